@@ -22,9 +22,9 @@ from benchmarks.process import footprint_of
 from benchmarks.streams import Blobs
 from client_nodes.bootstrap import open_client
 from server_node.bootstrap import open_server
-from server_node.hierarchy.bridge import open_bridge
-from server_node.hierarchy.hierarchy import UpstreamState
 from server_node.node import ServerNode
+from server_node.regions.bridge import open_bridge
+from server_node.regions.hierarchy import UpstreamState
 from shoal.config.settings import Config, load_config
 from shoal.config.upstream import load_upstream
 from shoal.kernels.forms import PROCESS

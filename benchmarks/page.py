@@ -22,8 +22,7 @@ from prometheus_client import CollectorRegistry
 
 from benchmarks.machine import facts, one_line
 from benchmarks.results import out_option, rounded, spread, table, write
-from server_node.history.records import HistoryRecord
-from server_node.history.store import HISTORY_FILE, HistoryReader, HistoryStore
+from server_node.clusters.history.store import HISTORY_FILE, HistoryReader, HistoryRecord, HistoryStore
 from server_node.status import ClientStatus, StatusBoard
 from server_node.web import page_server
 from shoal.config.contract import Contract

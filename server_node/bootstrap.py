@@ -7,11 +7,10 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import replace
 
-from server_node.hierarchy.hierarchy import UpstreamState
-from server_node.history.store import HISTORY_FILE, HistoryStore
-from server_node.lease import LeaseHolder
-from server_node.lease_renewal import LeaseRenewal
+from server_node.clusters.history.store import HISTORY_FILE, HistoryStore
+from server_node.lease import LeaseHolder, LeaseRenewal
 from server_node.node import ServerNode
+from server_node.regions.hierarchy import UpstreamState
 from server_node.status import ModelStatus, ServerStatus, StatusBoard
 from shoal.config.privacy import privacy_mode
 from shoal.config.settings import Config

@@ -13,12 +13,11 @@ from typing import TYPE_CHECKING
 import click
 
 from server_node.bootstrap import StatusUpdater, initial_status, open_server
-from server_node.hierarchy.bridge import BridgeThread
-from server_node.history.store import HISTORY_FILE, HistoryReader
-from server_node.lease import LeaseHolder
-from server_node.lease_renewal import LeaseRenewal
-from server_node.name import name_publisher
+from server_node.clusters.history.store import HISTORY_FILE, HistoryReader
+from server_node.ingest.request_commands import name_publisher
+from server_node.lease import LeaseHolder, LeaseRenewal
 from server_node.node import ServerNode
+from server_node.regions.bridge import BridgeThread
 from server_node.status import StatusBoard
 from shoal.config.models import check_models
 from shoal.config.privacy import privacy_mode

@@ -1,13 +1,6 @@
 """The lease of a federation: one server holds it and serves; a second one is turned away, or takes over.
 
-The lease is a record in the snapshots topic that its holder renews. The clocks of two machines are never compared: a
-server that finds another one's lease watches, by its own clock, whether it is renewed. If it is, that server runs and
-this one is turned away. If it has not been renewed for `MISSED_RENEWALS_MAX` renewals, this server acquires the next
-generation of the lease at once; should the older server continue, it finds the greater lease before it publishes
-anything else, and ends.
-
-Kafka can fence producers itself, by transactions. It would turn away the older server, which is the right one when the
-newer was started by mistake; it would need a transaction around each snapshot; and the embedded log has nothing alike.
+The holder renews it from a thread of its own, with a log of its own, so that no step of the server can delay it.
 """
 
 from __future__ import annotations
@@ -15,9 +8,10 @@ from __future__ import annotations
 import os
 import secrets
 import socket
+import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 
 from shoal.config.settings import Config
@@ -170,3 +164,58 @@ class LeaseHolder:
         if self._own is not None:
             with suppress(ShoalError):
                 self._publish(replace(self._own, released=True), RELEASE_TIMEOUT_S)
+
+
+STUCK_S = 300.0
+"""a server that completes no step for so long does not renew its lease: it is stuck, and another one may take over"""
+RETRY_S = 1.0
+
+
+class LeaseRenewal:
+    """The thread that renews one lease. `open_log` opens the log of the federation; it is called in the thread."""
+
+    def __init__(self, holder: LeaseHolder, open_log: Callable[[], Log]) -> None:
+        self._holder, self._open_log = holder, open_log
+        self._stop = threading.Event()
+        self._error: BaseException | None = None
+        self._checked_at = 0.0
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Renew the lease, which `LeaseHolder.held` has acquired, until the context ends."""
+        self._stop, self._error, self._checked_at = threading.Event(), None, time.monotonic()
+        thread = threading.Thread(target=self._run, args=[self._stop], name="lease", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            self._stop.set()
+            thread.join()
+
+    def check(self) -> None:
+        """Before each step: raises `LeaseHeld` once another server has the lease, and as the log does."""
+        self._checked_at = time.monotonic()
+        if self._error is not None:
+            raise self._error
+
+    def _run(self, stop: threading.Event) -> None:
+        try:
+            while not stop.is_set():
+                try:
+                    with closing(self._open_log()) as log:
+                        self._renew(log, stop)
+                except ShoalError as error:
+                    if not error.retriable:
+                        self._error = error
+                        return
+                    stop.wait(RETRY_S)
+        except BaseException as error:  # the thread of the server raises it
+            self._error = error
+            raise
+
+    def _renew(self, log: Log, stop: threading.Event) -> None:
+        while not stop.wait(self._holder.renewal_in_s):
+            if time.monotonic() < self._checked_at + STUCK_S:
+                self._holder.renew(log)
+            else:
+                stop.wait(RETRY_S)

@@ -4,37 +4,133 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from server_node.failed_records import RecordFailed
-from server_node.hierarchy.hierarchy import Hierarchy, UpstreamState
-from server_node.history.store import HistoryStore
-from server_node.ingest import Ingest, Ingested
-from server_node.models.base import PublishedSnapshot, ServedModel
-from server_node.models.events import ModelEvent
+from server_node.clusters.history.store import HistoryStore
+from server_node.ingest.ingest import Ingest, Ingested
+from server_node.ingest.outcome import (
+    IngestOutcome,
+    StepOutcome,
+    history_records,
+    list_records,
+    quarantine_requests,
+    snapshot_records,
+)
+from server_node.ingest.quarantine import QuarantineRegister
+from server_node.ingest.quotas import Quotas
+from server_node.ingest.reassembly import Reassembly
+from server_node.ingest.rejections import RecordFailed, Rejections
+from server_node.ingest.requests import request_signer
+from server_node.ingest.unlearning import Unlearning
+from server_node.models.base import ModelEvent, PublishedSnapshot, ServedModel
 from server_node.models.factory import PLAIN, make_models
 from server_node.monitoring import ServerMonitoring
-from server_node.outcome import IngestOutcome, StepOutcome
-from server_node.quarantine.register import QuarantineRegister
-from server_node.quarantine.requests import request_signer
-from server_node.quarantine.unlearning import Unlearning
-from server_node.quotas import Quotas
-from server_node.reassembly import Reassembly
-from server_node.recovery import restore_state, saved_state, start_fresh
-from server_node.rejections import Rejections
+from server_node.regions.hierarchy import Hierarchy, UpstreamState
 from server_node.status import ServerStatus, client_statuses
-from server_node.step_records import history_records, list_records, quarantine_requests, snapshot_records
 from shoal.config.contract import Contract
 from shoal.config.limits import UPDATE_RECORD_BYTES_MAX
 from shoal.config.privacy import model_statement, privacy_mode
 from shoal.config.sections import ServerSettings
+from shoal.errors import InvalidState, LogError, MessageRejected
+from shoal.protocol.lease import is_for_servers
+from shoal.protocol.messages import Snapshot
 from shoal.protocol.signatures import ClientKeys
 from shoal.protocol.validation import Validator
 from shoal.runtime.checkpoint import Checkpoint, OutboxRecord
 from shoal.runtime.outbox import Outbox
 from shoal.runtime.reader import read_next
 from shoal.telemetry.metrics import ServerMetrics
-from shoal.transports.base import Log, Positions, Record
+from shoal.transports.base import Log, Positions, Record, beginning, first_positions, latest
+
+STATE_VERSION = 10
+
+Models = Mapping[str, ServedModel]
+
+
+def saved_state(
+    contract: Contract,
+    log: Log,
+    positions: Positions,
+    models: Models,
+    reassembly: Reassembly,
+    quarantine: QuarantineRegister,
+) -> dict[str, Any]:
+    """Plain values, arrays and parts: everything a restart needs."""
+    return {
+        "version": STATE_VERSION,
+        "contract": contract.digest,
+        "log": log.identity(contract.updates_topic),
+        "positions": [[partition, offset] for partition, offset in sorted(positions.items())],
+        "models": {name: model.state() for name, model in models.items()},
+        "reassembly": reassembly.state(),
+        "quarantine": quarantine.state(),
+    }
+
+
+def restore_state(
+    contract: Contract,
+    log: Log,
+    state: Mapping[str, Any],
+    models: Models,
+    reassembly: Reassembly,
+    quarantine: QuarantineRegister,
+) -> Positions:
+    """Restore the models and return the positions to read on from. Raises `InvalidState`, and as the log does."""
+    if state.get("version") != STATE_VERSION:
+        raise InvalidState("the server's checkpoint is of another version of shoal; run that one")
+    if state["contract"] != contract.digest:
+        raise InvalidState(
+            "the server's checkpoint was made under another contract; put the old federation file back, "
+            "or start the new federation under a new name or in a new folder"
+        )
+    if state["log"] != log.identity(contract.updates_topic):
+        raise InvalidState(
+            "the log was made anew since the checkpoint was saved; restore the log, or start again in a new folder"
+        )
+    for name, model in models.items():
+        model.restore(state["models"][name])
+    reassembly.restore(state["reassembly"])
+    quarantine.restore(state["quarantine"])
+    return dict(state["positions"])
+
+
+def start_fresh(contract: Contract, validator: Validator, log: Log, models: Models, rebuild: bool) -> Positions:
+    """The positions of the start of the log, for a server without a checkpoint.
+
+    Raises `InvalidState` when published snapshots show that a checkpoint has been lost, unless the models are to be
+    rebuilt from the log; `LogError` when the log no longer holds what they would be rebuilt from.
+    """
+    newest = latest(log, contract.snapshots_topic)
+    published = {key: record for key, record in newest.items() if not is_for_servers(record)}
+    oldest = beginning(log, contract.updates_topic)
+    if published and not rebuild:
+        raise InvalidState(
+            f"snapshots of {contract.federation} were published but the server's checkpoint is gone; "
+            "restore it, or let --rebuild learn everything again from the log"
+        )
+    whole_log = [name for name, model in models.items() if model.needs_whole_log]
+    if any(name.encode() in published for name in whole_log) and any(oldest.values()):
+        raise LogError("the log no longer begins at its first update, so the model cannot be rebuilt from it")
+    for name, model in models.items():
+        if record := published.get(name.encode()):
+            model.rebuild(_validated(validator, name, record))
+    # A server that never published reads from the first update ever, so that a log that has lost some is noticed.
+    return oldest if published else first_positions(log, contract.updates_topic)
+
+
+def _validated(validator: Validator, name: str, record: Record) -> Snapshot:
+    """The newest snapshot of a model, which alone shows how the model began. Raises `InvalidState`."""
+    try:
+        snapshot = Snapshot.decode(record.value, record.headers)
+        validator.check_snapshot(snapshot)
+        if snapshot.model != name:
+            raise MessageRejected("model", f"it is of {snapshot.model}")
+    except MessageRejected as rejected:
+        raise InvalidState(
+            f"the newest snapshot of model {name} cannot be used to rebuild the model ({rejected}); "
+            "restore the server's checkpoint, or start under a new federation name"
+        ) from None
+    return snapshot
 
 
 class _Batch(NamedTuple):

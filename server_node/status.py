@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from server_node.lineage import Lineage
+from server_node.clusters.lineage import Lineage
 from server_node.models.clients import Clients
 from server_node.models.round_state import Phase
 from shoal.config.contract import Contract

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from server_node.forwarding.rules import load_rules
+from server_node.clusters.forwarding import load_rules
 from shoal.config.reference import settings_table
 from tests.kafka_broker import Broker
 

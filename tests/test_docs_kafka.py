@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from server_node.reassembly import STALE_AFTER_CHUNKS, WAITING_BYTES_MAX, WAITING_UPDATES_MAX
+from server_node.ingest.reassembly import STALE_AFTER_CHUNKS, WAITING_BYTES_MAX, WAITING_UPDATES_MAX
 from shoal.config.limits import UPDATE_BYTES_MAX
 from shoal.config.sections import ClientSettings
 from shoal.config.settings import LogSettings
@@ -101,7 +101,7 @@ def test_every_message_in_the_table_of_errors_is_in_the_code() -> None:
 
 @pytest.mark.parametrize("error", ["InvalidState", "LeaseHeld", "LeaseUncertain"])
 def test_every_error_about_saved_state_is_in_the_table(error: str) -> None:
-    folders = ("shoal/runtime/checkpoint.py", "client_nodes/node.py", "server_node/recovery.py", "server_node/lease.py")
+    folders = ("shoal/runtime/checkpoint.py", "client_nodes/node.py", "server_node/node.py", "server_node/lease.py")
     texts = {text for folder in folders for text in texts_raised(HERE / folder, error)}
     assert texts or error != "InvalidState"
     assert [text for text in texts if not any(is_quoted_by(quoted, text) for quoted in QUOTES)] == []

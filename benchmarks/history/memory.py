@@ -24,8 +24,7 @@ from prometheus_client import CollectorRegistry
 import server_node.command  # noqa: F401 - what every server imports
 from benchmarks.history.plant import CLIENT_NAMES, CLIENTS, CLUSTERS, CONTRACT, MODEL, START, Plant
 from benchmarks.process import ONE_THREAD, footprint_of
-from server_node.history.records import HistoryRecord
-from server_node.history.store import HISTORY_FILE, HistoryReader, HistoryStore
+from server_node.clusters.history.store import HISTORY_FILE, HistoryReader, HistoryRecord, HistoryStore
 from server_node.status import ClientStatus, ServerStatus, StatusBoard
 from shoal.protocol.history import BINS_KEPT, COARSE_S, FINE_S, HistoryBin, HistoryNames
 

@@ -8,12 +8,12 @@ from typing import Final
 
 import numpy as np
 
-from server_node.history.recorder import NOTHING_PUBLISHED
-from server_node.history.store import HISTORY_FILE, HistoryStore
+from server_node.clusters.history.recorder import NOTHING_PUBLISHED
+from server_node.clusters.history.store import HISTORY_FILE, HistoryStore
+from server_node.ingest.outcome import history_records, snapshot_records
 from server_node.models.base import PublishedSnapshot
 from server_node.models.publisher import ModelPublisher
 from server_node.status import ModelStatus
-from server_node.step_records import history_records, snapshot_records
 from shoal.config.privacy import privacy_mode
 from shoal.protocol.messages import Update
 from shoal.runtime.checkpoint import Checkpoint

@@ -11,9 +11,8 @@ from typing import Any
 
 from benchmarks.history.plant import Plant
 from benchmarks.results import spread
-from server_node.history.recorder import Recorder
-from server_node.history.records import HistoryRecord
-from server_node.history.store import HistoryStore
+from server_node.clusters.history.recorder import Recorder
+from server_node.clusters.history.store import HistoryRecord, HistoryStore
 from server_node.models.publisher import ModelPublisher
 
 WORK: Mapping[str, tuple[tuple[type, str], ...]] = {

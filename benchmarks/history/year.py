@@ -10,10 +10,9 @@ from typing import Any
 import numpy as np
 
 from benchmarks.history.plant import CLIENT_NAMES, CLIENTS, CLUSTERS, CONTRACT
-from server_node.history.attribution import Attribution
-from server_node.history.recorder import Recorder
-from server_node.history.records import HistoryRecord
-from server_node.history.store import HISTORY_FILE, HistoryStore
+from server_node.clusters.history.attribution import Attribution
+from server_node.clusters.history.recorder import Recorder
+from server_node.clusters.history.store import HISTORY_FILE, HistoryRecord, HistoryStore
 from shoal.config.settings import LogSettings
 from shoal.protocol.history import BINS_KEPT, COARSE_S, FINE_S
 from shoal.protocol.topics import ensure_topics

@@ -20,8 +20,8 @@ from onebox.demo.demo import Demo, open_demo, prepare_folder
 from onebox.demo.findings import Result, names, occupancy, price, read_office, results, sentences, table
 from onebox.demo.plot import plot
 from server_node.bootstrap import initial_status
-from server_node.history.store import HISTORY_FILE, HistoryReader
-from server_node.name import name_publisher
+from server_node.clusters.history.store import HISTORY_FILE, HistoryReader
+from server_node.ingest.request_commands import name_publisher
 from server_node.status import ServerStatus
 from server_node.web import page_server
 from shoal.config.settings import Config

@@ -20,8 +20,8 @@ from producers.files.replay import Columns, Replay
 from producers.files.split import split_of
 from producers.publisher import Bookmark
 from producers.pump import Pacing, Pump
+from server_node.ingest.request_commands import request_wake
 from server_node.status import ServerStatus, StatusBoard
-from server_node.wake import request_wake
 from shoal.config.models import check_models
 from shoal.config.privacy import model_epsilon, total_epsilon
 from shoal.config.settings import Config, load_config

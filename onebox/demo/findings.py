@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from server_node.description import Description, describe
+from server_node.clusters.description import Description, describe
 from server_node.models.base import ServedModel
 from shoal.algorithms.registry import load_algorithm
 from shoal.config.contract import Contract, Model

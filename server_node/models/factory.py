@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from server_node.history.recorder import NOTHING_PUBLISHED, PublishedHistory
+from server_node.clusters.history.recorder import NOTHING_PUBLISHED, PublishedHistory
 from server_node.models.base import ServedModel
 from server_node.models.rounds import RoundsModel
 from server_node.models.streaming import StreamingModel

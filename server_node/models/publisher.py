@@ -1,4 +1,4 @@
-"""What every model on the server keeps, whatever its family: its clients, its totals, its newest snapshot."""
+"""Parts that every model on the server has, whatever its family: clients, totals, sizes, the newest snapshot."""
 
 from __future__ import annotations
 
@@ -9,23 +9,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from server_node.description import describe
-from server_node.event_messages import event_messages
-from server_node.history.attribution import POINTS_MAX, WaitingUpdate, WaitingUpdates, points_compared
-from server_node.history.recorder import NOTHING_PUBLISHED, PublishedHistory, Recorder
-from server_node.lineage import (
-    ClusterEvent,
-    EventKind,
-    Lineage,
-    advance,
-    carried_by_place,
-    lineage_of,
-    published_identities,
-    restore_lineage,
-)
+from server_node.clusters.description import describe
+from server_node.clusters.event_messages import event_messages
+from server_node.clusters.history.attribution import POINTS_MAX, WaitingUpdate, WaitingUpdates, points_compared
+from server_node.clusters.history.recorder import NOTHING_PUBLISHED, PublishedHistory, Recorder
+from server_node.clusters.lineage import ClusterEvent, EventKind, Lineage, carried_by_place, restore_lineage
+from server_node.clusters.lineage_step import advance, lineage_of, published_identities
 from server_node.models.base import PublishedSnapshot
 from server_node.models.clients import Clients
-from server_node.models.size_history import as_columns, from_columns, thinned
 from server_node.status import HistoryPoint, ModelStatus, RecentEvent, RoundStatus
 from shoal.algorithms.registry import load_algorithm
 from shoal.algorithms.streaming import Arrays, Rows
@@ -36,6 +27,32 @@ from shoal.protocol.checks import COUNT_MAX
 from shoal.protocol.cluster_events import ClusterEventMessage
 from shoal.protocol.messages import RoundRequest, Snapshot, Update
 from shoal.transports.base import Positions
+
+HISTORY_MAX = 600
+"""points that are kept at most"""
+
+
+def as_columns(history: Sequence[HistoryPoint]) -> list[NDArray[Any]]:
+    """times (n,) and sizes (n, 3): a list for each point would cost more than all else in a checkpoint."""
+    times = np.array([point.time for point in history], dtype=np.float64)
+    sizes = np.array([point[1:] for point in history], dtype=np.int64).reshape(-1, 3)
+    return [times, sizes]
+
+
+def from_columns(times: NDArray[np.float64], sizes: NDArray[np.int64]) -> list[HistoryPoint]:
+    """The history of times (n,) and sizes (n, 3), as `as_columns` made them."""
+    return [HistoryPoint(time, *row) for time, row in zip(times.tolist(), sizes.tolist(), strict=True)]
+
+
+def thinned(history: list[HistoryPoint]) -> list[HistoryPoint]:
+    """At most `HISTORY_MAX` points: of too many every second one is left out; the first and the newest stay.
+
+    Recent history is kept finely and the distant past coarsely, and the page can still show the first day.
+    """
+    while len(history) > HISTORY_MAX:
+        history = history[:-1:2] + history[-1:]
+    return history
+
 
 EVENTS_MAX = 100
 """newest cluster events that are kept for people to read"""

@@ -1,17 +1,166 @@
-"""The state of a model in rounds: one immutable value with an explicit phase. `round_transitions` moves it on."""
+"""The state of a model in rounds: one immutable value with an explicit phase, and who has answered the open round.
+
+`round_transitions` moves it on.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
-from typing import Any
+from functools import cached_property
+from itertools import chain, count, islice
+from typing import Any, Self
 
-from server_node.models.participation import Participation, restore_participation
-from shoal.algorithms.rounds.base import Params
-from shoal.algorithms.rounds.policies import PolicyState
-from shoal.protocol.messages import RoundRequest
+from shoal.algorithms.rounds.base import Params, Stats
+from shoal.algorithms.rounds.policies import Answer, PolicyState
+from shoal.config.contract import Contract, Model
+from shoal.protocol.checks import COUNT_MAX
+from shoal.protocol.codec import StoredPart
+from shoal.protocol.messages import RoundRequest, Update, new_round_request
+
+DRAWS_MAX = 10_000
+"""versions tried to find a request whose sample of clients has at least one that is known"""
+MISSED_ROUNDS_MAX = 3
+"""rounds in a row that a client may leave unanswered before no round waits for it; its next answer still counts"""
+
+
+@dataclass(frozen=True)
+class ReceivedAnswer:
+    """A client's newest answer, not combined yet."""
+
+    answer: Answer
+    readings: int
+    """rows behind it"""
+
+    @classmethod
+    def of(cls, update: Update) -> Self:
+        """The answer in an update."""
+        assert update.round is not None, "the validator lets no answer pass without its round"
+        return cls(Answer(update.client, update.round, update.arrays), update.readings)
+
+    @cached_property
+    def part(self) -> StoredPart:
+        """Its arrays as a part of the state: in all checkpoints until its round has closed, and stored once."""
+        return StoredPart(dict(self.answer.stats))
+
+    @property
+    def size(self) -> int:
+        """Bytes of its arrays."""
+        return bytes_of(self.answer.stats)
+
+
+@dataclass(frozen=True)
+class Participation:
+    """The newest answer of each client that no round has combined yet, and the rounds each client has missed."""
+
+    received: Mapping[str, ReceivedAnswer] = field(default_factory=dict)
+    """client -> answer, to the open round or a late one to an earlier round"""
+    missed_rounds: Mapping[str, int] = field(default_factory=dict)
+    """client -> rounds in a row that it was asked in and did not answer"""
+    received_bytes: int = 0
+    """of the arrays of the answers"""
+
+    def with_answers(self, arrived: Mapping[str, ReceivedAnswer]) -> Self:
+        """With these answers, by client, in place of any earlier ones of their clients."""
+        replaced = sum(self.received[client].size for client in arrived if client in self.received)
+        size = self.received_bytes - replaced + sum(one.size for one in arrived.values())
+        return replace(self, received={**self.received, **arrived}, received_bytes=size)
+
+    def without_answers(self) -> Self:
+        """With no answers: they have been combined, or cannot be."""
+        return replace(self, received={}, received_bytes=0)
+
+    def without_client(self, client: str) -> Self:
+        """With no answer of this client, and no rounds that it has missed."""
+        received = {name: answer for name, answer in self.received.items() if name != client}
+        missed = {name: rounds for name, rounds in self.missed_rounds.items() if name != client}
+        size = sum(one.size for one in received.values())
+        return replace(self, received=received, missed_rounds=missed, received_bytes=size)
+
+    def closed(self, expected: Collection[str], answered: Collection[str]) -> Self:
+        """With one more missed round for each expected client, and none for those that answered."""
+        missed = {**self.missed_rounds, **{client: self.missed_rounds.get(client, 0) + 1 for client in expected}}
+        for client in answered:
+            missed.pop(client, None)
+        return replace(self, missed_rounds=missed)
+
+    @property
+    def answers(self) -> list[Answer]:
+        """All answers that wait, late ones to earlier rounds too."""
+        return [received.answer for received in self.received.values()]
+
+    @property
+    def readings(self) -> int:
+        """Rows behind the answers that wait. Clients claim these numbers: the sum is capped at what can be encoded."""
+        return min(COUNT_MAX, sum(received.readings for received in self.received.values()))
+
+    def newest_round_of(self, client: str) -> int | None:
+        """The round that this client's waiting answer is to."""
+        return self.received[client].answer.round if client in self.received else None
+
+    def answered(self, number: int) -> list[str]:
+        """Clients whose answers to round `number` are here."""
+        return [client for client, received in self.received.items() if received.answer.round == number]
+
+    def participating(self, known: Sequence[str]) -> list[str]:
+        """Those of the known clients that have not missed too many rounds."""
+        return [client for client in known if self.missed_rounds.get(client, 0) < MISSED_ROUNDS_MAX]
+
+    def expected(self, contract: Contract, request: RoundRequest, known: Sequence[str]) -> list[str]:
+        """Those of the participating clients that a request asks."""
+        return [client for client in self.participating(known) if request.selects(contract, client)]
+
+    def has_quorum(self, contract: Contract, request: RoundRequest, known: Sequence[str], share: float) -> bool:
+        """Whether so large a share of the expected clients, and one at least, has answered."""
+        answered = len(self.answered(request.round))
+        if not answered:
+            return False
+        # The rounding of a product must not ask for one more than the share does.
+        return answered >= math.ceil(share * len(self.expected(contract, request, known)) - 1e-9)
+
+    def request(
+        self, contract: Contract, model: Model, number: int, version: int, now: float, known: Sequence[str]
+    ) -> RoundRequest:
+        """The request of round `number`, in a version after `version`, that asks at least one participating client."""
+        requests = (new_round_request(model.rounds, model.name, number, later, now) for later in count(version + 1))
+        first = next(requests)
+        # In a small federation the sample may be empty: it is drawn again, by leaving a version out.
+        if not self.participating(known):
+            return first
+        drawn = chain([first], islice(requests, DRAWS_MAX))
+        return next((request for request in drawn if self.expected(contract, request, known)), first)
+
+    def state(self) -> dict[str, Any]:
+        """Plain values and parts; `restore_participation` takes them as a checkpoint loads them."""
+        answers = self.received.values()
+        received = {
+            "clients": list(self.received),
+            "rounds": [one.answer.round for one in answers],
+            "readings": [one.readings for one in answers],
+            "stats": [one.part for one in answers],
+        }
+        return {"received": received, "missed_rounds": dict(self.missed_rounds)}
+
+
+def bytes_of(stats: Stats) -> int:
+    """Bytes of the arrays of an answer."""
+    return sum(array.nbytes for array in stats.values())
+
+
+def restore_participation(state: Mapping[str, Any]) -> Participation:
+    """The one that `state` was made of.
+
+    Raises `AttributeError`, `KeyError`, `TypeError` or `ValueError` for a damaged state.
+    """
+    columns = (state["received"][name] for name in ("clients", "rounds", "readings", "stats"))
+    received = {
+        client: ReceivedAnswer(Answer(client, number, stats), readings)
+        for client, number, readings, stats in zip(*columns, strict=True)
+    }
+    size = sum(one.size for one in received.values())
+    return Participation(received, dict(state["missed_rounds"]), size)
 
 
 class Phase(StrEnum):

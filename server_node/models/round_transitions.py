@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
-from server_node.models.events import (
+from server_node.models.base import (
     DriftDetected,
     ModelEvent,
     ModelRestarted,

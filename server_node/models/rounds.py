@@ -12,21 +12,18 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from server_node.history.recorder import NOTHING_PUBLISHED, PublishedHistory
-from server_node.lineage import Lineage
-from server_node.models.base import Processed, PublishedSnapshot, ServedModel
-from server_node.models.clients import Clients
-from server_node.models.events import ModelEvent
+from server_node.clusters.history.recorder import NOTHING_PUBLISHED, PublishedHistory
+from server_node.clusters.lineage import Lineage
+from server_node.models.base import ModelEvent, Processed, PublishedSnapshot, ServedModel
+from server_node.models.clients import NO_CONTENT, Clients, Content
 from server_node.models.initialization import init_hint_for
-from server_node.models.participation import Participation, ReceivedAnswer
 from server_node.models.publisher import ModelPublisher
-from server_node.models.round_quarantine import quarantined, unlearned
-from server_node.models.round_state import Phase, RoundState, restore_round_state
+from server_node.models.round_state import Participation, Phase, ReceivedAnswer, RoundState, restore_round_state
 from server_node.models.round_transitions import Moment, RoundRules, due_transition, with_clock
-from server_node.models.sequences import NO_CONTENT, Content
 from server_node.status import ModelStatus, RoundStatus
 from shoal.algorithms.registry import rounds_algorithm
 from shoal.algorithms.rounds.base import InitHint, Params
+from shoal.algorithms.rounds.policies import PolicyState
 from shoal.algorithms.view import ClusteringView
 from shoal.config.contract import Contract, Model
 from shoal.config.models import round_policy, starts_from_another
@@ -35,6 +32,59 @@ from shoal.errors import InvalidData, InvalidState, MessageRejected
 from shoal.protocol.messages import Snapshot, Update, round_request_of
 from shoal.protocol.validation import Validator
 from shoal.transports.base import Positions
+
+
+def quarantined(state: RoundState, client: str) -> RoundState:
+    """No round waits for the client any more, and nothing that it has answered counts in the next one.
+
+    A model that sleeps wakes at once, to move to where the other clients' answers lead.
+    """
+    answered = state.newest_answer_of(client) > 0
+    return replace(
+        state,
+        quarantined=state.quarantined | {client},
+        participation=state.participation.without_client(client),
+        policy_state=state.policy_state.without(client),
+        wake_at=-math.inf if answered and state.phase is Phase.SLEEPING else state.wake_at,
+    )
+
+
+def unlearned(rules: RoundRules, state: RoundState, client: str) -> RoundState:
+    """The state without anything that the client has ever answered.
+
+    Where answers depend on nothing that earlier answers have changed (`RoundsAlgorithm.forget`), the answers of the
+    others are combined anew, as they are kept. Elsewhere every answer since the client's first one is to parameters
+    that the client had a part in, so the model starts again and asks the others.
+    """
+    without = quarantined(state, client)
+    kept = [answer.stats for _, answer in sorted(without.policy_state.cached.items())]
+    forget = rules.algorithm.forget
+    if forget is not None and kept and without.params is not None and not starts_from_another(rules.model):
+        params = rules.algorithm.combine(forget(without.params), kept)
+        return replace(
+            without,
+            phase=Phase.SLEEPING,
+            request=None,
+            params=params,
+            wake_at=-math.inf,
+            shift=math.inf,
+            combined_answers=len(kept),
+        )
+    return replace(
+        without,
+        phase=Phase.WAITING_FOR_CLUSTERS,
+        request=None,
+        params=None,
+        initial=True,
+        first_round=without.round + 1,
+        closed_rounds=0,
+        participation=without.participation.without_answers(),
+        policy_state=PolicyState(),
+        shift=math.inf,
+        combined_answers=0,
+        combined_readings=0,
+    )
+
 
 STATE_VERSION = 7
 

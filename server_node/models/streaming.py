@@ -7,14 +7,12 @@ import time
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 
-from server_node.history.recorder import NOTHING_PUBLISHED, PublishedHistory
-from server_node.lineage import Lineage
-from server_node.models.base import Processed, PublishedSnapshot
-from server_node.models.clients import Clients
-from server_node.models.events import ModelEvent, OddClient, PoolTimedOut
+from server_node.clusters.history.recorder import NOTHING_PUBLISHED, PublishedHistory
+from server_node.clusters.lineage import Lineage
+from server_node.models.base import ModelEvent, OddClient, PoolTimedOut, Processed, PublishedSnapshot
+from server_node.models.clients import NO_CONTENT, Clients, Content
 from server_node.models.odd_answers import COMPUTING_ERRORS, odd_clients
 from server_node.models.publisher import ModelPublisher
-from server_node.models.sequences import NO_CONTENT, Content
 from server_node.status import ModelStatus
 from shoal.algorithms.registry import streaming_algorithm
 from shoal.algorithms.streaming import Contribution, ServerHalf

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 from prometheus_client import CollectorRegistry
 
-from server_node.history.store import HistoryReader
+from server_node.clusters.history.store import HistoryReader
 from server_node.status import StatusBoard
 from server_node.web.access import Access, make_access
 from server_node.web.app import PublishName, create_app

@@ -36,7 +36,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from server_node.name import name_request
+from server_node.ingest.request_commands import name_request
 from server_node.web.responses import read_body
 from shoal.config.contract import Contract
 from shoal.config.sections import is_loopback

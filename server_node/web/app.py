@@ -22,7 +22,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
-from server_node.history.store import HistoryReader
+from server_node.clusters.history.store import HistoryReader
 from server_node.status import StatusBoard
 from server_node.web.access import NAME_BYTES_MAX, Access, AccessControl, Sessions, check_sender, parse_request
 from server_node.web.changes import as_json

@@ -10,11 +10,10 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from server_node.description import Description, Interval, describe
-from server_node.histograms import Histogram, histograms
-from server_node.history.store import HistoryReader
-from server_node.history.summary import Lately, lately
-from server_node.lineage import Cluster
+from server_node.clusters.description import Description, Histogram, Interval, describe, histograms
+from server_node.clusters.history.store import HistoryReader
+from server_node.clusters.history.summary import Lately, lately
+from server_node.clusters.lineage import Cluster
 from server_node.status import ModelStatus, ServerStatus, StatusBoard
 from server_node.web.history_json import read_feeds, read_history
 from server_node.web.responses import PiecesResponse

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from starlette.datastructures import QueryParams
 from starlette.exceptions import HTTPException
 
-from server_node.history.store import HistoryReader
-from server_node.history.summary import client_name
+from server_node.clusters.history.store import HistoryReader
+from server_node.clusters.history.summary import client_name
 from server_node.web.changes import as_json
 from server_node.web.tables import feeds_json
 from shoal.protocol.checks import MOMENT_MAX

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from server_node.lineage import Lineage
+from server_node.clusters.lineage import Lineage
 from server_node.web.changes import as_json
 from server_node.web.tables import colour_slots
 from server_node.web.units import feature_json, in_units, rounded

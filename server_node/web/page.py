@@ -14,7 +14,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from server_node.history.store import HistoryReader
+from server_node.clusters.history.store import HistoryReader
 from server_node.status import StatusBoard
 from server_node.web.changes import as_json
 from server_node.web.clusters import requested_model

@@ -12,10 +12,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from server_node.history.store import HistoryReader
-from server_node.history.summary import lately
-from server_node.history.usual import usual
-from server_node.lineage import Lineage
+from server_node.clusters.history.store import HistoryReader
+from server_node.clusters.history.summary import lately, usual
+from server_node.clusters.lineage import Lineage
 from server_node.status import HistoryPoint, ModelStatus, RoundStatus, ServerStatus
 from server_node.web.changes import UNCHANGED, as_json, change
 from server_node.web.map import Points, axis_sample, map_json, scatter, steady_axes

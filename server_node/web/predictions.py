@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
 
-from server_node.regression import named_rules, predicted_values, rule_base, rules_json
+from server_node.clusters.regression import named_rules, predicted_values, rule_base, rules_json
 from server_node.status import ModelStatus
 from shoal.algorithms.regression import written
 from shoal.config.contract import Contract

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from server_node.lineage import Lineage
+from server_node.clusters.lineage import Lineage
 from shoal.algorithms.registry import load_algorithm
 from shoal.algorithms.view import ClusteringView
 from shoal.config.contract import Contract

@@ -8,10 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from server_node.description import Description, Interval, describe
-from server_node.history.summary import Lately
-from server_node.history.usual import Usual
-from server_node.lineage import Cluster, Lineage
+from server_node.clusters.description import Description, Interval, describe
+from server_node.clusters.history.summary import Lately, Usual
+from server_node.clusters.lineage import Cluster, Lineage
 from server_node.status import ClientStatus, ModelStatus
 from server_node.web.units import digits
 from shoal.algorithms.view import ClusteringView

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from server_node.lineage.matching import groups_of
+from server_node.clusters.lineage_step import groups_of
 from shoal.algorithms.registry import load_algorithm
 from shoal.config.contract import Contract
 from shoal.config.privacy import declared_bounds

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from server_node.forwarding.rules import load_rules
+from server_node.clusters.forwarding import load_rules
 from shoal.cli.main import shoal
 from shoal.config.settings import load_config
 from shoal.transports.kafka.transport import KafkaSettings

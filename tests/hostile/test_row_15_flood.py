@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from server_node.quotas import BURST_S, Quotas
+from server_node.ingest.quotas import BURST_S, Quotas
 from shoal.config.settings import ServerSettings
 from shoal.errors import MessageRejected
 from shoal.protocol.codec import pack, unpack

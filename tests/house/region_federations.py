@@ -10,9 +10,9 @@ from typing import NamedTuple
 from client_nodes.bootstrap import open_client
 from client_nodes.node import ClientNode
 from server_node.bootstrap import open_server
-from server_node.hierarchy.bridge import Bridge, open_bridge
-from server_node.hierarchy.hierarchy import UpstreamState
 from server_node.node import ServerNode
+from server_node.regions.bridge import Bridge, open_bridge
+from server_node.regions.hierarchy import UpstreamState
 from shoal.config.settings import Config, load_config
 from shoal.config.upstream import load_upstream
 from shoal.protocol.messages import Snapshot

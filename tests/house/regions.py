@@ -10,7 +10,7 @@ from pathlib import Path
 from kafka import KafkaConsumer, TopicPartition
 
 from client_nodes.bootstrap import open_client
-from server_node.replicas.absorb import RegionModel, absorb
+from server_node.regions.replica_model import RegionModel, absorb
 from shoal.config.settings import LogSettings, load_config
 from shoal.protocol.messages import Snapshot, Update
 from shoal.protocol.topics import ensure_topics

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from server_node.bootstrap import open_server
-from server_node.hierarchy.following_rounds import FollowingRounds
+from server_node.regions.following import FollowingRounds
 from shoal.algorithms.registry import rounds_algorithm
 from shoal.algorithms.rounds.arrays import sum_answers
 from shoal.algorithms.streaming import Arrays

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from server_node.bootstrap import open_server
-from server_node.hierarchy.bridge import open_bridge
 from server_node.node import ServerNode
+from server_node.regions.bridge import open_bridge
 from shoal.algorithms.density_tree import DENSITY_TREE
 from shoal.algorithms.streaming import Contribution
 from shoal.config.privacy import model_options

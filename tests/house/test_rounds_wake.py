@@ -10,8 +10,8 @@ import pytest
 from click.testing import CliRunner
 
 from onebox.federation import OneBox
+from server_node.ingest.request_commands import wake
 from server_node.models.rounds import RoundsModel
-from server_node.wake import wake
 from shoal.config.settings import load_config
 from shoal.errors import SettingsError
 from shoal.protocol.messages import Wake

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from client_nodes.bootstrap import open_client
 from server_node.bootstrap import open_server
-from server_node.wake import request_wake
+from server_node.ingest.request_commands import request_wake
 from shoal.algorithms.registry import load_algorithm
 from shoal.cli.keys import keys as keys_group
 from shoal.cli.rejected import rejected as rejected_group

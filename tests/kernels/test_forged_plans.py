@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from server_node.hierarchy.following import FollowingHalf
 from server_node.models.streaming import StreamingModel
+from server_node.regions.following import FollowingHalf
 from shoal.algorithms.density_tree import DENSITY_TREE
 from shoal.algorithms.density_tree.arrays import SHARE_ONE
 from shoal.algorithms.density_tree.plan import PLAN_ARRAYS

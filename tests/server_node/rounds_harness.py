@@ -12,11 +12,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from server_node.models.base import PublishedSnapshot, ServedModel
-from server_node.models.events import ModelEvent
+from server_node.ingest.outcome import IngestOutcome, StepOutcome
+from server_node.models.base import ModelEvent, PublishedSnapshot, ServedModel
 from server_node.models.rounds import RoundsModel
 from server_node.monitoring import ServerMonitoring
-from server_node.outcome import IngestOutcome, StepOutcome
 from shoal.algorithms.registry import rounds_algorithm
 from shoal.config.contract import Contract, parse_contract
 from shoal.config.privacy import privacy_mode

@@ -7,7 +7,7 @@ from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any
 
-from server_node.history.store import HISTORY_FILE, HistoryStore
+from server_node.clusters.history.store import HISTORY_FILE, HistoryStore
 from server_node.node import ServerNode
 from shoal.config.contract import Contract
 from shoal.config.sections import ServerSettings

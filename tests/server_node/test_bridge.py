@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from server_node.hierarchy import bridge
-from server_node.hierarchy.bridge import BridgeThread
+from server_node.regions import bridge
+from server_node.regions.bridge import BridgeThread
 from shoal.config.settings import Config, load_config
 from shoal.config.upstream import load_upstream
 from shoal.errors import LogFolderMissing, ShoalError

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from server_node.client_groups import GROUPS, ClientGroups, values_by_client
+from server_node.models.clients import GROUPS, ClientGroups, values_by_client
 from shoal.protocol.codec import StoredPart, pack, unpack
 
 MANY = 4 * GROUPS

@@ -8,11 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from server_node import cluster_monitoring
-from server_node.cluster_monitoring import ClusterMonitoring, Happened
-from server_node.description import describe
-from server_node.lineage import Cluster, Lineage
-from server_node.monitoring import ServerMonitoring
+from server_node import monitoring
+from server_node.clusters.description import describe
+from server_node.clusters.lineage import Cluster, Lineage
+from server_node.monitoring import ClusterMonitoring, Happened, ServerMonitoring
 from server_node.node import ServerNode
 from server_node.web.snapshot_json import view_of
 from shoal.config.privacy_report import privacy_report
@@ -49,19 +48,19 @@ def test_the_centre_of_each_known_cluster_is_a_metric_in_units_and_within_bounds
 def test_metrics_of_clusters_are_bounded_and_those_of_ended_clusters_are_removed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(cluster_monitoring, "CLUSTERS_LABELLED_MAX", 3)
-    monkeypatch.setattr(cluster_monitoring, "FEATURES_LABELLED_MAX", 2)
+    monkeypatch.setattr(monitoring, "CLUSTERS_LABELLED_MAX", 3)
+    monkeypatch.setattr(monitoring, "FEATURES_LABELLED_MAX", 2)
     contract, metrics = a_contract(5), ServerMetrics()
-    monitoring = ClusterMonitoring(metrics, contract)
+    shown = ClusterMonitoring(metrics, contract)
     seen = []
     for clusters in (7, 2, 0):
         snapshot = a_snapshot(contract, some_nodes(5, clusters, 3 * clusters))
-        monitoring.clusters("fcac", view_of(snapshot), a_lineage(snapshot))
+        shown.clusters("fcac", view_of(snapshot), a_lineage(snapshot))
         family = {family.name: family.samples for family in metrics.registry.collect()}
         seen.append((len(family["shoal_cluster_share"]), len(family["shoal_cluster_centre"])))
     assert seen == [(3, 6), (2, 4), (0, 0)]
     snapshot = a_snapshot(contract, some_nodes(5, 2, 6))
-    monitoring.clusters("fcac", view_of(snapshot), a_lineage(snapshot))
+    shown.clusters("fcac", view_of(snapshot), a_lineage(snapshot))
     again = ClusterMonitoring(metrics, contract)
     again.clusters("fcac", view_of(snapshot), Lineage())
     family = {family.name: family.samples for family in metrics.registry.collect()}
@@ -99,11 +98,11 @@ def test_the_newest_births_and_ends_of_clusters_are_metrics_with_their_times(
     expected = {(one.model, one.kind, str(one.cluster), one.text): one.at for one in events if one.kind == "birth"}
     with site.server() as server:
         assert samples(server, "shoal_cluster_event_timestamp_seconds") == expected, "after a restart too"
-    monkeypatch.setattr(cluster_monitoring, "EVENTS_LABELLED_MAX", 2)
+    monkeypatch.setattr(monitoring, "EVENTS_LABELLED_MAX", 2)
     metrics = ServerMetrics()
-    monitoring = ClusterMonitoring(metrics, site.contract)
+    shown = ClusterMonitoring(metrics, site.contract)
     kinds = ["birth", "birth", "gone", "merged", "share_moved", "named"]
-    monitoring.happened("clusters", (Happened(kind, place, f"{place}", place) for place, kind in enumerate(kinds)))
+    shown.happened("clusters", (Happened(kind, place, f"{place}", place) for place, kind in enumerate(kinds)))
     value = metrics.registry.get_sample_value
     for place, kind in enumerate(kinds):
         labels = {"model": "clusters", "event": kind, "cluster": str(place), "text": str(place)}
@@ -112,7 +111,7 @@ def test_the_newest_births_and_ends_of_clusters_are_metrics_with_their_times(
 
 def test_the_share_of_readings_of_no_known_cluster_is_that_of_the_newest_bin() -> None:
     contract, metrics = a_contract(2), ServerMetrics()
-    monitoring = ClusterMonitoring(metrics, contract)
+    shown = ClusterMonitoring(metrics, contract)
 
     def one(width: int, start: int, clusters: list[int]) -> HistoryBin:
         return HistoryBin.of(contract.federation, contract.digest, "fcac", width, start, 1, clusters, [], [])
@@ -120,13 +119,13 @@ def test_the_share_of_readings_of_no_known_cluster_is_that_of_the_newest_bin() -
     def share() -> float | None:
         return metrics.registry.get_sample_value("shoal_unknown_share", {"model": "fcac"})
 
-    monitoring.counted("fcac", [])
-    monitoring.counted("fcac", [one(COARSE_S, 0, [NO_CLUSTER, 5]), one(FINE_S, 0, [])])
+    shown.counted("fcac", [])
+    shown.counted("fcac", [one(COARSE_S, 0, [NO_CLUSTER, 5]), one(FINE_S, 0, [])])
     assert share() is None, "no readings, no share"
     older, newer = one(FINE_S, 300, [1, 30, NO_CLUSTER, 10]), one(FINE_S, 600, [1, 10, NO_CLUSTER, 10])
-    monitoring.counted("fcac", [older, newer])
+    shown.counted("fcac", [older, newer])
     assert share() == 0.5
-    monitoring.counted("fcac", [one(FINE_S, 900, [1, 7])])
+    shown.counted("fcac", [one(FINE_S, 900, [1, 7])])
     assert share() == 0
 
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from server_node.description import describe, weighted_quantiles
+from server_node.clusters.description import describe, weighted_quantiles
 from shoal.algorithms.view import ClusteringView
 from shoal.config.contract import Contract, parse_contract
 

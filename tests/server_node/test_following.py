@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from server_node.hierarchy.following import FollowingModel
 from server_node.models.base import PublishedSnapshot
+from server_node.regions.following import FollowingModel
 from shoal.algorithms.density_tree import DensityTreeServer
 from shoal.algorithms.streaming import Contribution
 from shoal.config.sections import ServerSettings

@@ -14,10 +14,9 @@ import pytest
 from click.testing import CliRunner
 from paho.mqtt import subscribe
 
-from server_node.forwarding.command import events as events_command
-from server_node.forwarding.forwarder import Forwarder
-from server_node.forwarding.rules import EVERYTHING, Rule, load_rules
-from server_node.forwarding.sinks import Sinks
+from server_node.clusters.forwarding import EVERYTHING, Forwarder, Rule, load_rules
+from server_node.clusters.forwarding import events as events_command
+from server_node.clusters.sinks import Sinks
 from shoal.config.settings import Config, load_config
 from shoal.errors import InvalidState, LogUnavailable, MessageRejected, SettingsError
 from shoal.protocol.cluster_events import ClusterEventMessage

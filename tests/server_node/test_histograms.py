@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from prometheus_client import CollectorRegistry
 
-from server_node.histograms import BINS, histograms
-from server_node.lineage import Lineage
+from server_node.clusters.description import BINS, histograms
+from server_node.clusters.lineage import Lineage
 from server_node.status import StatusBoard
 from server_node.web import create_app, predict
 from shoal.algorithms.view import ClusteringView

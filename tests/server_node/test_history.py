@@ -21,7 +21,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from server_node.bootstrap import open_server
-from server_node.history.attribution import (
+from server_node.clusters.history.attribution import (
     COORDINATES_MAX,
     LARGEST_WEIGHT,
     POINTS_MAX,
@@ -34,12 +34,10 @@ from server_node.history.attribution import (
     sampled,
     whole_weights,
 )
-from server_node.history.open_bin import Cells, Counts, OpenBin, Summed
-from server_node.history.recorder import NOTHING_PUBLISHED, OPEN_MAX, Recorder
-from server_node.history.records import HistoryRecord
-from server_node.history.store import HISTORY_FILE, HistoryReader, HistoryStore
-from server_node.history.summary import BINS_MIN, Lately, lately
-from server_node.quarantine.requests import quarantine_records
+from server_node.clusters.history.recorder import NOTHING_PUBLISHED, OPEN_MAX, Cells, Counts, OpenBin, Recorder, Summed
+from server_node.clusters.history.store import HISTORY_FILE, HistoryReader, HistoryRecord, HistoryStore
+from server_node.clusters.history.summary import BINS_MIN, Lately, lately
+from server_node.ingest.requests import quarantine_records
 from shoal.config.settings import load_config
 from shoal.errors import InvalidState, LogUnavailable, MessageRejected
 from shoal.protocol.checks import COUNT_MAX
@@ -244,7 +242,7 @@ def test_a_damaged_file_and_one_of_another_log_are_made_again_from_the_log(tmp_p
 UNPRIVILEGED = """
 import os, sys
 from pathlib import Path
-from server_node.history.store import HistoryStore
+from server_node.clusters.history.store import HistoryStore
 from shoal.config.contract import parse_contract
 from shoal.errors import ShoalError
 contract = parse_contract({

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from server_node.lineage import ClusterEvent, EventKind, Lineage, LineagePolicy, advance, restore_lineage
+from server_node.clusters.lineage import ClusterEvent, EventKind, Lineage, LineagePolicy, restore_lineage
+from server_node.clusters.lineage_step import advance
 from shoal.algorithms.view import ClusteringView
 from shoal.errors import InvalidState
 from shoal.protocol.codec import pack, unpack

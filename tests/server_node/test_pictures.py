@@ -11,8 +11,8 @@ import pytest
 from click.testing import CliRunner, Result
 from PIL import Image
 
-from server_node.lineage import published_identities
-from server_node.pictures.data import BARS_MAX, Picture, bands_of, read_picture
+from server_node.clusters.lineage_step import published_identities
+from server_node.clusters.pictures import BARS_MAX, Picture, bands_of, read_picture
 from shoal.cli.main import shoal
 from shoal.config.settings import Config, load_config
 from shoal.errors import SettingsError

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from server_node.quarantine.register import QuarantineRegister
-from server_node.quarantine.requests import quarantine_records, request_signer
+from server_node.ingest.quarantine import QuarantineRegister
+from server_node.ingest.requests import quarantine_records, request_signer
 from shoal.errors import InvalidState
 from shoal.protocol.messages import Update
 from shoal.protocol.quarantine import LIST_KEY, QuarantineList, QuarantineRequest

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from server_node.quotas import BURST_S, Quotas
+from server_node.ingest.quotas import BURST_S, Quotas
 from shoal.config.sections import ServerSettings
 from shoal.errors import InvalidState, MessageRejected
 from shoal.protocol.codec import pack, unpack

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from server_node.reassembly import Reassembly
+from server_node.ingest.reassembly import Reassembly
 from shoal.algorithms.registry import rounds_algorithm
 from shoal.config.privacy import privacy_mode
 from shoal.errors import InvalidState

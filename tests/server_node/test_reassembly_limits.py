@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from server_node.models.sequences import AHEAD_MAX
-from server_node.reassembly import STALE_AFTER_CHUNKS, WAITING_UPDATES_MAX, Reassembly
+from server_node.ingest.reassembly import STALE_AFTER_CHUNKS, WAITING_UPDATES_MAX, Reassembly
+from server_node.models.clients import AHEAD_MAX
 from shoal.config.limits import UPDATE_BYTES_MAX
 from shoal.errors import MessageRejected
 from shoal.protocol.codec import pack, unpack
@@ -148,7 +148,7 @@ def test_an_update_that_progresses_is_never_dropped_for_others() -> None:
 def test_the_bytes_of_all_waiting_chunks_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     reassembly = Reassembly()
     size = len(tiny("c0").encode())
-    monkeypatch.setattr("server_node.reassembly.WAITING_BYTES_MAX", 10 * size)
+    monkeypatch.setattr("server_node.ingest.reassembly.WAITING_BYTES_MAX", 10 * size)
     assert take_all(reassembly, [tiny(f"c{n}") for n in range(15)]) == 5
     assert take_all(reassembly, [tiny("c0"), tiny("c9")]) == 0, "what is here already needs no site"
     assert take_all(reassembly, [tiny("c0", sequence=2)]) == 0, "it takes the place of the update before it"
@@ -157,7 +157,9 @@ def test_the_bytes_of_all_waiting_chunks_are_bounded(monkeypatch: pytest.MonkeyP
 
 def test_the_chunks_of_one_update_are_bounded_together(monkeypatch: pytest.MonkeyPatch) -> None:
     first, second, third, *_ = in_chunks(large("attic"))
-    monkeypatch.setattr("server_node.reassembly.UPDATE_BYTES_MAX", len(first.encode()) + len(second.encode()) + 9)
+    monkeypatch.setattr(
+        "server_node.ingest.reassembly.UPDATE_BYTES_MAX", len(first.encode()) + len(second.encode()) + 9
+    )
     reassembly = Reassembly()
     reassembly.take(first, first.encode())
     reassembly.take(second, second.encode())

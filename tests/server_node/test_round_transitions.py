@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from server_node.models.events import (
+from server_node.models.base import (
     DriftDetected,
     ModelEvent,
     ModelRestarted,
@@ -17,8 +17,14 @@ from server_node.models.events import (
     RoundFailed,
     RoundOpened,
 )
-from server_node.models.participation import Participation, ReceivedAnswer, restore_participation
-from server_node.models.round_state import Phase, RoundState, restore_round_state
+from server_node.models.round_state import (
+    Participation,
+    Phase,
+    ReceivedAnswer,
+    RoundState,
+    restore_participation,
+    restore_round_state,
+)
 from server_node.models.round_transitions import (
     Moment,
     RoundRules,

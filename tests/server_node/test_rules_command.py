@@ -11,9 +11,8 @@ from click.testing import CliRunner, Result
 
 from client_nodes.bootstrap import open_client
 from onebox.federation import OneBox
+from server_node.clusters.regression import prediction_error, rules
 from server_node.models.initialization import known_clusters
-from server_node.regression import prediction_error
-from server_node.rules_command import rules
 from shoal.cli.check import check
 from shoal.config.settings import load_config
 from shoal.errors import SettingsError

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from server_node.history.records import HistoryRecord
-from server_node.history.store import HISTORY_FILE, HistoryReader, HistoryStore
-from server_node.history.usual import EARLIER_BINS_MIN, LIKE_DAYS_MIN, Usual, usual
+from server_node.clusters.history.store import HISTORY_FILE, HistoryReader, HistoryRecord, HistoryStore
+from server_node.clusters.history.summary import EARLIER_BINS_MIN, LIKE_DAYS_MIN, Usual, usual
 from shoal.protocol.history import COARSE_S, FINE_S, NO_CLUSTER, HistoryBin
 from tests.server_node.web_statuses import a_contract
 

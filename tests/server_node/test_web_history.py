@@ -13,8 +13,7 @@ import pytest
 from click.testing import CliRunner
 from prometheus_client import CollectorRegistry
 
-from server_node.history.records import HistoryRecord
-from server_node.history.store import HISTORY_FILE, HistoryReader, HistoryStore
+from server_node.clusters.history.store import HISTORY_FILE, HistoryReader, HistoryRecord, HistoryStore
 from server_node.status import StatusBoard
 from server_node.web import predict
 from server_node.web.app import create_app

@@ -11,7 +11,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from server_node.bootstrap import open_server
-from server_node.name import name_publisher
+from server_node.ingest.request_commands import name_publisher
 from server_node.status import StatusBoard
 from server_node.web import create_app, predict
 from server_node.web.access import NAME_BYTES_MAX

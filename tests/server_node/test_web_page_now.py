@@ -14,8 +14,7 @@ import numpy as np
 import pytest
 from prometheus_client import CollectorRegistry
 
-from server_node.history.records import HistoryRecord
-from server_node.history.store import HISTORY_FILE, HistoryReader, HistoryStore
+from server_node.clusters.history.store import HISTORY_FILE, HistoryReader, HistoryRecord, HistoryStore
 from server_node.status import ClientStatus, RecentEvent, ServerStatus, StatusBoard
 from server_node.web import page_server
 from shoal.protocol.history import COARSE_S, FINE_S, NO_CLUSTER, HistoryBin, HistoryNames

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from server_node.history.store import HISTORY_FILE, HistoryReader, HistoryRecord, HistoryStore
+from server_node.clusters.history.store import HISTORY_FILE, HistoryReader, HistoryRecord, HistoryStore
 from server_node.status import ClientStatus
 from server_node.web.page_renderer import PageRenderer
 from shoal.protocol.history import COARSE_S, FINE_S, NO_CLUSTER, HistoryBin

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from server_node.lineage import Cluster, Lineage
+from server_node.clusters.lineage import Cluster, Lineage
 from server_node.status import ClientStatus, HistoryPoint, ServerStatus
 from server_node.web.map import NODES_MAX, principal_axes, scatter, steady_axes
 from server_node.web.page_renderer import HISTORY_MAX, RECENT_MAX, VALUES_MAX, PageRenderer, cluster_counts

@@ -11,9 +11,8 @@ import numpy as np
 import pytest
 from prometheus_client import CollectorRegistry
 
-from server_node.history.records import HistoryRecord
-from server_node.history.store import HISTORY_FILE, HistoryReader, HistoryStore
-from server_node.lineage import advance
+from server_node.clusters.history.store import HISTORY_FILE, HistoryReader, HistoryRecord, HistoryStore
+from server_node.clusters.lineage_step import advance
 from server_node.status import ClientStatus, ServerStatus, StatusBoard
 from server_node.web import create_app
 from server_node.web.page import FILES

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
 
-from server_node.lineage import Lineage
+from server_node.clusters.lineage import Lineage
 from server_node.status import StatusBoard
 from server_node.web import create_app, predict
 from server_node.web.predictions import ROWS_BYTES_MAX, ROWS_MAX

@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 from prometheus_client import CollectorRegistry
 
-from server_node.regression import prediction_error
+from server_node.clusters.regression import prediction_error
 from server_node.status import StatusBoard
 from server_node.web import create_app, predict
 from server_node.web.page_renderer import PageRenderer

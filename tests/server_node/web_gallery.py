@@ -15,8 +15,8 @@ from pathlib import Path
 import numpy as np
 from prometheus_client import CollectorRegistry
 
-from server_node.history.store import HISTORY_FILE, HistoryReader, HistoryRecord, HistoryStore
-from server_node.lineage import Lineage
+from server_node.clusters.history.store import HISTORY_FILE, HistoryReader, HistoryRecord, HistoryStore
+from server_node.clusters.lineage import Lineage
 from server_node.status import ClientStatus, RecentEvent, ServerStatus, StatusBoard
 from server_node.web import page_server
 from shoal.protocol.history import COARSE_S, FINE_S, NO_CLUSTER, HistoryBin, HistoryNames

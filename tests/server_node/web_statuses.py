@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from server_node.lineage import Lineage, LineagePolicy, advance
+from server_node.clusters.lineage import Lineage, LineagePolicy
+from server_node.clusters.lineage_step import advance
 from server_node.status import ClientStatus, HistoryPoint, ModelStatus, ServerStatus
 from shoal.algorithms.registry import load_algorithm
 from shoal.config.contract import Contract, parse_contract

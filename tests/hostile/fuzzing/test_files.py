@@ -18,7 +18,7 @@ import pytest
 from producers.files.tables import open_table
 from producers.mqtt.readings import TopicField, parse_payload
 from producers.mqtt.settings import MqttSettings
-from server_node.forwarding.rules import load_rules
+from server_node.clusters.forwarding import load_rules
 from shoal.config.models import check_models
 from shoal.config.privacy import privacy_mode
 from shoal.config.settings import load_config

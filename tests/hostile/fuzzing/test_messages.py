@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from client_nodes.snapshots import Snapshots
-from server_node.failed_records import FailedRecords, RecordFailed
+from server_node.ingest.rejections import FailedRecords, RecordFailed
 from server_node.node import ServerNode
 from shoal.algorithms.registry import is_in_rounds, load_algorithm, rounds_algorithm
 from shoal.errors import MessageRejected, ShoalError

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from server_node.replicas.absorb import RegionModel, absorb
+from server_node.regions.replica_model import RegionModel, absorb
 from shoal.config.contract import Contract
 from shoal.config.sections import ServerSettings
 from shoal.config.settings import Config, LogSettings

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from server_node.replicas.command import changelog_topic
-from server_node.replicas.stored_state import CHANGELOG_RECORD_BYTES_MAX, PART_BYTES, load_state, save_state
+from server_node.regions.replica_command import changelog_topic
+from server_node.regions.replica_region import CHANGELOG_RECORD_BYTES_MAX, PART_BYTES, load_state, save_state
 from shoal.config.sections import ReplicaSettings
 from shoal.config.settings import log_settings
 from shoal.transports import open_log
@@ -31,12 +31,12 @@ def signals_as_they_were() -> Iterator[None]:
 def test_a_state_larger_than_a_record_survives_the_loss_of_its_local_copy(
     quix_streams: None, kafka_bootstrap: str, tmp_path: Path, signals_as_they_were: None
 ) -> None:
-    from server_node.replicas.connection import (  # noqa: PLC0415 - an extra
+    from server_node.regions.replica import (  # noqa: PLC0415 - an extra
+        Application,
         connection,
         consumer_config,
         producer_config,
     )
-    from server_node.replicas.quix import Application  # noqa: PLC0415 - an extra
 
     log, topic = log_settings(address=f"kafka://{kafka_bootstrap}"), f"updates-{uuid.uuid4().hex}"
     settings = ReplicaSettings(group=f"replicas-{uuid.uuid4().hex}")

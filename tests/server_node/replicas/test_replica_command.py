@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from server_node.replicas.assignments import Assignments
-from server_node.replicas.command import changelog_topic, check_name, check_regions, open_region
-from server_node.replicas.timers import Timers
+from server_node.regions.replica_command import changelog_topic, check_name, check_regions, open_region
+from server_node.regions.replica_region import Assignments, Timers
 from shoal.config.settings import load_config
 from shoal.errors import InvalidState, LogError, SettingsError
 from shoal.protocol.lease import LEASE_KEY, Lease

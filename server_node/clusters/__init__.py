@@ -1,0 +1,1 @@
+"""Clusters as people see them: identities, descriptions, events, history, forwarding and pictures."""

@@ -1,0 +1,210 @@
+"""What each cluster is, in the units of the contract: where it lies, which features set it apart, how its readings lie.
+
+Descriptions are made from snapshots and the lineage alone, so they reveal nothing that was not published. Noise can
+place nodes outside the declared bounds; a description shows the nearest value within them and says so.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from server_node.clusters.lineage import Lineage
+from shoal.algorithms.view import ClusteringView
+from shoal.config.contract import Contract, Feature
+from shoal.config.privacy import declared_bounds
+
+Floats = NDArray[np.float64]
+
+LOW_QUANTILE, HIGH_QUANTILE = 0.1, 0.9
+"""of the mass of a cluster, between which its values are said to lie"""
+FEATURES_APART_MAX = 2
+APART_MIN = 1.0
+"""distance between two middles, in half widths of both intervals together, from which a feature sets a cluster apart"""
+WIDTH_MIN = 0.02
+"""of the range between the bounds: the least width an interval counts with; narrower ones differ on paper only"""
+
+
+@dataclass(frozen=True)
+class Interval:
+    """Where the middle 80 % of some mass lie, in the units of the feature, within the declared bounds."""
+
+    low: float
+    middle: float
+    high: float
+    beyond_bounds: bool = False
+    """whether noise had put it, or part of it, outside the declared bounds"""
+
+
+@dataclass(frozen=True)
+class Distinction:
+    """A feature by which a cluster differs from all others."""
+
+    feature: int
+    """position in the contract"""
+    high: bool
+    """whether the cluster lies above the others, else below"""
+    here: Interval
+    elsewhere: Interval
+
+
+@dataclass(frozen=True)
+class Description:
+    """One cluster."""
+
+    centre: tuple[float, ...]
+    """per feature, in units, within the bounds"""
+    intervals: tuple[Interval, ...]
+    """per feature"""
+    distinctions: tuple[Distinction, ...]
+    """the features that set it apart, the most telling first; empty: none does"""
+
+    def label(self, contract: Contract) -> str:
+        """A short name such as "Light high"; of the only cluster, or one that nothing sets apart, "ordinary"."""
+        words = [f"{contract.features[each.feature].name} {_direction(each)}" for each in self.distinctions]
+        return ", ".join(words) or "ordinary"
+
+    def text(self, contract: Contract) -> str:
+        """One sentence such as "Light high: 430-560 lux, elsewhere 0-90"."""
+        if not self.distinctions:
+            return "no feature sets it apart from the other clusters"
+        return "; ".join(_sentence(each, contract.features[each.feature]) for each in self.distinctions)
+
+
+def describe(view: ClusteringView, contract: Contract) -> dict[int, Description]:
+    """number of each cluster in the view -> its description. O(nodes log nodes) per feature."""
+    member = view.cluster >= 0
+    numbers = np.unique(view.cluster[member]).tolist()
+    if not numbers:
+        return {}
+    bounds = declared_bounds(contract)
+    places, mass, cluster = places_of(view, member)
+    nodes = bounds.from_unit(places)
+    centres = bounds.from_unit(view.centres)
+    described: dict[int, Description] = {}
+    for number in numbers:
+        own = cluster == number
+        intervals = [_interval(nodes[own, j], mass[own], each) for j, each in enumerate(contract.features)]
+        elsewhere = {}
+        if len(numbers) > 1:
+            elsewhere = {j: _interval(nodes[~own, j], mass[~own], each) for j, each in enumerate(contract.features)}
+        centre = tuple(_within(float(centres[number, j]), each) for j, each in enumerate(contract.features))
+        described[number] = Description(centre, tuple(intervals), _distinctions(intervals, elsewhere, contract))
+    return described
+
+
+def places_of(view: ClusteringView, member: NDArray[np.bool_]) -> tuple[Floats, Floats, NDArray[np.int64]]:
+    """The nodes of clusters -> places (n, d) in unit coordinates, their mass (n,) and their cluster (n,).
+
+    A node of which the view knows how far its rows spread stands at three places, each with a third of its mass: a
+    tenth, the middle and nine tenths of its rows, so that the quantiles of a single node are those of its rows.
+    """
+    nodes, mass, cluster = view.nodes[member], view.mass[member], view.cluster[member]
+    if view.node_low is None or view.node_high is None:
+        return nodes, mass, cluster
+    places = np.concatenate([view.node_low[member], nodes, view.node_high[member]])
+    return places, np.tile(mass / 3, 3), np.tile(cluster, 3)
+
+
+def _interval(values: Floats, mass: Floats, feature: Feature) -> Interval:
+    low, middle, high = weighted_quantiles(values, mass, (LOW_QUANTILE, 0.5, HIGH_QUANTILE))
+    shown = _within(low, feature), _within(middle, feature), _within(high, feature)
+    return Interval(*shown, beyond_bounds=shown != (low, middle, high))
+
+
+def weighted_quantiles(values: Floats, mass: Floats, shares: tuple[float, ...]) -> list[float]:
+    """values (n,), mass (n,) -> the value at each share of the mass; n >= 1. Without mass all values count alike."""
+    order = np.argsort(values, kind="stable")
+    weights = mass[order] if mass.sum() > 0 else np.ones(len(values))
+    reached = np.cumsum(weights) - 0.5 * weights
+    return [float(np.interp(share * weights.sum(), reached, values[order])) for share in shares]
+
+
+def _within(value: float, feature: Feature) -> float:
+    return min(max(value, feature.low), feature.high)
+
+
+def _distinctions(
+    intervals: list[Interval], elsewhere: Mapping[int, Interval], contract: Contract
+) -> tuple[Distinction, ...]:
+    scored = []
+    for j, others in elsewhere.items():
+        here, feature = intervals[j], contract.features[j]
+        least = WIDTH_MIN * (feature.high - feature.low)
+        widths = max(here.high - here.low, least) + max(others.high - others.low, least)
+        apart = 2 * abs(here.middle - others.middle) / widths
+        if apart >= APART_MIN:
+            scored.append((-apart, j, Distinction(j, here.middle > others.middle, here, others)))
+    return tuple(each for *_, each in sorted(scored, key=lambda entry: entry[:2])[:FEATURES_APART_MAX])
+
+
+def _direction(distinction: Distinction) -> str:
+    return "high" if distinction.high else "low"
+
+
+def _sentence(distinction: Distinction, feature: Feature) -> str:
+    unit = f" {feature.unit}" if feature.unit else ""
+    here, elsewhere = _range(distinction.here, feature), _range(distinction.elsewhere, feature)
+    return f"{feature.name} {_direction(distinction)}: {here}{unit}, elsewhere {elsewhere}"
+
+
+def _range(interval: Interval, feature: Feature) -> str:
+    """Both ends to about a hundredth of the range between the bounds; one number where they are the same."""
+    digits = min(12, max(0, math.ceil(2 - math.log10(feature.high - feature.low))))
+    low, high = (f"{round(value, digits) + 0.0:.{digits}f}" for value in (interval.low, interval.high))
+    # A minus sign before the upper end would read like two dashes.
+    joint = " to " if "-" in low + high else "-"
+    return low if low == high else f"{low}{joint}{high}"
+
+
+BINS = 28
+
+
+@dataclass(frozen=True)
+class Histogram:
+    """One feature: bins of equal width from the least to the largest value of all clusters, within the bounds."""
+
+    low: float
+    """of the first bin, in units"""
+    high: float
+    """end of the last bin; `low` where all values are the same"""
+    own: NDArray[np.float64]
+    """(BINS,) shares of the cluster's mass, 0 to 1"""
+    others: NDArray[np.float64]
+    """(BINS,) shares of the mass of all other clusters"""
+
+
+def histograms(view: ClusteringView, lineage: Lineage, identity: int, contract: Contract) -> list[Histogram]:
+    """One for each feature of the contract; none for a cluster that no node of the view belongs to.
+
+    They are made of nodes and their mass, which snapshots publish, and so as coarse as the nodes are.
+    """
+    numbers = [number for number, of in lineage.of_number.items() if of == identity]
+    places, mass, cluster = places_of(view, view.cluster >= 0)
+    own = np.isin(cluster, numbers)
+    if not own.any():
+        return []
+    values = declared_bounds(contract).from_unit(places)
+    return [
+        _histogram(np.clip(values[:, j], feature.low, feature.high), mass, own)
+        for j, feature in enumerate(contract.features)
+    ]
+
+
+def _histogram(values: NDArray[np.float64], mass: NDArray[np.float64], own: NDArray[np.bool_]) -> Histogram:
+    low, high = float(values.min()), float(values.max())
+    width = (high - low) / BINS
+    place = np.zeros(len(values), dtype=np.int64)
+    if width > 0:
+        place = np.minimum(((values - low) / width).astype(np.int64), BINS - 1)
+    return Histogram(low, high, _shares(place[own], mass[own]), _shares(place[~own], mass[~own]))
+
+
+def _shares(place: NDArray[np.int64], mass: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Of the mass in each bin; zeros where there is none at all."""
+    counts = np.bincount(place, mass, minlength=BINS)
+    return counts / (counts.sum() or 1.0)

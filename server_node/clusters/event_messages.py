@@ -1,0 +1,86 @@
+"""Cluster events as messages: what became of clusters, with their centres in units, their names, and a sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from server_node.clusters.description import Description
+from server_node.clusters.lineage import Cluster, ClusterEvent, EventKind, Lineage
+from shoal.config.contract import Contract
+from shoal.protocol.cluster_events import ClusterEventMessage
+from shoal.protocol.messages import Snapshot
+
+
+def event_messages(
+    contract: Contract,
+    snapshot: Snapshot,
+    before: Lineage,
+    after: Lineage,
+    events: Sequence[ClusterEvent],
+    described: Mapping[int, Description],
+) -> list[ClusterEventMessage]:
+    """The messages of the events that came with `snapshot`, in their order.
+
+    `before` is the lineage of the snapshot before, for clusters that have ended since; `described` is by the numbers
+    of the snapshot.
+    """
+    numbers = {identity: number for number, identity in after.of_number.items()}
+    clusters = {**before.clusters, **after.clusters}
+    units = {feature.name: feature.unit for feature in contract.features}
+    messages = []
+    for place, event in enumerate(events):
+        cluster = clusters[event.identity]
+        other = None if event.other is None else clusters.get(event.other)
+        description = described.get(numbers.get(event.identity, -1))
+        label = "" if description is None else description.label(contract)
+        centre = None
+        if description is not None:
+            centre = {feature.name: value for feature, value in zip(contract.features, description.centre, strict=True)}
+        messages.append(
+            ClusterEventMessage(
+                id=f"{snapshot.model}/{snapshot.version}/{place}",
+                kind=event.kind,
+                federation=contract.federation,
+                model=snapshot.model,
+                version=snapshot.version,
+                readings=snapshot.readings,
+                at=snapshot.made_at,
+                cluster=event.identity,
+                name=cluster.name,
+                label=label,
+                text=sentence(event, title(cluster, label), None if other is None else title(other)),
+                other=event.other,
+                other_name="" if other is None else other.name,
+                share=min(1.0, event.share),
+                share_before=None if event.share_before is None else min(1.0, event.share_before),
+                centre=centre,
+                units=None if centre is None else units,
+                known=len(after.known),
+                active=len(after.active),
+            )
+        )
+    return messages
+
+
+def title(cluster: Cluster, label: str = "") -> str:
+    """How a cluster is called in a sentence: by its name, else by what sets it apart, and always with its identity."""
+    if cluster.name:
+        return f'cluster {cluster.identity} "{cluster.name}"'
+    return f"cluster {cluster.identity} ({label})" if label else f"cluster {cluster.identity}"
+
+
+def sentence(event: ClusterEvent, cluster: str, other: str | None) -> str:
+    """The event in words; `cluster` and `other` are titles."""
+    share = f"{100 * event.share:.0f} % of the recent readings"
+    other, before = other or "another cluster", f"{100 * (event.share_before or 0.0):.0f} %"
+    ends = {
+        EventKind.BIRTH: f"is new: {share}",
+        EventKind.PARTED: f"has parted from {other}: {share}",
+        EventKind.MERGED: f"has merged into {other}",
+        EventKind.QUIET: "is quiet: no readings fall to it at present",
+        EventKind.RETURNED: f"has returned: {share}",
+        EventKind.GONE: "is gone: none of its nodes form a cluster any more",
+        EventKind.NAMED: "has got its name",
+        EventKind.SHARE_MOVED: f"has moved from {before} to {share}",
+    }
+    return f"{cluster} {ends[event.kind]}"

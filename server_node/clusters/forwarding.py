@@ -1,0 +1,258 @@
+"""`shoal events`: lists the cluster events of a federation, or forwards them to sinks by alert rules.
+
+Each event is delivered at least once. Alert rules are a TOML file of `[[rule]]` tables.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import tomllib
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+
+import click
+from pydantic import Field, field_validator
+
+from server_node.clusters.sinks import Sink, Sinks
+from shoal.config.base import Settings, parse_table
+from shoal.config.contract import Contract
+from shoal.config.settings import Config, load_config
+from shoal.errors import InvalidState, MessageRejected, SettingsError
+from shoal.protocol.cluster_events import EVENT_KINDS, ClusterEventMessage
+from shoal.protocol.topics import ensure_topics
+from shoal.runtime.checkpoint import Checkpoint
+from shoal.runtime.reader import read_next
+from shoal.runtime.service import run, stopped_by_signals
+from shoal.telemetry.events import log_event, start_logging
+from shoal.transports import open_log
+from shoal.transports.base import Log, Positions, Record, beginning
+
+
+class Rule(Settings):
+    """One rule. An event matches when it meets every condition that the rule gives."""
+
+    name: str = Field(min_length=1, max_length=100, description="what the alert is called")
+    events: list[str] = Field(default_factory=list, description=f"kinds of event: {', '.join(EVENT_KINDS)}; none: all")
+    model: str = Field(default="", description="only of this model")
+    cluster: str = Field(default="", description="only of the cluster with this name or identity")
+    share_min: float = Field(default=0.0, ge=0, le=1, description="only with at least this share of recent readings")
+    share_max: float = Field(default=1.0, ge=0, le=1, description="only with at most this share of recent readings")
+
+    @field_validator("events")
+    @classmethod
+    def _known(cls, events: list[str]) -> list[str]:
+        if unknown := sorted(set(events) - set(EVENT_KINDS)):
+            raise ValueError(f"no event {unknown[0]!r}; there are {', '.join(EVENT_KINDS)}")
+        return events
+
+    def matches(self, event: ClusterEventMessage) -> bool:
+        """Whether the event meets every condition."""
+        return (
+            (not self.events or event.kind in self.events)
+            and self.model in ("", event.model)
+            and self.cluster in ("", event.name, str(event.cluster))
+            and self.share_min <= event.share <= self.share_max
+        )
+
+
+class Rules(Settings):
+    """A whole file of rules."""
+
+    rule: list[Rule] = Field(default_factory=list)
+
+
+EVERYTHING = Rule(name="cluster event")
+"""the rule without a file: every event is forwarded"""
+
+
+def load_rules(path: Path | None) -> Sequence[Rule]:
+    """The rules of a file; without one, `EVERYTHING`. Raises `SettingsError`, naming the place of the mistake."""
+    if path is None:
+        return (EVERYTHING,)
+    try:
+        tables = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as wrong:
+        raise SettingsError(f"{path}: rules cannot be read: {wrong}") from None
+    rules = parse_table(Rules, tables, str(path)).rule
+    if not rules:
+        raise SettingsError(f"{path}: no [[rule]] in it; remove the setting to forward every event")
+    return rules
+
+
+Alert = tuple[str, ClusterEventMessage]
+"""name of the rule, and the event that matches it"""
+STATE_VERSION = 1
+BATCH_EVENTS_MAX = 100
+
+
+class Forwarder:
+    """One step delivers one batch of events and then stores the position behind it.
+
+    A kill between delivery and storing delivers the batch again: receivers recognise events by their `id`.
+    """
+
+    def __init__(
+        self, contract: Contract, log: Log, checkpoint: Checkpoint, rules: Sequence[Rule], sinks: Sinks
+    ) -> None:
+        self._contract, self._log, self._checkpoint = contract, log, checkpoint
+        self._rules, self._sinks = rules, sinks
+        self._positions: Positions = {}
+        self._delivered: dict[str, int] = {}
+        """sink -> alerts of the present batch that it has, so that an outage of one sink repeats nothing to another"""
+        self.forwarded = 0
+        """alerts delivered since this object was made"""
+
+    def resume(self) -> None:
+        """Go on behind the newest event that was delivered; at first, from the beginning. Raises `InvalidState`."""
+        state = self._checkpoint.load()
+        if state is None:
+            self._positions = beginning(self._log, self._contract.events_topic)
+            return
+        if state.get("version") != STATE_VERSION or state.get("log") != self._log.identity(self._contract.events_topic):
+            raise InvalidState(
+                "the forwarder's checkpoint is of another log or version; move its folder away to forward all events "
+                "that the log still has"
+            )
+        self._positions = dict(state["positions"])
+        self._delivered = dict(state["delivered"])
+
+    def step(self, timeout_s: float = 0.0) -> bool:
+        """Deliver what has come. Raises `LogUnavailable` when a sink or the log is away; the next step goes on."""
+        topic = self._contract.events_topic
+        records, after = read_next(self._log, topic, self._positions, BATCH_EVENTS_MAX, timeout_s, accept_gap=True)
+        if not records:
+            return False
+        alerts = [alert for record in records for alert in self._alerts_of(record)]
+        try:
+            for name, sink in self._sinks.items():
+                self._deliver(name, sink, alerts)
+        finally:
+            # After an outage of one sink the other ones must not get the batch again.
+            self._store()
+        self._delivered, self._positions = {}, after
+        self._store()
+        log_event("events_forwarded", events=len(records), alerts=len(alerts))
+        return True
+
+    def _deliver(self, name: str, sink: Sink, alerts: Sequence[Alert]) -> None:
+        for place, (rule, event) in enumerate(alerts):
+            if place < self._delivered.get(name, 0):
+                continue
+            if not sink.deliver({"alert": rule, "event": asdict(event)}, event.kind, event.model):
+                log_event("alert_rejected", logging.WARNING, sink=name, alert=rule, id=event.id)
+            self._delivered[name] = place + 1
+            self.forwarded += 1
+
+    def _store(self) -> None:
+        state = {
+            "version": STATE_VERSION,
+            "log": self._log.identity(self._contract.events_topic),
+            "positions": [[partition, offset] for partition, offset in sorted(self._positions.items())],
+            "delivered": self._delivered,
+        }
+        self._checkpoint.save(state)
+
+    def _alerts_of(self, record: Record) -> list[Alert]:
+        try:
+            event = ClusterEventMessage.decode(record.value)
+        except MessageRejected as wrong:
+            place = f"{record.topic}/{record.partition}/{record.offset}"
+            log_event("event_rejected", logging.WARNING, reason=wrong.reason, origin=place)
+            return []
+        return [(rule.name, event) for rule in self._rules if rule.matches(event)]
+
+
+CONFIG = click.option(
+    "--config", "file", type=click.Path(path_type=Path, dir_okay=False), required=True, help="The federation file."
+)
+
+
+@click.group()
+def events() -> None:
+    """Cluster events: births, partings, merges, silences, returns, ends and moved shares of clusters."""
+
+
+@events.command("list")
+@CONFIG
+@click.option("--model", help="Only events of this model.")
+@click.option("--follow", is_flag=True, help="Go on with new events until Ctrl-C.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per event.")
+def list_(file: Path, model: str | None, follow: bool, as_json: bool) -> None:
+    """List the events that the log still has, oldest first."""
+    config = load_config(file)
+    topic = config.contract.events_topic
+    if model is not None and config.contract.model(model) is None:
+        names = ", ".join(one.name for one in config.contract.models)
+        raise SettingsError(f"--model {model}: no such model in {file}; there are {names}")
+    with closing(open_log(config.log)) as log, stopped_by_signals() as stop:
+        ensure_topics(log, config.contract, config.log)
+        positions = beginning(log, topic)
+        while not stop.is_set():
+            records, positions = log.read(topic, positions, timeout_s=0.5 if follow else 0.0)
+            for record in records:
+                if (event := _decoded(record)) is not None and model in (None, event.model):
+                    click.echo(record.value if as_json else _line(event))
+            if not records and not follow:
+                return
+
+
+@events.command()
+@CONFIG
+@click.option(
+    "--until-idle", type=click.FloatRange(min=0), metavar="SECONDS", help="End when no event came for so long."
+)
+@click.option("--json", "as_json", is_flag=True, help="Log JSON lines, and print the total at the end.")
+def forward(file: Path, until_idle: float | None, as_json: bool) -> None:
+    """Forward events to the sinks of [events]: all of them, or those that match its rules.
+
+    Each event is delivered at least once to each sink, in order. What a sink does not take while it is away is
+    delivered when it is back; the position is kept in [events] folder.
+    """
+    config = load_config(file)
+    rules = load_rules(config.events.rules)
+    start_logging("events", as_json)
+    forwarded = 0
+
+    @contextmanager
+    def build() -> Iterator[Forwarder]:
+        nonlocal forwarded
+        with _opened(config) as (log, checkpoint), Sinks(config.events, config.contract.federation) as sinks:
+            node = Forwarder(config.contract, log, checkpoint, rules, sinks)
+            node.resume()
+            try:
+                yield node
+            finally:
+                forwarded += node.forwarded
+
+    Sinks(config.events, config.contract.federation)  # a mistake in the settings is reported before anything starts
+    log_event("started", federation=config.contract.federation, contract=config.contract.digest)
+    with stopped_by_signals() as stop:
+        run(build, stop, until_idle)
+    log_event("stopped", forwarded=forwarded)
+    if as_json:
+        click.echo(json.dumps({"forwarded": forwarded}))
+
+
+@contextmanager
+def _opened(config: Config) -> Iterator[tuple[Log, Checkpoint]]:
+    owner = f"event forwarder of {config.contract.federation}"
+    with Checkpoint(config.events.folder / "checkpoint.db", owner) as checkpoint, closing(open_log(config.log)) as log:
+        ensure_topics(log, config.contract, config.log)
+        yield log, checkpoint
+
+
+def _decoded(record: Record) -> ClusterEventMessage | None:
+    try:
+        return ClusterEventMessage.decode(record.value)
+    except MessageRejected as wrong:
+        log_event("event_rejected", logging.WARNING, reason=wrong.reason)
+        return None
+
+
+def _line(event: ClusterEventMessage) -> str:
+    moment = datetime.fromtimestamp(event.at, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+    return f"{moment} {event.model} {event.text or event.kind}"

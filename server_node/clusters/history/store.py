@@ -1,0 +1,330 @@
+"""The history on disk: the newest version of every bin and of the names, from the records of the topic of the history.
+
+This file is the topic's index: one that is missing, or of another log, is filled from the topic again.
+The server writes it; the threads of the page and other processes read it meanwhile.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import islice
+from pathlib import Path
+
+from shoal.config.contract import Contract
+from shoal.databases import NO_ACCESS, primary_code, writing
+from shoal.errors import LogUnavailable, MessageRejected, SettingsError
+from shoal.protocol.history import BINS_KEPT, BinKey, HistoryBin, HistoryNames, key_of
+from shoal.runtime.checkpoint import OutboxRecord
+from shoal.transports.base import Log, Positions, Record, beginning
+
+
+@dataclass(frozen=True)
+class HistoryRecord:
+    """A record of the topic: a bin, the names of a model, or None for a bin that is kept no longer."""
+
+    key: bytes
+    message: HistoryBin | HistoryNames | None
+
+    @cached_property
+    def value(self) -> bytes | None:
+        """The message as it travels; None for a tombstone."""
+        return None if self.message is None else self.message.encode()
+
+    def outbox_record(self, topic: str) -> OutboxRecord:
+        """The record to publish; a tombstone for a bin that is kept no longer."""
+        return OutboxRecord(topic, self.value, self.key, () if self.message is None else self.message.headers())
+
+
+def decode_record(record: Record, contract: Contract) -> HistoryRecord | None:
+    """What is in a record of the topic; None for one that is not of this contract's history, which is left alone."""
+    if record.key is None:
+        return None
+    if record.value is None:
+        return HistoryRecord(record.key, None)
+    form = HistoryNames if ("type", HistoryNames.TYPE.encode()) in record.headers else HistoryBin
+    try:
+        message = form.decode(record.value, record.headers)
+    except MessageRejected:
+        return None
+    expected = (contract.federation, contract.digest, record.key)
+    known = contract.model(message.model) is not None
+    if not known or (message.federation, message.contract, message.record_key) != expected:
+        return None
+    return HistoryRecord(record.key, message)
+
+
+HISTORY_FILE = "history.db"
+"""in the server's folder"""
+FORMAT = 3
+EXPIRED_MAX = 100
+"""bins removed at once; later ones follow with the next snapshot"""
+_SCHEMA = (
+    "CREATE TABLE IF NOT EXISTS about (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID",
+    "CREATE TABLE IF NOT EXISTS names (model TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID",
+    # A table for each width: small bins that stay for a year, between large ones that are removed after two days, would
+    # leave most of their pages empty. With row ids, as else a value of a quarter of a page has pages of its own.
+    *(
+        f"CREATE TABLE IF NOT EXISTS bins_{width} (model TEXT, start INTEGER, value BLOB NOT NULL, "
+        "PRIMARY KEY (model, start))"
+        for width in BINS_KEPT
+    ),
+)
+
+
+class HistoryReader:
+    """Reads the history that a server keeps in a file. For any thread: each call opens the file anew."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def bins(self, model: str, width_s: int, first: float, last: float, limit: int) -> list[HistoryBin]:
+        """The bins of this width that start from `first` to `last`, seconds since 1970, at most `limit`, oldest first.
+
+        Raises `LogUnavailable` when the file cannot be read at present.
+        """
+        return list(islice(self.each_bin(model, width_s, first, last), limit))
+
+    def each_bin(self, model: str, width_s: int, first: float, last: float) -> Iterator[HistoryBin]:
+        """All such bins, one after the other: never in memory together."""
+        with self._opened() as file:
+            yield from _bins(file, model, width_s, first, last)
+
+    def newest_bins(self, model: str, width_s: int, limit: int) -> list[HistoryBin]:
+        """The newest bins of this width, the newest first."""
+        query = f"SELECT value FROM bins_{width_s} WHERE model = ? ORDER BY start DESC LIMIT ?"
+        with self._opened() as file:
+            return list(_decoded(file.execute(query, (model, limit))))
+
+    def bins_at(self, model: str, width_s: int, starts: Sequence[int]) -> list[HistoryBin]:
+        """The bins of this width that start at these times, as many as there are."""
+        places = ", ".join("?" * len(starts))
+        query = f"SELECT value FROM bins_{width_s} WHERE model = ? AND start IN ({places})"
+        with self._opened() as file:
+            return list(_decoded(file.execute(query, (model, *starts))))
+
+    def extent(self, model: str, width_s: int) -> tuple[int, int] | None:
+        """The starts of the oldest and the newest bin of this width; None if there is none."""
+        query = f"SELECT min(start), max(start) FROM bins_{width_s} WHERE model = ?"
+        with self._opened() as file:
+            first, last = file.execute(query, (model,)).fetchone()
+        return None if first is None else (first, last)
+
+    def number(self, model: str, width_s: int, first: float) -> int:
+        """How many bins of this width start at `first` or later."""
+        query = f"SELECT count(*) FROM bins_{width_s} WHERE model = ? AND start >= ?"
+        with self._opened() as file:
+            return int(file.execute(query, (model, first)).fetchone()[0])
+
+    def names(self, model: str) -> HistoryNames | None:
+        """The clients and clusters that the bins name by number; None before the first bin."""
+        with self._opened() as file:
+            return _names(file, model)
+
+    @contextmanager
+    def _opened(self) -> Iterator[sqlite3.Connection]:
+        address = f"{self._path.absolute().as_uri()}?mode=ro"
+        with _file_errors(self._path), closing(sqlite3.connect(address, uri=True)) as file:
+            file.execute("PRAGMA cache_size=-128")  # KiB of pages, each of which is read once
+            yield file
+
+
+class HistoryStore:
+    """The same file as the server writes it. For one thread.
+
+    Each call raises `LogUnavailable` when the disk is full or fails, and `SettingsError` when this user may not write
+    the file.
+    """
+
+    def __init__(self, contract: Contract, path: Path | None = None) -> None:
+        """`path` None keeps it in memory."""
+        self._contract, self._topic, self._path = contract, contract.history_topic, path
+        self._file = self._open()
+        self.reader = None if path is None else HistoryReader(path)
+
+    def catch_up(self, log: Log) -> None:
+        """Read what the topic has beyond what was read before; from its start in a file of another log.
+
+        Raises as the log does.
+        """
+        identity, at = log.identity(self._topic).hex(), beginning(log, self._topic)
+        with self._used() as file:
+            saved = dict(file.execute("SELECT name, value FROM about").fetchall())
+        if saved.get("log") == identity:
+            kept = {int(partition): offset for partition, offset in json.loads(saved.get("positions", "[]"))}
+            at = {partition: max(first, kept.get(partition, first)) for partition, first in at.items()}
+        else:
+            with self._transaction() as file:
+                for table in (*(f"bins_{width}" for width in BINS_KEPT), "names", "about"):
+                    file.execute(f"DELETE FROM {table}")
+                file.execute("INSERT INTO about VALUES ('log', ?)", (identity,))
+        ends = {partition: end for partition, (_, end) in log.bounds(self._topic).items()}
+        while any(at[partition] < end for partition, end in ends.items()):
+            records, at = log.read(self._topic, at)
+            decoded = (decode_record(record, self._contract) for record in records)
+            self._apply([one for one in decoded if one is not None], at)
+
+    def apply(self, records: Sequence[HistoryRecord]) -> None:
+        """Take in records that have just been published."""
+        self._apply(records, None)
+
+    def expired(self, records: Iterable[HistoryRecord]) -> list[HistoryRecord]:
+        """The bins to remove now that `records` are published: those of the same model and width that are too old."""
+        bins = [one.message for one in records if isinstance(one.message, HistoryBin)]
+        newest = {(one.model, one.width_s): one.start for one in sorted(bins, key=lambda one: one.start)}
+        with self._used() as file:
+            return [
+                HistoryRecord(BinKey(model, width, start).encode(), None)
+                for (model, width), end in newest.items()
+                for (start,) in file.execute(
+                    f"SELECT start FROM bins_{width} WHERE model = ? AND start <= ? ORDER BY start LIMIT ?",
+                    (model, end - BINS_KEPT[width] * width, EXPIRED_MAX),
+                )
+            ]
+
+    def forgotten(self, models: Sequence[str], records: Iterable[HistoryRecord]) -> list[HistoryRecord]:
+        """The bins to remove of models whose history begins again with `records`."""
+        kept = {one.key for one in records}
+        with self._used() as file:
+            keys = [
+                BinKey(model, width, start).encode()
+                for model in models
+                for width in BINS_KEPT
+                for (start,) in file.execute(f"SELECT start FROM bins_{width} WHERE model = ? ORDER BY start", [model])
+            ]
+        return [HistoryRecord(key, None) for key in keys if key not in kept]
+
+    def bin(self, key: BinKey) -> HistoryBin | None:
+        """The newest version of a bin; None if there is none."""
+        with self._used() as file:
+            return next(_bins(file, key.model, key.width_s, key.start, key.start), None)
+
+    def names(self, model: str) -> HistoryNames | None:
+        """The newest names of a model; None if there are none."""
+        with self._used() as file:
+            return _names(file, model)
+
+    def newest(self, model: str, width_s: int) -> int | None:
+        """The start of the newest bin of this width; None if there is none."""
+        query = f"SELECT max(start) FROM bins_{width_s} WHERE model = ?"
+        with self._used() as file:
+            newest: tuple[int | None] = file.execute(query, (model,)).fetchone()
+        return newest[0]
+
+    def close(self) -> None:
+        """Close the file. Closing twice has no effect."""
+        self._file.close()
+
+    def _open(self) -> sqlite3.Connection:
+        if self._path is None:
+            return self._created(":memory:")
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise SettingsError(f"{self._path.parent}: cannot be used: {error.strerror}") from None
+        with _file_errors(self._path), _rights_errors(self._path):
+            try:
+                return self._created(str(self._path))
+            except sqlite3.OperationalError:
+                raise
+            except sqlite3.DatabaseError:
+                # It is an index of the topic, so a damaged one is made again.
+                for name in (self._path.name, f"{self._path.name}-wal", f"{self._path.name}-shm"):
+                    self._path.with_name(name).unlink(missing_ok=True)
+                return self._created(str(self._path))
+
+    @staticmethod
+    def _created(name: str) -> sqlite3.Connection:
+        file = sqlite3.connect(name, timeout=5.0, isolation_level=None)
+        try:
+            file.execute("PRAGMA journal_mode=WAL")
+            # What a power cut takes away is read from the topic again.
+            file.execute("PRAGMA synchronous=NORMAL")
+            file.execute("PRAGMA cache_size=-512")
+            (version,) = file.execute("PRAGMA user_version").fetchone()
+            if version not in (0, FORMAT) or file.execute("PRAGMA quick_check(1)").fetchall() != [("ok",)]:
+                raise sqlite3.DatabaseError("written by another version, or damaged")
+            for table in _SCHEMA:
+                file.execute(table)
+            file.execute(f"PRAGMA user_version={FORMAT}")
+        except BaseException:
+            file.close()
+            raise
+        return file
+
+    def _apply(self, records: Sequence[HistoryRecord], at: Positions | None) -> None:
+        if not records and at is None:
+            return
+        with self._transaction() as file:
+            for record in records:
+                message = record.message
+                if isinstance(message, HistoryNames):
+                    file.execute("INSERT OR REPLACE INTO names VALUES (?, ?)", (message.model, record.value))
+                elif message is not None:
+                    # In its place, so that the bins of a year stay side by side.
+                    file.execute(
+                        f"INSERT INTO bins_{message.width_s} VALUES (?, ?, ?) "
+                        "ON CONFLICT (model, start) DO UPDATE SET value = excluded.value",
+                        (message.model, message.start, record.value),
+                    )
+                elif (gone := key_of(record.key)) is not None and gone.width_s in BINS_KEPT:
+                    where = gone.model, gone.start
+                    file.execute(f"DELETE FROM bins_{gone.width_s} WHERE model = ? AND start = ?", where)
+            if at is not None:
+                saved = json.dumps(sorted(at.items()))
+                file.execute("INSERT OR REPLACE INTO about VALUES ('positions', ?)", (saved,))
+
+    @contextmanager
+    def _used(self) -> Iterator[sqlite3.Connection]:
+        with _file_errors(self._path), _rights_errors(self._path):
+            yield self._file
+
+    @contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        with self._used() as file, writing(file):
+            yield file
+
+
+def _bins(file: sqlite3.Connection, model: str, width: int, *span: float) -> Iterator[HistoryBin]:
+    query = f"SELECT value FROM bins_{width} WHERE model = ? AND start BETWEEN ? AND ? ORDER BY start"
+    return _decoded(file.execute(query, (model, *span)))
+
+
+def _decoded(rows: Iterable[tuple[bytes]]) -> Iterator[HistoryBin]:
+    return (HistoryBin.decode(value, HistoryBin.headers()) for (value,) in rows)
+
+
+def _names(file: sqlite3.Connection, model: str) -> HistoryNames | None:
+    row = file.execute("SELECT value FROM names WHERE model = ?", (model,)).fetchone()
+    return None if row is None else HistoryNames.decode(row[0], HistoryNames.headers())
+
+
+@contextmanager
+def _file_errors(path: Path | None) -> Iterator[None]:
+    """Turns errors of SQLite and of the disk into ours; a damaged file is made anew at the next start."""
+    try:
+        yield
+    except sqlite3.ProgrammingError:
+        raise
+    except (sqlite3.Error, OSError, MessageRejected) as error:
+        raise LogUnavailable(
+            f"{path}: cannot be read or written ({error}); make room, or delete it: the server makes it again"
+        ) from None
+
+
+@contextmanager
+def _rights_errors(path: Path | None) -> Iterator[None]:
+    """Turns missing rights into `SettingsError`, for the server: unlike a full disk, they do not pass with time."""
+    try:
+        yield
+    except (sqlite3.Error, PermissionError) as error:
+        if isinstance(error, sqlite3.Error) and primary_code(error) not in NO_ACCESS:
+            raise
+        raise SettingsError(
+            f"{path}: cannot be written ({error}); it must be a file that this user may write, in a folder that this "
+            "user may write"
+        ) from None

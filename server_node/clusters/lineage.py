@@ -1,0 +1,218 @@
+"""Cluster identities: which cluster of one snapshot is which of the next, and what has become of each.
+
+Algorithms number their clusters anew in every snapshot. A lineage follows them by the mass of the nodes that two
+snapshots share and gives each an identity that lasts. A cluster is *known* once it holds a stated share of the readings
+or has lasted for a stated number of them, and it stops being known only when it has been away that long: so the number
+of known clusters does not move with every group of nodes that comes and goes. A known cluster is *active* while
+readings fall to it, else *quiet*.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import Any
+
+import numpy as np
+
+from shoal.algorithms.view import ClusteringView
+from shoal.errors import InvalidState
+from shoal.kernels.distance import nearest
+
+NO_CLUSTER = -1
+
+
+@dataclass(frozen=True)
+class LineagePolicy:
+    """When a cluster is known, active and gone. Counts are readings learnt by the model, so that a replay of the log
+    gives the same lineage; nothing depends on the clock."""
+
+    known_share: float = 0.05
+    """share of all mass at which a cluster is known at once"""
+    share_min: float = 0.002
+    """share below which a cluster is never known, however long it lasts"""
+    confirm_readings: int = 1_000
+    """readings that a smaller cluster must last to be known, and that a known one must be away to be gone"""
+    recent_readings: float = 500.0
+    """readings by which what counts as recent has faded to 1/e"""
+    active_above: float = 3.0
+    """recent readings above which a quiet cluster is active"""
+    quiet_below: float = 1.0
+    """recent readings below which an active cluster is quiet"""
+    share_readings: float = 2_000.0
+    """the same for the recent share"""
+    share_moved: float = 0.2
+    """difference of the recent share from the one last reported at which an event reports it"""
+
+
+class EventKind(StrEnum):
+    """What can become of a known cluster."""
+
+    BIRTH = "birth"
+    """it is known, and none of its nodes were part of another cluster"""
+    PARTED = "parted"
+    """it is known, and its nodes were part of the cluster `other` before"""
+    MERGED = "merged"
+    """its nodes are part of the cluster `other` now; its identity ends"""
+    QUIET = "quiet"
+    """no readings fall to it any more"""
+    RETURNED = "returned"
+    """readings fall to it again"""
+    GONE = "gone"
+    """none of its nodes form a cluster any more; its identity ends"""
+    NAMED = "named"
+    """people have given it another name"""
+    SHARE_MOVED = "share_moved"
+    """its share of the recent readings has changed from `share_before` to `share`"""
+
+
+@dataclass(frozen=True)
+class ClusterEvent:
+    """What became of one known cluster with one snapshot."""
+
+    kind: EventKind
+    identity: int
+    other: int | None = None
+    """the cluster it parted from or merged into, if that one is known"""
+    share: float = 0.0
+    """of the recent readings"""
+    share_before: float | None = None
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """One cluster that a lineage follows. Candidates, which are not known yet, have identities below 0."""
+
+    identity: int
+    slot: int | None = None
+    """what it is drawn as: the smallest number that no other known cluster had when it became known; None: it is a
+    candidate"""
+    name: str = ""
+    """as people call it, if they have named it"""
+    parent: int | None = None
+    """the cluster that its nodes were part of before"""
+    since_reading: int = 0
+    """how many readings the model had learnt when it was first seen"""
+    since: float = 0.0
+    """when that was, seconds since 1970"""
+    present_reading: int = 0
+    """how many it had learnt when nodes of it last formed a cluster"""
+    merging_into: int | None = None
+    """the cluster that most of its nodes are part of at present"""
+    mass: float = 0.0
+    """of its nodes, in the measure of the algorithm"""
+    share: float = 0.0
+    """of all mass"""
+    recent: float = 0.0
+    """readings that fell to it, older ones faded"""
+    lately: float = 0.0
+    """the same, fading more slowly: what the recent share is made of"""
+    recent_share: float = 0.0
+    """of the readings that fell to all clusters lately"""
+    active: bool = True
+    reported_share: float = 0.0
+    """the recent share that an event last reported, or that it began with"""
+
+    @property
+    def known(self) -> bool:
+        """Whether it has been confirmed."""
+        return self.identity >= 0
+
+
+@dataclass(frozen=True)
+class Lineage:
+    """All clusters of a model by identity, and which of its nodes is whose."""
+
+    next_identity: int = 0
+    next_candidate: int = NO_CLUSTER - 1
+    readings: int = 0
+    """learnt by the model at the newest snapshot"""
+    clusters: Mapping[int, Cluster] = field(default_factory=dict)
+    """identity -> cluster, in the order of identities"""
+    of_node: Mapping[int, int] = field(default_factory=dict)
+    """node id -> identity of its cluster, candidates included"""
+    node_mass: Mapping[int, float] = field(default_factory=dict)
+    """node id -> its mass in the newest snapshot"""
+    of_number: Mapping[int, int] = field(default_factory=dict)
+    """number of a cluster in the newest snapshot -> the known identity it is shown as; absent: none"""
+
+    def with_name(self, identity: int, name: str) -> Lineage | None:
+        """The lineage in which a known cluster has this name; None if there is no such cluster."""
+        cluster = self.clusters.get(identity)
+        if cluster is None or not cluster.known:
+            return None
+        return replace(self, clusters={**self.clusters, identity: replace(cluster, name=name)})
+
+    @property
+    def known(self) -> list[Cluster]:
+        """The known clusters by identity."""
+        return [cluster for cluster in self.clusters.values() if cluster.known]
+
+    @property
+    def active(self) -> list[Cluster]:
+        """Those of them to which readings fall at present."""
+        return [cluster for cluster in self.known if cluster.active]
+
+    def state(self) -> dict[str, Any]:
+        """Plain values for `restore_lineage`."""
+        return {
+            "next_identity": self.next_identity,
+            "next_candidate": self.next_candidate,
+            "readings": self.readings,
+            "clusters": [dict(vars(cluster)) for cluster in self.clusters.values()],
+            "of_node": _columns(self.of_node),
+            "node_mass": _columns(self.node_mass, np.float64),
+            "of_number": _columns(self.of_number),
+        }
+
+
+def restore_lineage(state: Mapping[str, Any]) -> Lineage:
+    """Raises `InvalidState` for a damaged state."""
+    try:
+        clusters = [Cluster(**entry) for entry in state["clusters"]]
+        return Lineage(
+            int(state["next_identity"]),
+            int(state["next_candidate"]),
+            int(state["readings"]),
+            {cluster.identity: cluster for cluster in clusters},
+            _mapping(state["of_node"]),
+            _mapping(state["node_mass"]),
+            _mapping(state["of_number"]),
+        )
+    except (AttributeError, KeyError, TypeError, ValueError) as broken:
+        raise InvalidState(f"the lineage of clusters is damaged: {broken}") from None
+
+
+def _columns(mapping: Mapping[int, Any], kind: type[np.generic] = np.int64) -> list[Any]:
+    return [np.array(list(mapping), dtype=np.int64), np.array(list(mapping.values()), dtype=kind)]
+
+
+def _mapping(columns: Any) -> dict[int, Any]:
+    keys, values = columns
+    return dict(zip(keys.tolist(), values.tolist(), strict=True))
+
+
+def carried_by_place(lineage: Lineage, before: ClusteringView, after: ClusteringView, readings: int) -> Lineage:
+    """The lineage with each node of `after` given the identity of the nearest node of `before`.
+
+    `readings` is how many the rebuilt model has learnt. Fewer than before: counts of readings in the lineage move down
+    with it, so that what is confirmed stays so, and what has vanished is gone as soon as it would have been.
+    """
+    less = lineage.readings - readings
+    clusters = {
+        identity: replace(
+            cluster,
+            since_reading=max(0, cluster.since_reading - less),
+            present_reading=max(0, cluster.present_reading - less),
+        )
+        for identity, cluster in lineage.clusters.items()
+    }
+    of_node: dict[int, int] = {}
+    if len(before.nodes) and len(after.nodes):
+        places, _ = nearest(after.nodes, before.nodes)
+        known = [lineage.of_node.get(number) for number in before.node_id.tolist()]
+        named = zip(after.node_id.tolist(), (known[place] for place in places.tolist()), strict=True)
+        of_node = {number: identity for number, identity in named if identity is not None}
+    mass = dict(zip(after.node_id.tolist(), after.mass.tolist(), strict=True))
+    return replace(lineage, readings=readings, clusters=clusters, of_node=of_node, node_mass=mass)

@@ -1,0 +1,379 @@
+"""`shoal picture`: pictures of a model for reports, from the data of the page: its newest snapshot and its history."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Final
+
+import click
+import numpy as np
+from numpy.typing import NDArray
+
+from server_node.clusters.description import Description, describe
+from server_node.clusters.history.store import decode_record
+from server_node.web.snapshot_json import view_of
+from server_node.web.units import feature_label
+from shoal.algorithms.view import ClusteringView
+from shoal.cli.options import config_option
+from shoal.config.contract import Contract, Feature, Model
+from shoal.config.models import check_models
+from shoal.config.privacy import declared_bounds
+from shoal.config.settings import load_config
+from shoal.errors import MessageRejected, MissingExtra, SettingsError
+from shoal.files import atomic_file
+from shoal.protocol.history import COARSE_S, FINE_S, NO_CLUSTER, HistoryBin, pairs
+from shoal.protocol.messages import Snapshot
+from shoal.protocol.topics import ensure_topics
+from shoal.runtime.signed_snapshots import open_federation_log
+from shoal.transports.base import Log, latest
+
+BARS_MAX = 96
+"""bars of a band: of more bins several are one bar"""
+FINE_UNTIL_S = 12 * 3600
+"""a history that is shorter is drawn in bins of 5 minutes"""
+
+
+@dataclass(frozen=True)
+class PicturedCluster:
+    """One known cluster."""
+
+    identity: int
+    title: str
+    slot: int
+    """what it is coloured as"""
+    active: bool
+    recent_share: float
+    """of the readings that fell to all clusters lately"""
+    number: int
+    """in the view of the snapshot"""
+    description: Description
+
+
+@dataclass(frozen=True)
+class Bands:
+    """How the readings were divided among clusters over time."""
+
+    starts: NDArray[np.float64]
+    """(bars,) seconds since 1970, by the times in the updates"""
+    width_s: float
+    shares: dict[int, NDArray[np.float64]]
+    """identity -> (bars,) shares, 0 to 1; NaN where there were no readings at all"""
+
+
+@dataclass(frozen=True)
+class Picture:
+    """Everything a picture may show of one model."""
+
+    contract: Contract
+    snapshot: Snapshot
+    view: ClusteringView
+    clusters: Sequence[PicturedCluster]
+    """those with readings now first, then by share"""
+    bands: Bands | None
+    """None while the log has no history"""
+
+    def cluster(self, identity: int) -> PicturedCluster:
+        """The known cluster with this identity. Raises `SettingsError`."""
+        for cluster in self.clusters:
+            if cluster.identity == identity:
+                return cluster
+        known = ", ".join(str(cluster.identity) for cluster in self.clusters) or "none"
+        raise SettingsError(f"--cluster {identity}: {self.snapshot.model} has no such known cluster; it has {known}")
+
+
+def read_picture(log: Log, contract: Contract, model: Model) -> Picture:
+    """Read what is to be drawn; the log has the topics.
+
+    Raises `SettingsError` before the first snapshot of the model, and as the log does.
+    """
+    record = latest(log, contract.snapshots_topic).get(model.name.encode())
+    try:
+        snapshot = None if record is None or record.value is None else Snapshot.decode(record.value, record.headers)
+    except MessageRejected as wrong:
+        raise SettingsError(f"the newest snapshot of {model.name} cannot be read: {wrong.detail}") from None
+    if snapshot is None:
+        raise SettingsError(f"there is no snapshot of {model.name} yet; start `shoal server` and wait for one")
+    view = view_of(snapshot)
+    return Picture(contract, snapshot, view, _clusters(snapshot, view, contract), _bands(log, contract, model.name))
+
+
+def _clusters(snapshot: Snapshot, view: ClusteringView, contract: Contract) -> list[PicturedCluster]:
+    described = describe(view, contract)
+    found: dict[int, PicturedCluster] = {}
+    for one in sorted(snapshot.cluster_identities, key=lambda one: float(view.centre_mass[one.number])):
+        if one.number in described:
+            description = described[one.number]
+            title = one.name or description.label(contract)
+            values = (one.identity, f"{title} ({one.identity})", one.slot, one.active, one.recent_share, one.number)
+            found[one.identity] = PicturedCluster(*values, description)
+    return sorted(found.values(), key=lambda cluster: (not cluster.active, -cluster.recent_share, cluster.identity))
+
+
+def _bands(log: Log, contract: Contract, model: str) -> Bands | None:
+    bins: dict[int, list[HistoryBin]] = {FINE_S: [], COARSE_S: []}
+    for record in latest(log, contract.history_topic).values():
+        found = decode_record(record, contract)
+        if found is not None and isinstance(found.message, HistoryBin) and found.message.model == model:
+            bins[found.message.width_s].append(found.message)
+    coarse = sorted(bins[COARSE_S], key=lambda one: one.start)
+    if not coarse:
+        return None
+    young = coarse[-1].start - coarse[0].start < FINE_UNTIL_S
+    return bands_of(sorted(bins[FINE_S], key=lambda one: one.start) if young and bins[FINE_S] else coarse)
+
+
+def bands_of(bins: Sequence[HistoryBin]) -> Bands:
+    """The bands of bins in the order of time, one at least; a bar is as long as most gaps between bins."""
+    gaps = [float(after.start - before.start) for before, after in pairwise(bins)]
+    span = bins[-1].start - bins[0].start + bins[0].width_s
+    usual_gap = float(np.quantile(gaps, 0.75, method="lower")) if gaps else 0.0
+    bin_s = bins[0].width_s
+    width = bin_s * max(1, int(np.ceil(max(usual_gap, span / BARS_MAX) / bin_s)))
+    number = max(1, int(np.ceil(span / width)))
+    identities = sorted({identity for one in bins for identity, _ in pairs(one.clusters)})
+    counts = np.zeros((number, len(identities)))
+    for one in bins:
+        bar = min(number - 1, int((one.start - bins[0].start) // width))
+        for identity, readings in pairs(one.clusters):
+            counts[bar, identities.index(identity)] += readings
+    totals = counts.sum(axis=1, keepdims=True)
+    shares = np.divide(counts, totals, out=np.full_like(counts, np.nan), where=totals > 0)
+    starts = bins[0].start + width * np.arange(number, dtype=np.float64)
+    columns = {identity: shares[:, j] for j, identity in enumerate(identities) if identity != NO_CLUSTER}
+    return Bands(starts, width, columns)
+
+
+COLOURS: Final = (
+    *("#2f6fde", "#d9730d", "#21935a", "#8a4fd3", "#cf3645"),
+    *("#0d94a3", "#cf4797", "#7d8413", "#95603c", "#5c7085"),
+)
+"""as on the page"""
+QUIET = "#566170"
+CLUSTERS_MAX = 12
+"""clusters in one picture; the others are counted in its note"""
+FEATURES_MAX = 8
+BAND = 0.42
+"""half the height of a row that a share of 100 % fills"""
+THINNEST = 0.02
+"""of a row: where a cluster got no readings"""
+HISTOGRAM_BINS = 28
+FORMATS: Final = ("svg", "png", "pdf")
+
+
+def draw(picture: Picture, what: str, cluster: int | None, path: Path) -> None:
+    """Draw `what` ("overview", "timeline" or "cluster") to `path`, whose suffix is the format.
+
+    Raises `SettingsError` for another suffix, a cluster that is not known, or a file that cannot be written, and
+    `MissingExtra` without matplotlib.
+    """
+    if path.suffix.removeprefix(".").lower() not in FORMATS:
+        raise SettingsError(f"--out {path}: the name must end in .svg, .png or .pdf")
+    if importlib.util.find_spec("matplotlib") is None:
+        raise MissingExtra("Drawing a picture", "plot")
+    from matplotlib.figure import Figure  # noqa: PLC0415 - an extra
+
+    make: Mapping[str, Callable[[], Any]] = {
+        "overview": lambda: _overview(Figure, picture),
+        "timeline": lambda: _timeline(Figure, picture),
+        "cluster": lambda: _cluster(Figure, picture, picture.cluster(-1 if cluster is None else cluster)),
+    }
+    figure = make[what]()
+    figure.supxlabel(_source(picture), x=0.99, ha="right", fontsize=7, color=QUIET)
+    try:
+        with atomic_file(path, replace=True) as file:
+            figure.savefig(file, dpi=130, format=path.suffix.removeprefix(".").lower())
+    except OSError as error:
+        raise SettingsError(f"{path}: cannot be written: {error.strerror}") from None
+
+
+def _overview(figure_type: Any, picture: Picture) -> Any:
+    """Shares now, clusters over time, and how they differ in each feature."""
+    clusters = picture.clusters[:CLUSTERS_MAX]
+    features = picture.contract.features[:FEATURES_MAX]
+    rows = max(3.0, 0.5 * len(clusters) + 1)
+    figure = figure_type(figsize=(12, rows + 0.36 * len(clusters) + 2.2), layout="constrained")
+    figure.suptitle(_headline(picture), fontsize=15, fontweight="bold")
+    upper, lower = figure.subfigures(2, 1, height_ratios=(rows, 0.36 * max(2, len(clusters)) + 1.2))
+    now, past = upper.subplots(1, 2, width_ratios=(2, 3))
+    _shares_now(now, picture)
+    _draw_bands(past, picture, picture.bands)
+    charts = lower.subplots(1, len(features), sharey=True, squeeze=False)[0]
+    for position, (chart, feature) in enumerate(zip(charts, features, strict=True)):
+        _ranges(chart, picture, position, feature)
+    return figure
+
+
+def _timeline(figure_type: Any, picture: Picture) -> Any:
+    """A band for each cluster."""
+    rows = max(3.0, 0.5 * len(picture.clusters[:CLUSTERS_MAX]) + 1)
+    figure = figure_type(figsize=(12, rows + 0.8), layout="constrained")
+    figure.suptitle(_headline(picture), fontsize=15, fontweight="bold")
+    _draw_bands(figure.subplots(), picture, picture.bands)
+    return figure
+
+
+def _cluster(figure_type: Any, picture: Picture, cluster: PicturedCluster) -> Any:
+    """One cluster: what it is in words, its share over time, and where it lies in each feature beside all others."""
+    features = picture.contract.features[:FEATURES_MAX]
+    figure = figure_type(figsize=(12, 6.2), layout="constrained")
+    figure.suptitle(f"{cluster.title}: {_state(cluster)}", fontsize=15, fontweight="bold")
+    upper, lower = figure.subfigures(2, 1)
+    past = upper.subplots()
+    past.set_title(cluster.description.text(picture.contract), fontsize=10, loc="left")
+    _draw_share(past, picture.bands, cluster)
+    charts = lower.subplots(1, len(features), squeeze=False)[0]
+    values = declared_bounds(picture.contract).from_unit(picture.view.nodes)
+    own = picture.view.cluster == cluster.number
+    for position, (chart, feature) in enumerate(zip(charts, features, strict=True)):
+        shown = np.clip(values[:, position], feature.low, feature.high)
+        low, high = float(shown.min()), float(shown.max())
+        edges = np.linspace(low, high if high > low else low + 1.0, HISTOGRAM_BINS + 1)
+        for member, colour, alpha in ((slice(None), "0.8", 1.0), (own, _colour(cluster), 0.85)):
+            chart.hist(shown[member], edges, weights=picture.view.mass[member], color=colour, alpha=alpha)
+        chart.axvline(cluster.description.intervals[position].middle, color="black", linewidth=1)
+        chart.set(xlabel=feature_label(feature), yticks=[])
+    return figure
+
+
+def _shares_now(chart: Any, picture: Picture) -> None:
+    clusters = picture.clusters[:CLUSTERS_MAX]
+    places = np.arange(len(clusters))
+    shares, colours = [each.recent_share for each in clusters], [_colour(each) for each in clusters]
+    chart.barh(places, shares, height=0.6, color=colours)
+    for place, cluster in zip(places, clusters, strict=True):
+        chart.text(cluster.recent_share + 0.01, place, _state(cluster), va="center", fontsize=9)
+    chart.set(yticks=places, yticklabels=[cluster.title for cluster in clusters], xlim=(0, 1.3), xticks=[])
+    chart.set_title("share of the recent readings", fontsize=10, loc="left")
+    _without_frame(chart)
+    if len(clusters):
+        chart.invert_yaxis()
+
+
+def _draw_bands(chart: Any, picture: Picture, bands: Bands | None) -> None:
+    """A row for each cluster, in which a band is as thick as its share of the readings was."""
+    clusters = picture.clusters[:CLUSTERS_MAX]
+    chart.set_title("clusters over time: thickness is the share of the readings", fontsize=10, loc="left")
+    chart.set(yticks=np.arange(len(clusters)), yticklabels=[cluster.title for cluster in clusters])
+    _without_frame(chart)
+    if bands is None:
+        chart.text(0.5, 0.5, "the log has no history yet", transform=chart.transAxes, ha="center", color=QUIET)
+        return
+    edges = _moments(np.append(bands.starts, bands.starts[-1] + bands.width_s))
+    for place, cluster in enumerate(clusters):
+        shares = bands.shares.get(cluster.identity)
+        if shares is None:
+            continue
+        first = int(np.flatnonzero(np.nan_to_num(shares) > 0)[0])
+        half = np.maximum(THINNEST, BAND * np.nan_to_num(shares))[first:]
+        thickness = np.append(half, half[-1])
+        below, above = place - thickness, place + thickness
+        chart.fill_between(edges[first:], below, above, step="post", color=_colour(cluster), linewidth=0)
+    chart.set(xlim=(edges[0], edges[-1]), ylim=(len(clusters) - 0.5, -0.5))
+    chart.tick_params(axis="x", labelsize=8)
+
+
+def _draw_share(chart: Any, bands: Bands | None, cluster: PicturedCluster) -> None:
+    _without_frame(chart)
+    shares = None if bands is None else bands.shares.get(cluster.identity)
+    if bands is None or shares is None:
+        chart.text(0.5, 0.5, "the log has no history of it yet", transform=chart.transAxes, ha="center", color=QUIET)
+        return
+    edges = _moments(np.append(bands.starts, bands.starts[-1] + bands.width_s))
+    heights = 100 * np.append(shares, shares[-1])
+    chart.fill_between(edges, np.nan_to_num(heights), step="post", color=_colour(cluster), alpha=0.85, linewidth=0)
+    chart.set(xlim=(edges[0], edges[-1]), ylim=(0, None), ylabel="% of the readings")
+
+
+def _ranges(chart: Any, picture: Picture, position: int, feature: Feature) -> None:
+    """The middle 80 % of each cluster in one feature, and its middle."""
+    clusters = picture.clusters[:CLUSTERS_MAX]
+    for place, cluster in enumerate(clusters):
+        interval = cluster.description.intervals[position]
+        chart.barh(place, interval.high - interval.low, left=interval.low, height=0.5, color=_colour(cluster))
+        chart.plot([interval.middle] * 2, [place - 0.38, place + 0.38], color="black", linewidth=1.2)
+    chart.set(yticks=np.arange(len(clusters)), yticklabels=[cluster.title for cluster in clusters])
+    chart.set(ylim=(len(clusters) - 0.5, -0.5))
+    chart.set_xlabel(feature_label(feature), fontsize=9)
+    chart.tick_params(labelsize=8)
+    chart.margins(x=0.05)
+    chart.use_sticky_edges = False
+    chart.locator_params(axis="x", nbins=4)
+
+
+def _without_frame(chart: Any) -> None:
+    for side in ("top", "right", "left"):
+        chart.spines[side].set_visible(False)
+    chart.tick_params(axis="y", length=0)
+
+
+def _moments(seconds: Any) -> list[datetime]:
+    return [datetime.fromtimestamp(second, UTC) for second in seconds.tolist()]
+
+
+def _colour(cluster: PicturedCluster) -> str:
+    return COLOURS[cluster.slot % len(COLOURS)]
+
+
+def _state(cluster: PicturedCluster) -> str:
+    return f"{100 * cluster.recent_share:.0f} % now" if cluster.active else "quiet"
+
+
+def _headline(picture: Picture) -> str:
+    active = sum(cluster.active for cluster in picture.clusters)
+    text = f"{picture.contract.federation}: {active} cluster{'s' * (active != 1)} now, {len(picture.clusters)} known"
+    more = len(picture.clusters) - CLUSTERS_MAX
+    return f"{text}; {more} not drawn" if more > 0 else text
+
+
+def _source(picture: Picture) -> str:
+    snapshot = picture.snapshot
+    made = datetime.fromtimestamp(snapshot.made_at, UTC)
+    return f"{snapshot.model}, snapshot {snapshot.version} of {made:%Y-%m-%d %H:%M} UTC, {snapshot.readings:,} readings"
+
+
+KINDS = ("overview", "timeline", "cluster")
+
+
+@click.command()
+@config_option
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path, dir_okay=False),
+    required=True,
+    help="The file; its name ends in .svg, .png or .pdf.",
+)
+@click.option("--model", metavar="NAME", help="The model. [default: the first one of the file]")
+@click.option(
+    "--of",
+    "what",
+    type=click.Choice(KINDS),
+    default="overview",
+    show_default=True,
+    help="Everything at first sight, clusters over time, or one cluster.",
+)
+@click.option("--cluster", type=click.IntRange(min=0), metavar="ID", help="The cluster to draw, by its identity.")
+def picture(file: Path, out: Path, model: str | None, what: str, cluster: int | None) -> None:
+    """Draw the clusters of a model from its newest snapshot and its history, as the page shows them.
+
+    With --cluster, one cluster: what it is in words, its share over time, and where it lies in each feature. It reads
+    the log, on any machine that reaches it; a server may run meanwhile. Needs the extra `plot`.
+    """
+    config = load_config(file)
+    check_models(config.contract)
+    if what == "cluster" and cluster is None:
+        raise SettingsError("--of cluster needs --cluster ID; the page and `shoal events list` have the identities")
+    chosen = config.contract.model(model) if model else config.contract.models[0]
+    if chosen is None:
+        names = ", ".join(one.name for one in config.contract.models)
+        raise SettingsError(f"--model {model}: no such model in {file}; there are {names}")
+    with closing(open_federation_log(config)) as log:
+        ensure_topics(log, config.contract, config.log)
+        found = read_picture(log, config.contract, chosen)
+    draw(found, what if cluster is None else "cluster", cluster, out)
+    click.echo(f"{out}: {chosen.name}, snapshot {found.snapshot.version}", err=True)

@@ -1,0 +1,164 @@
+"""Models that predict a feature: their rules, predictions and error in the units of the contract, and `shoal rules`."""
+
+from __future__ import annotations
+
+import json
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+from numpy.typing import NDArray
+
+from server_node.clusters.lineage import Lineage
+from server_node.clusters.lineage_step import lineage_of
+from shoal.algorithms.registry import load_algorithm
+from shoal.algorithms.regression import Rule, RuleBase, rules_of, written
+from shoal.config.contract import Contract
+from shoal.config.models import check_models, target_of
+from shoal.config.privacy import declared_bounds
+from shoal.config.settings import load_config
+from shoal.errors import LogError, MessageRejected, SettingsError
+from shoal.protocol.messages import Snapshot
+from shoal.protocol.topics import ensure_topics
+from shoal.protocol.validation import Validator
+from shoal.runtime.signed_snapshots import open_federation_log
+from shoal.transports.base import Log, latest
+
+
+def rule_base(snapshot: Snapshot, contract: Contract) -> RuleBase | None:
+    """The rules of a snapshot in units; None for a model that predicts no feature."""
+    regression = load_algorithm(snapshot.algorithm).regression
+    if regression is None:
+        return None
+    bounds = declared_bounds(contract)
+    return regression.rules(snapshot.arrays).in_units(bounds.low, bounds.high)
+
+
+def prediction_error(snapshot: Snapshot, contract: Contract) -> float | None:
+    """How far predictions are off, in the unit of the target: root of the mean squared error over the rows behind the
+    newest answers. None before consequents were fitted, and for a model that predicts no feature."""
+    base = rule_base(snapshot, contract)
+    return None if base is None else base.error
+
+
+def predicted_values(snapshot: Snapshot, rows: NDArray[np.float64], contract: Contract) -> NDArray[np.float64]:
+    """rows (n, d) in unit coordinates -> (n,) predictions in the unit of the target. The model predicts a feature."""
+    regression = load_algorithm(snapshot.algorithm).regression
+    assert regression is not None, "only asked of models that predict a feature"
+    feature = contract.features[regression.rules(snapshot.arrays).target]
+    values = regression.predict(snapshot.arrays, rows)
+    return np.asarray(feature.low + values * (feature.high - feature.low))
+
+
+def rules_json(snapshot: Snapshot, base: RuleBase, lineage: Lineage, contract: Contract) -> dict[str, Any]:
+    """The rules as JSON values, the one with most rows first; `base` is that of `rule_base`."""
+    target = contract.features[base.target]
+    return {
+        "federation": snapshot.federation,
+        "model": snapshot.model,
+        "version": snapshot.version,
+        "made_at": snapshot.made_at,
+        "target": {"name": target.name, "unit": target.unit},
+        "conditions_found": base.settled,
+        "error": base.error,
+        "rules": [
+            _rule_json(rule, lineage.of_number.get(rule.number), contract) for rule in named_rules(base, contract)
+        ],
+    }
+
+
+def named_rules(base: RuleBase, contract: Contract) -> list[Rule]:
+    """The rules in words, with the names of the contract."""
+    return rules_of(base, [feature.name for feature in contract.features])
+
+
+def _rule_json(rule: Rule, identity: int | None, contract: Contract) -> dict[str, Any]:
+    features = contract.features
+    return {
+        "cluster": rule.number,
+        "identity": identity,
+        "share": rule.share,
+        "text": rule.text,
+        "if": [
+            {
+                "feature": features[each.feature].name,
+                "unit": features[each.feature].unit,
+                "is": each.word,
+                "centre": each.centre,
+                "width": each.width,
+            }
+            for each in rule.conditions
+        ],
+        "then": {
+            "constant": rule.constant,
+            "coefficients": {
+                features[each.feature].name: coefficient
+                for each, coefficient in zip(rule.conditions, rule.coefficients, strict=True)
+            },
+        },
+    }
+
+
+@click.command()
+@click.option(
+    "--config", "file", type=click.Path(path_type=Path, dir_okay=False), required=True, help="The federation file."
+)
+@click.option("--model", metavar="NAME", help="The model. [default: the first one that predicts a feature]")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object, with the numbers in full.")
+def rules(file: Path, model: str | None, as_json: bool) -> None:
+    """Print the rules by which a model predicts a feature, as the newest snapshot in the log has them.
+
+    The rule with most rows comes first. A word says in which fifth of the values the centre of a condition lies.
+    """
+    config = load_config(file)
+    check_models(config.contract)
+    chosen = predicting_model(config.contract, model)
+    with closing(open_federation_log(config)) as log:
+        ensure_topics(log, config.contract, config.log)
+        snapshot = newest_snapshot(config.contract, log, chosen)
+    base = rule_base(snapshot, config.contract)
+    assert base is not None, "the model predicts a feature"
+    lineage = lineage_of(snapshot, load_algorithm(snapshot.algorithm).view(snapshot.arrays))
+    if as_json:
+        click.echo(json.dumps(rules_json(snapshot, base, lineage, config.contract), ensure_ascii=False))
+    else:
+        click.echo("\n".join([*rule_lines(base, config.contract), summary_line(base, config.contract)]))
+
+
+def predicting_model(contract: Contract, name: str | None) -> str:
+    """The model of this name, or the first one that predicts a feature. Raises `SettingsError`."""
+    predicting = [model.name for model in contract.models if target_of(model, contract) is not None]
+    if not predicting:
+        raise SettingsError('no model of this federation predicts a feature; add one with algorithm = "tsk"')
+    if name is not None and name not in predicting:
+        raise SettingsError(f"model {name!r} predicts no feature; these do: {', '.join(predicting)}")
+    return name or predicting[0]
+
+
+def newest_snapshot(contract: Contract, log: Log, model: str) -> Snapshot:
+    """The newest snapshot of a model in the log. Raises `SettingsError` if there is none, `LogError` for a bad one."""
+    record = latest(log, contract.snapshots_topic).get(model.encode())
+    if record is None:
+        raise SettingsError(f"model {model} has published no snapshot yet; run `shoal server` and clients first")
+    try:
+        snapshot = Snapshot.decode(record.value, record.headers)
+        Validator(contract).check_snapshot(snapshot)
+    except MessageRejected as rejected:
+        raise LogError(f"the newest snapshot of {model} in the log is not valid: {rejected}") from None
+    return snapshot
+
+
+def rule_lines(base: RuleBase, contract: Contract) -> list[str]:
+    """One line for each rule, with its share of the rows."""
+    return [f"{rule.text}    ({rule.share:.0%} of the rows)" for rule in named_rules(base, contract)]
+
+
+def summary_line(base: RuleBase, contract: Contract) -> str:
+    """The units, and how far predictions are off."""
+    target = contract.features[base.target]
+    units = ", ".join(f"{feature.name} in {feature.unit}" for feature in contract.features if feature.unit)
+    error = "" if base.error is None else f"; predictions are off by {written(base.error)} {target.unit}".rstrip()
+    found = "" if base.settled else "The conditions are not found yet; until then all rules have one consequent. "
+    return f"{found}{units or 'no units'}{error}"

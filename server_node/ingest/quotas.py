@@ -1,0 +1,88 @@
+"""Quotas: which clients may send updates, how many names there may be, and how many records of one client per second.
+
+Nothing here looks at a clock of this machine: a rate is measured by the times at which the log took in the records,
+apart for each partition, so that a rebuild refuses the same ones.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from server_node.models.clients import ClientGroups, values_by_client
+from shoal.config.sections import ServerSettings
+from shoal.errors import InvalidState, MessageRejected
+from shoal.transports.base import Record
+
+BURST_S: Final = 60.0
+"""a client may send as many records at once as it may send in so many seconds: it catches up after it was away"""
+
+
+class Quotas:
+    """What a federation allows its clients. Memory is bounded by `clients_max`."""
+
+    def __init__(self, settings: ServerSettings) -> None:
+        self._allowed = frozenset(settings.clients)
+        self._names_max = settings.clients_max
+        self._rate = settings.client_updates_per_s
+        self._names: set[str] = set()
+        """clients of which an update has been processed"""
+        self._left: dict[str, dict[int, tuple[float, float]]] = {}
+        """client -> partition -> records that it may still send at once, and the time of the newest, in seconds"""
+        self._groups = ClientGroups()
+
+    def check(self, client: str, record: Record) -> None:
+        """A record of this client. Raises `MessageRejected` ("client", "quota")."""
+        if self._allowed and client not in self._allowed:
+            raise MessageRejected("client", "its client is not among [server] clients")
+        if client not in self._names and not self._allowed and len(self._names) >= self._names_max:
+            raise MessageRejected("quota", f"there are {len(self._names)} clients, as many as clients_max allows")
+        if self._rate:
+            self._spend(client, record)
+
+    def accepted(self, client: str) -> None:
+        """An update of this client has been processed."""
+        if client not in self._names:
+            self._names.add(client)
+            self._groups.change(client)
+
+    def begin_again(self) -> None:
+        """The log is read from its start once more."""
+        self._left = {}
+        self._groups.begin_again(self._names)
+
+    def state(self) -> dict[str, Any]:
+        """Parts for `restore`, which takes them as a checkpoint loads them."""
+        return {"clients": self._groups.state(self._saved)}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Become the saved ones. Raises `InvalidState`."""
+        try:
+            saved = values_by_client(state["clients"])
+            self._names = {client for client, (accepted, _) in saved.items() if accepted}
+            self._left = {
+                client: {partition: (left, at) for partition, left, at in by_partition}
+                for client, (_, by_partition) in saved.items()
+                if by_partition
+            }
+        except (KeyError, TypeError, ValueError) as broken:
+            raise InvalidState(f"the checkpoint's quotas are damaged: {broken}") from None
+        self._groups.begin_again(saved)
+
+    def _saved(self, client: str) -> list[Any] | None:
+        accepted, left = client in self._names, self._left.get(client, {})
+        by_partition = [[partition, *spent] for partition, spent in sorted(left.items())]
+        return [accepted, by_partition] if accepted or by_partition else None
+
+    def _spend(self, client: str, record: Record) -> None:
+        most, now = self._rate * BURST_S, record.timestamp_ms / 1000
+        spent = self._left.setdefault(client, {})
+        left, before = spent.get(record.partition, (most, now))
+        left = min(most, left + max(0.0, now - before) * self._rate)
+        self._groups.change(client)
+        spent[record.partition] = (left - 1.0 if left >= 1.0 else left, max(now, before))
+        if left < 1.0:
+            raise MessageRejected("quota", f"its client sends more than {self._rate:g} records per second")
+        # A client that has all its records left need not be remembered; names alone cannot fill the memory.
+        if len(self._left) > 2 * self._names_max:
+            self._left = {one: by_partition for one, by_partition in self._left.items() if one in self._names}
+            self._groups.begin_again(self._names)

@@ -1,0 +1,224 @@
+"""`shoal wake`, `shoal name`, `shoal quarantine` and `shoal unlearn`: publish requests to the server."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import click
+
+from server_node.ingest.requests import quarantine_records, request_signer
+from shoal.algorithms.registry import is_in_rounds
+from shoal.cli.options import config_option, json_option
+from shoal.config.base import check_client_name
+from shoal.config.contract import Contract
+from shoal.config.models import check_models
+from shoal.config.settings import Config, load_config
+from shoal.errors import LogError, MessageRejected, SettingsError
+from shoal.protocol.messages import ClusterName, Wake
+from shoal.protocol.quarantine import LIST_KEY, QuarantinedClient, QuarantineList
+from shoal.protocol.topics import ensure_topics
+from shoal.protocol.validation import Validator
+from shoal.runtime.signed_snapshots import open_federation_log
+from shoal.transports import open_log
+from shoal.transports.base import Log, beginning, latest
+
+
+@click.command()
+@click.option(
+    "--config", "file", type=click.Path(path_type=Path, dir_okay=False), required=True, help="The federation file."
+)
+@click.option(
+    "--model", "names", multiple=True, metavar="NAME", help="A model to wake; repeat for more. [default: all in rounds]"
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def wake(file: Path, names: tuple[str, ...], as_json: bool) -> None:
+    """Wake models in rounds: one round to see whether the rows have moved, and more if they have.
+
+    The request goes into the federation's log, where a running server reads it at once and one that is started later
+    reads it then. It has no effect on a model whose round is open.
+    """
+    config = load_config(file)
+    check_models(config.contract)
+    chosen = names or tuple(model.name for model in config.contract.models if is_in_rounds(model.algorithm))
+    with closing(open_log(config.log)) as log:
+        ensure_topics(log, config.contract, config.log)
+        request_wake(config.contract, log, chosen)
+    named = ", ".join(chosen) or "no model"
+    click.echo(json.dumps({"wake_requested": list(chosen)}) if as_json else f"wake requested: {named}")
+
+
+def request_wake(contract: Contract, log: Log, names: Sequence[str]) -> None:
+    """Publish a wake request for each of these models; the log has the topics.
+
+    Raises `SettingsError` for a model that has no rounds.
+    """
+    validator = Validator(contract)
+    in_rounds = [model.name for model in contract.models if is_in_rounds(model.algorithm)]
+    for name in names:
+        if name not in in_rounds:
+            known = ", ".join(in_rounds) or "none"
+            raise SettingsError(f"no model {name!r} in rounds in this federation; in rounds: {known}")
+    for name in names:
+        wake = Wake(contract.federation, contract.digest, name)
+        validator.check_wake(wake)
+        log.publish(contract.updates_topic, wake.encode(), contract.update_key(name), Wake.headers())
+    log.flush()
+
+
+@click.command()
+@click.option(
+    "--config", "file", type=click.Path(path_type=Path, dir_okay=False), required=True, help="The federation file."
+)
+@click.option("--model", metavar="NAME", help="The model of the cluster. [default: the first one of the file]")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@click.argument("cluster", type=click.IntRange(min=0))
+@click.argument("name")
+def name(file: Path, model: str | None, as_json: bool, cluster: int, name: str) -> None:
+    """Give the cluster with the identity CLUSTER the name NAME; an empty NAME takes it away.
+
+    The request goes into the federation's log, where a running server reads it at once and one that is started later
+    reads it then. A cluster that is not known is reported in the server's log and in the rejected topic.
+    """
+    config = load_config(file)
+    check_models(config.contract)
+    chosen = model or config.contract.models[0].name
+    with closing(open_log(config.log)) as log:
+        ensure_topics(log, config.contract, config.log)
+        request_name(config.contract, log, chosen, cluster, name)
+    request = {"model": chosen, "cluster": cluster, "name": name}
+    click.echo(json.dumps(request) if as_json else f"name requested for cluster {cluster} of {chosen}: {name!r}")
+
+
+def name_request(contract: Contract, model: str, cluster: int, name: str) -> ClusterName:
+    """The checked request to name a cluster. Raises `SettingsError` for a wrong model or name."""
+    try:
+        request = ClusterName(contract.federation, contract.digest, model, cluster, name.strip())
+        Validator(contract).check_cluster_name(request)
+    except MessageRejected as wrong:
+        raise SettingsError(f"cluster {cluster} of {model!r} cannot be named {name!r}: {wrong.detail}") from None
+    return request
+
+
+def publish_name(contract: Contract, log: Log, request: ClusterName) -> None:
+    """Publish the request; the log has the topics."""
+    key = contract.update_key(request.model)
+    log.publish(contract.updates_topic, request.encode(), key, ClusterName.headers())
+    log.flush()
+
+
+def request_name(contract: Contract, log: Log, model: str, cluster: int, name: str) -> None:
+    """Publish a request to name a cluster; the log has the topics. Raises `SettingsError` for a wrong model or name."""
+    publish_name(contract, log, name_request(contract, model, cluster, name))
+
+
+def name_publisher(config: Config) -> Callable[[ClusterName], None]:
+    """A function that publishes requests from any thread: each through a log of its own, opened for that request."""
+
+    def publish(request: ClusterName) -> None:
+        with closing(open_log(config.log)) as log:
+            publish_name(config.contract, log, request)
+
+    return publish
+
+
+LIST = "list"
+
+
+@click.command()
+@config_option
+@click.option("--release", is_flag=True, help="Absorb the client's updates again, from here on.")
+@click.option("--reason", default="", metavar="TEXT", help="Why, for people; shown in the list.")
+@json_option
+@click.argument("client")
+def quarantine(file: Path, release: bool, reason: str, as_json: bool, client: str) -> None:
+    """Absorb nothing more that CLIENT sends, or show who is in quarantine: `shoal quarantine list`.
+
+    What has been absorbed stays (`shoal unlearn` removes it), and no round waits for the client. The request goes into
+    the federation's log, where a running server reads it at once and one that is started later reads it then; a
+    --rebuild repeats it at the same place. A client that is named "list" needs --reason or --release.
+    """
+    with _open_log(file) as (config, log):
+        if client == LIST and not release and not reason:
+            _print_list(quarantined_clients(config, log), as_json)
+            return
+        action = "release" if release else "quarantine"
+        request_quarantine(config, log, client, action, reason)
+    click.echo(json.dumps({"client": client, "action": action}) if as_json else f"{action} requested for {client}")
+
+
+@click.command()
+@config_option
+@click.option("--reason", default="", metavar="TEXT", help="Why, for people; shown in the list.")
+@json_option
+@click.argument("client")
+def unlearn(file: Path, reason: str, as_json: bool, client: str) -> None:
+    """Rebuild every model without CLIENT, and put it into quarantine.
+
+    Streaming models learn the whole log again without the client's updates, so the log must still begin at the first
+    one. Models in rounds forget the client's answers: those of one round combine the answers of the others anew, the
+    others start again and ask for answers. The server goes on with its work meanwhile and publishes when it is done.
+    """
+    with _open_log(file) as (config, log):
+        check_log_reaches_back(config, log, client)
+        request_quarantine(config, log, client, "unlearn", reason)
+    click.echo(json.dumps({"client": client, "action": "unlearn"}) if as_json else f"unlearn requested for {client}")
+
+
+def request_quarantine(config: Config, log: Log, client: str, action: str, detail: str) -> None:
+    """Publish a request about a client for every model; the log has the topics.
+
+    Raises `SettingsError` for a name or a reason that cannot be, and as the log does.
+    """
+    check_client_name(client)
+    try:
+        records = quarantine_records(config.contract, client, action, detail, time.time())
+    except MessageRejected:
+        raise SettingsError(f"--reason {detail!r}: must be one line of at most 300 printable characters") from None
+    sign = request_signer(config.server.client_keys)
+    for record in records:
+        log.publish(record.topic, record.value, record.key, record.headers + sign(record))
+    log.flush()
+
+
+def check_log_reaches_back(config: Config, log: Log, client: str) -> None:
+    """Raises `LogError` if a model cannot be rebuilt because its first updates are no longer in the log."""
+    streaming = [model.name for model in config.contract.models if not is_in_rounds(model.algorithm)]
+    first = beginning(log, config.contract.updates_topic)
+    if streaming and any(first.values()):
+        raise LogError(
+            f"{client} cannot be unlearned: the log no longer begins at its first update, so {', '.join(streaming)} "
+            "cannot be rebuilt from it. Quarantine the client (`shoal quarantine`) and let its part fade, restore a "
+            "backup of the log that reaches back, or start the federation again under a new name; a greater "
+            "[log] updates_retention_s keeps more"
+        )
+
+
+def quarantined_clients(config: Config, log: Log) -> list[QuarantinedClient]:
+    """The clients in quarantine, as the server has published them last."""
+    record = latest(log, config.contract.snapshots_topic).get(LIST_KEY)
+    return [] if record is None else QuarantineList.decode(record.value, record.headers).clients
+
+
+def _print_list(clients: list[QuarantinedClient], as_json: bool) -> None:
+    if as_json:
+        click.echo(json.dumps({"quarantined": [one._asdict() for one in clients]}))
+        return
+    for one in clients:
+        since = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(one.since))
+        state = "unlearned" if one.unlearned else "quarantined"
+        click.echo(f"{one.client}  {one.model}  {state} since {since} UTC  {one.detail}".rstrip())
+    if not clients:
+        click.echo("no client is in quarantine")
+
+
+@contextmanager
+def _open_log(file: Path) -> Iterator[tuple[Config, Log]]:
+    config = load_config(file)
+    check_models(config.contract)
+    with closing(open_federation_log(config)) as log:
+        ensure_topics(log, config.contract, config.log)
+        yield config, log

@@ -1,0 +1,261 @@
+"""The bridge to the upstream federation: it copies a region's contributions there and reads snapshots from there.
+
+Contributions wait in a topic of the region's own log, where the server publishes them with the state they belong to. So
+a region serves its clients as ever while its upstream federation cannot be reached. The bridge is as a client of the
+upstream federation is: it signs what it publishes, repeats what a kill has left unsure, and stops when the upstream
+server has refused an update because of its number.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from typing import Any, Final
+
+from server_node.regions.hierarchy import UpstreamState
+from shoal.config.settings import Config, LogSettings
+from shoal.config.upstream import Upstream
+from shoal.errors import InvalidState, LogFolderMissing, LogUnavailable, MessageRejected, ShoalError
+from shoal.protocol.conflicts import content_digest
+from shoal.protocol.lease import is_for_servers
+from shoal.protocol.messages import Snapshot
+from shoal.protocol.regions import decode_update, update_arrays
+from shoal.protocol.signatures import HEADER, client_file, read_keys, signature
+from shoal.protocol.topics import ensure_topics
+from shoal.protocol.validation import Validator
+from shoal.runtime.checkpoint import Checkpoint
+from shoal.runtime.conflicts import PublishedDigests, check_no_conflict
+from shoal.runtime.service import RETRY_FIRST_S, RETRY_MAX_S
+from shoal.runtime.signed_snapshots import open_federation_log
+from shoal.telemetry.events import log_event
+from shoal.transports.base import Headers, Log, Positions, Record, beginning
+
+BRIDGE_FILE: Final = "upstream.db"
+"""checkpoint of the bridge, in the server's folder"""
+STATE_VERSION: Final = 1
+POLL_S: Final = 0.25
+RECORDS_MAX: Final = 200
+"""records copied between two stores of the checkpoint"""
+
+
+class Bridge:
+    """Copies contributions upstream and reads snapshots from there, one step at a time. For one thread.
+
+    After an error a new one, resumed from the checkpoint, goes on.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        upstream: Config,
+        own_log: Log,
+        upstream_log: Log,
+        checkpoint: Checkpoint,
+        on_snapshot: Callable[[Snapshot], None],
+    ) -> None:
+        """`on_snapshot` is called with each newer snapshot of the upstream federation."""
+        self._contract, self._upstream_contract = config.contract, upstream.contract
+        self._own_log, self._upstream_log = own_log, upstream_log
+        self._checkpoint = checkpoint
+        self._on_snapshot = on_snapshot
+        template = upstream.client.signing_key_file
+        self._key = None if template is None else read_keys(client_file(template, self._contract.federation))[0]
+        self._validator = Validator(self._upstream_contract)
+        self._digests = PublishedDigests()
+        self._positions: Positions = {}
+        self._snapshot_positions: Positions = {}
+
+    def resume(self) -> None:
+        """Restore the checkpoint. Once, before the first step.
+
+        A log of the upstream federation that was made anew gets all contributions that are kept. Raises `InvalidState`
+        for the checkpoint of another log, and when the upstream server has refused a contribution because another
+        update has its number; and as the logs do.
+        """
+        topic = self._contract.contributions_topic
+        self._identities = [
+            self._own_log.identity(topic),
+            self._upstream_log.identity(self._upstream_contract.updates_topic),
+        ]
+        state = self._checkpoint.load()
+        if state is None or state["logs"][1] != self._identities[1]:
+            self._positions = beginning(self._own_log, topic)
+        else:
+            self._restore(state)
+            check_no_conflict(self._upstream_log, self._upstream_contract, self._contract.federation, self._digests)
+        self._snapshot_positions = beginning(self._upstream_log, self._upstream_contract.snapshots_topic)
+
+    def step(self) -> bool:
+        """Copy the next contributions and read the next snapshots. False when there was nothing to do."""
+        snapshots = self._read_snapshots()
+        records, after = self._own_log.read(self._contract.contributions_topic, self._positions, RECORDS_MAX)
+        for record in records:
+            self._copy(record)
+        if records:
+            self._upstream_log.flush()
+            self._positions = after
+            self._checkpoint.save(self._state())
+            log_event(
+                "contributions_published",
+                logging.DEBUG,
+                upstream=self._upstream_contract.federation,
+                records=len(records),
+            )
+        return bool(records or snapshots)
+
+    @property
+    def lag_records(self) -> int:
+        """Contributions that are not copied yet."""
+        ends = self._own_log.bounds(self._contract.contributions_topic)
+        return sum(end - self._positions.get(partition, 0) for partition, (_, end) in ends.items())
+
+    def _copy(self, record: Record) -> None:
+        update = decode_update(record.value, record.headers)
+        value, topic = record.value or b"", self._upstream_contract.updates_topic
+        self._digests.add(update.model, update.sequence, content_digest(update, value, update_arrays(update)))
+        signed: Headers = () if self._key is None else ((HEADER, signature(self._key, topic, value)),)
+        self._upstream_log.publish(topic, value, record.key, record.headers + signed)
+
+    def _read_snapshots(self) -> Sequence[Record]:
+        """The records of the topic of snapshots since the last call; the snapshots among them are passed on."""
+        topic = self._upstream_contract.snapshots_topic
+        records, self._snapshot_positions = self._upstream_log.read(topic, self._snapshot_positions)
+        for record in records:
+            if record.value is None or is_for_servers(record) or ("type", b"snapshot") not in record.headers:
+                continue
+            try:
+                snapshot = Snapshot.decode(record.value, record.headers)
+                self._validator.check_snapshot(snapshot)
+            except MessageRejected as rejected:
+                log_event("snapshot_rejected", logging.WARNING, reason=rejected.reason, detail=rejected.detail)
+            else:
+                self._on_snapshot(snapshot)
+        return records
+
+    def _state(self) -> dict[str, Any]:
+        positions = [[partition, offset] for partition, offset in sorted(self._positions.items())]
+        logs, digests = list(self._identities), self._digests.state()
+        return {"version": STATE_VERSION, "logs": logs, "positions": positions, "published": digests}
+
+    def _restore(self, state: dict[str, Any]) -> None:
+        if state["version"] != STATE_VERSION:
+            raise InvalidState(f"{BRIDGE_FILE} is of another version of shoal; run that one")
+        if state["logs"][0] != self._identities[0]:
+            raise InvalidState(
+                f"the log of {self._contract.federation} was made anew since {BRIDGE_FILE} was stored; restore the "
+                "log, or start the region under a new federation name"
+            )
+        self._positions = dict(state["positions"])
+        self._digests.restore(state["published"])
+
+
+class BridgeThread:
+    """Runs the bridge in a thread of its own while a server runs; an error that no later try mends ends the server.
+
+    Without an upstream federation it does nothing.
+    """
+
+    def __init__(self, config: Config, upstream: Upstream | None) -> None:
+        self._config, self._upstream = config, upstream
+        self._newest: dict[str, Snapshot] = {}
+        self._waiting = 0
+        self._stop = threading.Event()
+        self._error: BaseException | None = None
+        self._retry_s = RETRY_FIRST_S
+
+    @property
+    def upstream(self) -> UpstreamState | None:
+        """The upstream federation as the server needs it; None if there is none."""
+        if self._upstream is None:
+            return None
+        return UpstreamState(self._upstream, self._config.upstream, self._newest.get, lambda: self._waiting)
+
+    @property
+    def logs(self) -> list[LogSettings]:
+        """The logs that the server and the bridge open."""
+        return [self._config.log, *([] if self._upstream is None else [self._upstream.config.log])]
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Copy contributions and read snapshots until the context ends."""
+        if self._upstream is None:
+            yield
+            return
+        self._stop, self._error = threading.Event(), None
+        arguments = [self._upstream.config, self._stop]
+        thread = threading.Thread(target=self._run, args=arguments, name="upstream", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            self._stop.set()
+            thread.join()
+
+    def check(self) -> None:
+        """Before each step of the server: raises what has ended the bridge."""
+        if self._error is not None:
+            raise self._error
+
+    def _run(self, upstream: Config, stop: threading.Event) -> None:
+        try:
+            while not stop.is_set():
+                try:
+                    with open_bridge(self._config, upstream, self._keep) as bridge:
+                        self._work(bridge, stop)
+                except ShoalError as error:
+                    if not error.retriable:
+                        self._error = error
+                        return
+                    self._log_unavailable(error)
+                    stop.wait(self._retry_s)
+                    self._retry_s = min(2 * self._retry_s, RETRY_MAX_S)
+        except BaseException as error:  # the thread of the server raises it
+            self._error = error
+            raise
+
+    def _log_unavailable(self, error: ShoalError) -> None:
+        if self._retry_s < RETRY_MAX_S:
+            log_event("upstream_unavailable", logging.WARNING, error=str(error), retry_s=self._retry_s)
+            return
+        advice = "or [log] address in the upstream file is wrong"
+        log_event("upstream_still_unavailable", logging.ERROR, error=f"{error}; {advice}", retry_s=self._retry_s)
+
+    def _work(self, bridge: Bridge, stop: threading.Event) -> None:
+        while not stop.is_set():
+            worked = bridge.step()
+            self._retry_s = RETRY_FIRST_S
+            self._waiting = bridge.lag_records
+            if not worked:
+                stop.wait(POLL_S)
+
+    def _keep(self, snapshot: Snapshot) -> None:
+        self._newest[snapshot.model] = snapshot
+
+
+@contextmanager
+def open_bridge(config: Config, upstream: Config, on_snapshot: Callable[[Snapshot], None]) -> Iterator[Bridge]:
+    """The bridge of a region, resumed from its checkpoint; closed at the end.
+
+    Raises as `Bridge.resume` does, and `LogUnavailable` where the upstream federation has no log yet.
+    """
+    names = config.contract.federation, upstream.contract.federation
+    with ExitStack() as stack:
+        path = config.server.folder / BRIDGE_FILE
+        checkpoint = stack.enter_context(Checkpoint(path, "region {} of {}".format(*names)))
+        own_log = stack.enter_context(closing(open_federation_log(config)))
+        ensure_topics(own_log, config.contract, config.log, upstream=True)
+        upstream_log = stack.enter_context(closing(_open_upstream_log(upstream)))
+        ensure_topics(upstream_log, upstream.contract, upstream.log)
+        bridge = Bridge(config, upstream, own_log, upstream_log, checkpoint, on_snapshot)
+        bridge.resume()
+        yield bridge
+
+
+def _open_upstream_log(upstream: Config) -> Log:
+    try:
+        return open_federation_log(upstream)
+    except LogFolderMissing as missing:
+        # Servers may start in any order, so the upstream one may not have made its folder yet.
+        raise LogUnavailable(str(missing)) from None

@@ -1,0 +1,261 @@
+"""Contributions of a region to upstream models: its clients' updates put together, numbered, for its own topic.
+
+A contribution is made after a number of readings, or where the log has a request to contribute, which the server
+writes when it is time to. So what a region publishes, and under which numbers, is a function of its log of updates
+alone: after a kill, and after a rebuild without a checkpoint, it publishes the same again, and the upstream server
+drops it as repeated.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from server_node.models.base import ServedModel
+from shoal.algorithms.registry import is_in_rounds, streaming_algorithm
+from shoal.algorithms.streaming import Aggregation, Aggregator, Arrays
+from shoal.config.contract import Contract
+from shoal.config.privacy import model_options, model_statement
+from shoal.config.upstream import Upstream
+from shoal.errors import InvalidState, MessageRejected
+from shoal.protocol.chunking import encode_update
+from shoal.protocol.messages import Update
+from shoal.protocol.regions import SEPARATOR, Contribute, Region, RegionUpdate, decode_update, update_arrays
+from shoal.protocol.validation import Validator
+from shoal.runtime.checkpoint import OutboxRecord
+from shoal.telemetry.events import log_event
+from shoal.transports.base import Log, latest
+
+
+class Regions:
+    """The tree of regions: of each client that is a region what its newest update said."""
+
+    def __init__(self) -> None:
+        self._below: dict[str, list[Region]] = {}
+
+    def take(self, update: Update) -> None:
+        """An update has been processed."""
+        if isinstance(update, RegionUpdate):
+            self._below[update.client] = update.tree
+
+    def all(self) -> list[Region]:
+        """Every region, those below another one after it; sorted by name."""
+        return [region for _, tree in sorted(self._below.items()) for region in tree]
+
+    def below(self, federation: str) -> list[Region]:
+        """The same, as they are seen from above this federation."""
+        return [Region(f"{federation}{SEPARATOR}{path}", clients) for path, clients in self.all()]
+
+    def __contains__(self, client: str) -> bool:
+        return client in self._below
+
+    def state(self) -> dict[str, list[list[Any]]]:
+        """Plain values for `restore`."""
+        return {client: [list(region) for region in tree] for client, tree in sorted(self._below.items())}
+
+    def restore(self, state: dict[str, list[list[Any]]]) -> None:
+        """Become the saved ones. Raises `InvalidState`."""
+        try:
+            self._below = {client: [Region(*region) for region in tree] for client, tree in state.items()}
+        except (AttributeError, TypeError) as broken:
+            raise InvalidState(f"the checkpoint's list of regions is damaged: {broken}") from None
+
+
+class RegionContribution(NamedTuple):
+    """What a region contributes to one model."""
+
+    model: str
+    arrays: Arrays
+    readings: int
+    made_at: float
+    """when the newest update in it was made, seconds since 1970"""
+    newest_reading_at: float | None
+    round: int | None = None
+    """the round that it answers, of a model in rounds"""
+
+
+class RegionUpdates:
+    """Makes a region's updates for all models of both federations, and numbers them."""
+
+    def __init__(self, contract: Contract, upstream: Upstream, models: Mapping[str, ServedModel]) -> None:
+        """`contract` and `models` are the region's."""
+        self._contract, self._upstream, self._upstream_contract = contract, upstream, upstream.config.contract
+        self._record_bytes_max = upstream.config.log.update_bytes_max
+        self._models = models
+        self._validator = Validator(self._upstream_contract)
+        self._sequences = dict.fromkeys(upstream.models, 0)
+        """model -> sequence number of the newest update"""
+        self._records: list[OutboxRecord] = []
+
+    def add(self, contribution: RegionContribution, regions: Regions) -> None:
+        """Make the next update of a model. One that the upstream server would reject is logged instead."""
+        update = self._update(contribution, regions)
+        try:
+            self._validator.check_update(update)
+            chunks = encode_update(update, update_arrays(update), self._record_bytes_max)
+        except MessageRejected as refused:
+            # What the upstream server would reject must not end this one.
+            log_event(
+                "contribution_rejected", logging.ERROR, model=update.model, reason=refused.reason, detail=refused.detail
+            )
+            return
+        self._sequences[update.model] = update.sequence
+        topic, key = self._contract.contributions_topic, self._upstream_contract.update_key(update.model)
+        self._records += [OutboxRecord(topic, chunk.value, key, RegionUpdate.headers()) for chunk in chunks]
+
+    def take_records(self) -> list[OutboxRecord]:
+        """The updates made since the last call, for the outbox."""
+        taken, self._records = self._records, []
+        return taken
+
+    def go_on_after(self, log: Log, model: str) -> None:
+        """Without a checkpoint: number the next update of a model after the newest one in the topic of contributions.
+
+        Raises as the log does, and `MessageRejected` for a record that no region has published.
+        """
+        record = latest(log, self._contract.contributions_topic).get(self._upstream_contract.update_key(model))
+        if record is not None:
+            self._sequences[model] = decode_update(record.value, record.headers).sequence
+
+    def state(self) -> dict[str, int]:
+        """Plain values for `restore`."""
+        return dict(self._sequences)
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Become the saved ones; a model that has come since begins at its first update."""
+        self._sequences |= {name: int(state[name]) for name in self._sequences if name in state}
+
+    def _update(self, made: RegionContribution, regions: Regions) -> RegionUpdate:
+        own, contract, region = self._upstream.model(made.model), self._upstream_contract, self._contract.federation
+        clients = sum(client not in regions for client in self._models[made.model].clients.names())
+        return RegionUpdate(
+            federation=contract.federation,
+            contract=contract.digest,
+            model=made.model,
+            algorithm=own.algorithm,
+            client=region,
+            sequence=self._sequences[made.model] + 1,
+            readings=made.readings,
+            privacy=model_statement(contract, own),
+            arrays=made.arrays,
+            made_at=made.made_at,
+            newest_reading_at=made.newest_reading_at,
+            round=made.round,
+            regions=[list(one) for one in (Region(region, clients), *regions.below(region))],
+        )
+
+
+STATE_VERSION = 2
+
+
+@dataclass
+class _Pending:
+    """What one model has taken in since it contributed last."""
+
+    aggregator: Aggregator
+    readings: int = 0
+    made_at: float = 0.0
+    """when the newest update in it was made"""
+    newest_reading_at: float | None = None
+    since: float | None = None
+    """when its first update was taken in, seconds since 1970; None: there is none"""
+    requested: bool = False
+    """whether a request to contribute is in the log, or about to be"""
+
+    def add(self, update: Update, now: float) -> None:
+        self.aggregator.add(update.arrays, update.readings)
+        self.readings += update.readings
+        self.made_at = max(self.made_at, update.made_at)
+        times = [at for at in (self.newest_reading_at, update.newest_reading_at) if at is not None]
+        self.newest_reading_at = max(times, default=None)
+        self.since = now if self.since is None else self.since
+
+    def begin_again(self) -> None:
+        self.readings, self.newest_reading_at, self.since, self.requested = 0, None, None, False
+
+    def state(self) -> dict[str, Any]:
+        return {**vars(self), "aggregator": self.aggregator.state()}
+
+
+class Contributions:
+    """The contributions of one region to the streaming models of its upstream federation."""
+
+    def __init__(
+        self,
+        contract: Contract,
+        upstream: Upstream,
+        updates: RegionUpdates,
+        publish_readings: int,
+        publish_s: float,
+    ) -> None:
+        """`contract` is the region's. `publish_readings`, `publish_s`: after how much a model contributes."""
+        self._contract, self._upstream, self._updates = contract, upstream, updates
+        self._publish_readings, self._publish_s = publish_readings, publish_s
+        streaming = (name for name in upstream.models if not is_in_rounds(upstream.model(name).algorithm))
+        self._pending = {name: _Pending(self._aggregator(name)) for name in streaming}
+
+    def add(self, update: Update, regions: Regions, now: float) -> None:
+        """An update that its model has taken in. Contributes when it is the last one of a contribution."""
+        pending = self._pending.get(update.model)
+        if pending is None:
+            return
+        most = self._upstream.model(update.model).readings_max
+        has_room = pending.aggregator.has_room(update.arrays, update.readings)
+        if not has_room or pending.readings + update.readings > most:
+            self.contribute(update.model, regions)
+        pending.add(update, now)
+        if pending.readings >= min(self._publish_readings, most):
+            self.contribute(update.model, regions)
+
+    def contribute(self, model: str, regions: Regions) -> None:
+        """Make a contribution of what a model has taken in; none where that is nothing new."""
+        pending = self._pending.get(model)
+        if pending is None or pending.since is None:
+            return
+        arrays = pending.aggregator.contribute()
+        if any(array.size for array in arrays.values()):
+            made = RegionContribution(model, arrays, pending.readings, pending.made_at, pending.newest_reading_at)
+            self._updates.add(made, regions)
+        pending.begin_again()
+
+    def requests(self, now: float) -> Iterator[OutboxRecord]:
+        """Requests to contribute for the region's own log, for the models whose time it is."""
+        for model, pending in self._pending.items():
+            if pending.since is None or pending.requested:
+                continue
+            pending.since = min(pending.since, now)  # a clock that was set back must not lengthen the wait
+            if now >= pending.since + self._publish_s:
+                pending.requested = True
+                request = Contribute(self._contract.federation, self._contract.digest, model)
+                key, topic = self._contract.update_key(model), self._contract.updates_topic
+                yield OutboxRecord(topic, request.encode(), key, Contribute.headers())
+
+    def state(self) -> dict[str, Any]:
+        """Plain values and arrays for `restore`."""
+        return {"version": STATE_VERSION, "models": {name: one.state() for name, one in self._pending.items()}}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Become the saved ones; a model that has come since begins with nothing. Raises `InvalidState`."""
+        if state.get("version") != STATE_VERSION:
+            raise InvalidState("the checkpoint's contributions are of another version of shoal; run that one")
+        for name, pending in self._pending.items():
+            if name not in state["models"]:
+                continue
+            saved = dict(state["models"][name])
+            try:
+                pending.aggregator.restore(saved.pop("aggregator"))
+                self._pending[name] = _Pending(pending.aggregator, **saved)
+            except (KeyError, TypeError) as broken:
+                raise InvalidState(f"the checkpoint's contributions of {name} are damaged: {broken}") from None
+
+    def _aggregation(self, model: str) -> Aggregation:
+        aggregation = streaming_algorithm(self._upstream.model(model).algorithm).aggregation
+        assert aggregation is not None, "checked when the upstream federation was loaded"
+        return aggregation
+
+    def _aggregator(self, model: str) -> Aggregator:
+        contract = self._upstream.config.contract
+        options = model_options(contract, self._upstream.model(model))
+        return self._aggregation(model).aggregator(options, contract.width)

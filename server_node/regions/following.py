@@ -1,0 +1,285 @@
+"""Models of a region that follow the upstream ones: by the upstream plan or request, adding up what clients answer.
+
+The upstream server alone decides the parameters. A sum of the answers of a region's clients is what one client with
+all their rows would answer (`RoundsAlgorithm.additive`), so the next parameters are those of a flat federation.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import accumulate
+from typing import Any, Final, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from server_node.clusters.history.recorder import NOTHING_PUBLISHED, PublishedHistory
+from server_node.models.base import ModelEvent, RoundClosed, RoundFailed, RoundOpened
+from server_node.models.round_state import Phase, ReceivedAnswer
+from server_node.models.round_transitions import Moment, expected_clients, has_quorum, make_request
+from server_node.models.rounds import RoundsModel
+from server_node.models.streaming import StreamingModel
+from server_node.regions.contributions import RegionContribution
+from shoal.algorithms.registry import streaming_algorithm
+from shoal.algorithms.rounds.arrays import Params, sum_answers
+from shoal.algorithms.state_reader import StateReader
+from shoal.algorithms.streaming import Arrays, Contribution, Rows, State
+from shoal.config.contract import Contract, Model
+from shoal.config.privacy import model_options
+from shoal.config.sections import ServerSettings
+from shoal.errors import InvalidData, InvalidState
+from shoal.protocol.messages import RoundRequest, Snapshot
+from shoal.telemetry.events import log_event
+
+
+class Followed(NamedTuple):
+    """The upstream snapshot that was adopted last."""
+
+    version: int
+    """0 before the first"""
+    made_at: float
+    """seconds since 1970, by the clock of the upstream server"""
+
+    def is_before(self, snapshot: Snapshot) -> bool:
+        """Whether a snapshot is to be adopted in its place.
+
+        After a start the bridge reads older snapshots first. In a log that was made anew, versions begin again.
+        """
+        return snapshot.version > self.version or snapshot.made_at > self.made_at
+
+
+NOTHING_FOLLOWED: Final = Followed(0, 0.0)
+
+
+STATE_VERSION: Final = 3
+
+
+class FollowingHalf:
+    """A server half whose snapshot is the newest one of the upstream federation. A `ServerHalf`."""
+
+    def __init__(self, contract: Contract, model: Model) -> None:
+        """Before the first snapshot it is that of a model that has learnt nothing, the same as upstream."""
+        self._algorithm = streaming_algorithm(model.algorithm)
+        half = self._algorithm.server(model_options(contract, model), contract.width)
+        self._arrays: Arrays = half.snapshot()
+        self._width = contract.width
+        self.followed = NOTHING_FOLLOWED
+        self.readings = 0
+        """behind the upstream snapshot"""
+
+    def adopt(self, snapshot: Snapshot) -> None:
+        """Follow a snapshot of the upstream federation, which has been checked."""
+        self._arrays, self.followed = snapshot.arrays, Followed(snapshot.version, snapshot.made_at)
+        self.readings = snapshot.readings
+
+    def absorb(self, contributions: Sequence[Contribution], key: bytes) -> None:
+        """Nothing: what clients contribute is added up for the upstream federation, which learns it."""
+
+    def snapshot(self) -> Arrays:
+        """The arrays of the upstream snapshot, as copies."""
+        return {name: array.copy() for name, array in self._arrays.items()}
+
+    def predict(self, rows: Rows) -> NDArray[np.int64]:
+        """rows (n, d) -> (n,) cluster of each row by the upstream snapshot, -1 where there is none."""
+        return self._algorithm.predict(self._arrays, rows)
+
+    def state(self) -> State:
+        """The upstream snapshot."""
+        followed = {"followed": list(self.followed), "readings": self.readings}
+        return {"version": STATE_VERSION, **followed, "arrays": dict(self._arrays)}
+
+    def restore(self, state: State) -> None:
+        """Become the saved half. Raises `InvalidState`."""
+        if "arrays" not in state:
+            raise InvalidState(
+                "the model was no region's model when the checkpoint was stored; put [upstream] as it was before, or "
+                "start the federation in a new folder"
+            )
+        if state.get("version") != STATE_VERSION:
+            raise InvalidState("the checkpoint of a region's model is of another version of shoal; run that one")
+        arrays = StateReader(state, STATE_VERSION).read_arrays("arrays", self._algorithm.snapshot, self._width)
+        try:
+            self._algorithm.view(arrays)
+        except InvalidData as damaged:
+            raise InvalidState(f"saved upstream snapshot: {damaged}") from None
+        self._arrays, self.followed = arrays, Followed(*state["followed"])
+        self.readings = state["readings"]
+
+
+class FollowingModel(StreamingModel):
+    """Publishes the upstream snapshots to the clients of the region, under the region's own versions.
+
+    Recent shares are shares of the upstream federation's readings, because its clusters were learnt from those.
+    """
+
+    _half: FollowingHalf
+
+    def __init__(
+        self,
+        contract: Contract,
+        model: Model,
+        settings: ServerSettings,
+        history: PublishedHistory = NOTHING_PUBLISHED,
+    ) -> None:
+        super().__init__(contract, model, settings, history)
+        self._pool = None  # nothing is merged here, so there is nothing to wait for
+
+    def follow(self, snapshot: Snapshot) -> None:
+        """Adopt an upstream snapshot, unless it is no newer than the one that is followed.
+
+        Nor while the upstream server is rebuilt from its log: clients count by the plan that it will come to again.
+        """
+        if not self._half.followed.is_before(snapshot):
+            return
+        if snapshot.readings < self._half.readings:
+            if self._is_being_rebuilt(snapshot):
+                return
+            # The upstream model has unlearned a client, or its log was made anew: nodes have other numbers.
+            self._publisher.rebuilt = True
+        self._half.adopt(snapshot)
+        self._has_news = True
+
+    def _is_being_rebuilt(self, snapshot: Snapshot) -> bool:
+        """Whether a snapshot still names clusters of before that it has not found again."""
+        found = self._algorithm.view(snapshot.arrays).identity
+        named = {one.identity for one in snapshot.cluster_identities}
+        return found is not None and not named <= set(found.tolist())
+
+    @property
+    def _clustered_readings(self) -> int:
+        return self._half.readings
+
+    def _empty_half(self) -> FollowingHalf:
+        return FollowingHalf(self._contract, self._model)
+
+
+TIME_SHARE: Final = 0.75
+"""of the time left to the upstream deadline in which clients may answer; in the rest the sum gets there"""
+
+
+class FollowingRounds(RoundsModel):
+    """Asks the clients of a region what the upstream server asks the region.
+
+    It starts from what the upstream model has started from: the clusters of other models in the region do not matter.
+    """
+
+    _followed = NOTHING_FOLLOWED
+    _answer: RegionContribution | None = None
+    _opened: tuple[RoundOpened, ...] = ()
+    """the round opened since `on_timer` was called last"""
+
+    def follow(self, snapshot: Snapshot, request: RoundRequest | None, now: float) -> None:
+        """Adopt a newer upstream snapshot, and open the round that its `request` asks for.
+
+        `request` None: it asks nothing of this region. Answers to earlier requests do not count any more.
+        """
+        if not self._followed.is_before(snapshot):
+            return
+        assert snapshot.round is not None, "the bridge lets no snapshot of a model in rounds pass without its round"
+        self._join_arrived()
+        self._followed = Followed(snapshot.version, snapshot.made_at)
+        adopted = replace(
+            self._state,
+            phase=Phase.SLEEPING,
+            request=None,
+            params=snapshot.arrays,
+            round=snapshot.round,
+            first_round=snapshot.round,
+            shift=self._shift_to(snapshot),
+            participation=self._state.participation.without_answers(),
+        )
+        if request is not None and now < request.deadline:
+            own = make_request(self._rules, adopted, snapshot.round, self._moment(now))
+            deadline = min(own.deadline, now + TIME_SHARE * (request.deadline - now))
+            own = replace(own, deadline=deadline, rows_min=max(own.rows_min, request.rows_min))
+            adopted = replace(adopted, phase=Phase.COLLECTING, request=own, opened_at=now)
+            self._opened = (RoundOpened(self.name, own.round, own.version),)
+        self._state, self._snapshot_due = adopted, True
+
+    def wake(self) -> None:
+        """Nothing: it wakes when the upstream model does."""
+
+    def on_timer(self, now: float) -> Sequence[ModelEvent]:
+        """Close the open round by its quorum or at its deadline, and answer the upstream request."""
+        self._join_arrived()
+        events: Sequence[ModelEvent] = self._opened
+        self._opened = ()
+        request, moment = self._state.request, self._moment(now)
+        if request is None:
+            return events
+        if has_quorum(self._rules, self._state, moment):
+            return [*events, self._close("quorum", moment)]
+        return [*events, self._close("deadline", moment)] if now >= request.deadline else events
+
+    def take_answer(self) -> RegionContribution | None:
+        """The region's answer to the round that was closed since the last call; None if there is none."""
+        answer, self._answer = self._answer, None
+        return answer
+
+    def state(self) -> dict[str, Any]:
+        return {**super().state(), "followed": list(self._followed)}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        if "followed" not in state:
+            raise InvalidState(
+                f"model {self.name} was no region's model when the checkpoint was stored; put [upstream] as it was "
+                "before, or start the federation in a new folder"
+            )
+        super().restore(state)
+        self._followed = Followed(*state["followed"])
+
+    def _shift_to(self, snapshot: Snapshot) -> float:
+        """How far the upstream model has moved since the snapshot followed so far."""
+        state = self._state
+        if state.params is None or snapshot.round == state.round:
+            return state.shift
+        return float(self._rules.algorithm.shift(state.params, snapshot.arrays))
+
+    def _close(self, by: Literal["quorum", "deadline"], moment: Moment) -> ModelEvent:
+        state, received = self._state, self._counted()
+        expected = expected_clients(self._rules, state, moment)
+        participation = state.participation.closed(expected, state.participation.answered(state.round))
+        self._state = replace(
+            state,
+            phase=Phase.SLEEPING,
+            request=None,
+            initial=False,
+            participation=participation.without_answers(),
+            combined_answers=len(received),
+            combined_readings=sum(one.readings for one in received),
+        )
+        self._publisher.readings = self._state.combined_readings
+        try:
+            sums = sum_answers(self._params, self._rules.algorithm.update, [one.answer.stats for one in received])
+        except InvalidData as refused:
+            return RoundFailed(self.name, state.round, str(refused))
+        if sums is None:
+            return RoundFailed(self.name, state.round, "no client has answered in time")
+        readings, newest = self._state.combined_readings, self._publisher.newest_reading_at
+        self._answer = RegionContribution(self.name, sums, readings, moment.now, newest, state.round)
+        duration_s = max(0.0, moment.now - state.opened_at)
+        return RoundClosed(self.name, state.round, len(received), len(expected), by, state.shift, duration_s=duration_s)
+
+    def _counted(self) -> list[ReceivedAnswer]:
+        """The answers to add up, by the names of clients, from no more readings than one update may be from."""
+        received = [one for _, one in sorted(self._state.participation.received.items())]
+        totals = accumulate(one.readings for one in received)
+        counted = [one for one, total in zip(received, totals, strict=True) if total <= self._model.readings_max]
+        if len(counted) < len(received):
+            left_out = len(received) - len(counted)
+            log_event("answers_left_out", logging.WARNING, model=self.name, answers=left_out, kept=len(counted))
+        return counted
+
+    @property
+    def _params(self) -> Params:
+        assert self._state.params is not None, "a round is opened with parameters"
+        return self._state.params
+
+    @property
+    def _can_start(self) -> bool:
+        return False
+
+    def _waiting_for(self) -> str:
+        return "" if self._state.params is not None else "The upstream federation has published no parameters yet."

@@ -1,0 +1,213 @@
+"""One replica: an application of Quix Streams that absorbs the updates of the regions that Kafka assigns to it.
+
+All replicas are one consumer group. Kafka assigns the partitions of all topics of updates to them, fences one that was
+declared dead, and stores in one transaction what a replica has published, how far it has read, and the changelog of its
+state, from which the next owner of a partition restores it.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from server_node.regions.replica_region import Assignments, Region, Timers
+from shoal.config.extension_settings import parse_address, transport_part
+from shoal.config.limits import RECORD_BYTES_MAX
+from shoal.config.sections import ReplicaSettings
+from shoal.config.settings import LogSettings
+from shoal.errors import LogError
+from shoal.files import read_password
+from shoal.runtime.checkpoint import OutboxRecord
+from shoal.runtime.service import RETRY_FIRST_S, RETRY_MAX_S, notify_systemd, stopped_by_signals
+from shoal.telemetry.events import log_event
+from shoal.transports.base import Record
+from shoal.transports.kafka.client_configs import FRAME_BYTES, servers_of
+from shoal.transports.kafka.transport import KafkaSettings
+
+__all__ = [
+    "Application",
+    "ConnectionConfig",
+    "KafkaException",
+    "QuixException",
+    "Serializer",
+    "State",
+    "StateRecoveryOffsetOutOfRange",
+    "Topic",
+    "message_context",
+]
+
+
+with warnings.catch_warnings(record=True):  # what it depends on warns, while it is imported, of its own dependencies
+    from confluent_kafka import KafkaException
+    from quixstreams import Application, State
+    from quixstreams.context import message_context
+    from quixstreams.exceptions import QuixException
+    from quixstreams.kafka import ConnectionConfig
+    from quixstreams.models import Serializer, Topic
+    from quixstreams.state.exceptions import StateRecoveryOffsetOutOfRange
+
+
+TRANSACTION_COMMITS: Final = 5
+"""a transaction may be open for as long as so many should take, and as a session at least. The brokers then abort it:
+committed reads stop before an open one, so that time is a part of what taking over a region takes"""
+TOKEN_S: Final = 300.0
+"""a bearer token is read again after so many seconds"""
+
+
+def kafka_settings(log: LogSettings) -> KafkaSettings:
+    """The part of [log] that is about Kafka."""
+    transport = parse_address(log.address).transport
+    settings = transport_part(log, transport)
+    assert isinstance(settings, KafkaSettings), "the command refuses other transports"
+    return settings
+
+
+def connection(log: LogSettings) -> ConnectionConfig:
+    """Where the brokers are, and how to authenticate. It contains secrets: never print it. Raises `SettingsError`."""
+    kafka, servers = kafka_settings(log), servers_of(parse_address(log.address).location)
+    protocol = ("sasl_" if kafka.sasl != "none" else "") + ("ssl" if kafka.tls else "plaintext")
+    known: dict[str, Any] = {"bootstrap_servers": ",".join(servers), "security_protocol": protocol}
+    files = {
+        "ssl_ca_location": kafka.ca_file,
+        "ssl_certificate_location": kafka.certificate_file,
+        "ssl_key_location": kafka.key_file,
+    }
+    known |= {name: str(file) for name, file in files.items() if file is not None}
+    if (secret_file := kafka.secret_file) is not None:
+        known["sasl_mechanism"] = kafka.sasl.upper()
+        if kafka.sasl == "oauthbearer":
+            known["oauth_cb"] = lambda _: (read_password(secret_file, "log"), time.time() + TOKEN_S)
+        else:
+            known |= {"sasl_username": kafka.user, "sasl_password": read_password(secret_file, "log")}
+    return ConnectionConfig(**known)
+
+
+def producer_config(log: LogSettings, settings: ReplicaSettings, name: str) -> dict[str, Any]:
+    """For the producer of the replica `name`. Started again, it fences what is left of the process before it."""
+    transaction_s = max(settings.session_s, TRANSACTION_COMMITS * settings.commit_s)
+    return {
+        "transactional.id": f"{settings.group}.{name}",
+        "transaction.timeout.ms": round(1000 * transaction_s),
+        "message.max.bytes": RECORD_BYTES_MAX + FRAME_BYTES,
+        "compression.type": kafka_settings(log).compression,
+        # Keys go to the partitions in which every other writer and reader of shoal expects them.
+        "partitioner": "consistent",
+        "linger.ms": 5,
+    }
+
+
+def consumer_config(settings: ReplicaSettings, name: str) -> dict[str, Any]:
+    """For the consumer of the replica `name`."""
+    session_ms = round(1000 * settings.session_s)
+    return {
+        "client.id": name,
+        "session.timeout.ms": session_ms,
+        "heartbeat.interval.ms": session_ms // 3,
+        # A state that a killed replica had not committed must not be restored from the changelog.
+        "isolation.level": "read_committed",
+    }
+
+
+POLL_S = 0.2
+STATISTICS_MS = 1000
+
+
+class Replica(Application):  # type: ignore[misc]  # its types are not looked at, as it is an extra
+    """The application of one replica, which remembers that it was asked to stop."""
+
+    asked_to_stop = False
+
+    def stop(self, fail: bool = False) -> None:
+        """By SIGTERM and Ctrl-C, and with `fail` after an error."""
+        self.asked_to_stop |= not fail
+        super().stop(fail)
+
+
+def run_replica(regions: Mapping[str, Region], settings: ReplicaSettings, name: str, timers: Timers) -> None:
+    """Serve the regions, by their topics of updates, as the replica `name`, until SIGTERM or Ctrl-C.
+
+    After an error of Kafka everything is built again from what was committed: the same path as after a kill. Raises
+    `InvalidState`, `LogError`, `SettingsError`.
+    """
+    retry_s = RETRY_FIRST_S
+    while True:
+        replica: Replica | None = None
+        try:
+            replica = make_application(regions, settings, name, timers)
+            notify_systemd("READY=1")
+            replica.run()
+            return
+        except StateRecoveryOffsetOutOfRange as gone:
+            raise LogError(
+                "updates were removed by retention before a replica had read them, so the models of their region "
+                f"cannot go on ({gone}). Restore the log, or begin the region again under another [federation] name"
+            ) from None
+        except (QuixException, KafkaException) as error:
+            if replica is not None and replica.asked_to_stop:
+                return  # what could not be committed while it stopped is done again by the others
+            log_event("retrying", logging.WARNING, error=f"{type(error).__name__}: {error}", retry_s=retry_s)
+            if _stopped_within(retry_s):
+                return
+            retry_s = min(2 * retry_s, RETRY_MAX_S)
+
+
+def _stopped_within(seconds: float) -> bool:
+    with stopped_by_signals() as stop:
+        return stop.wait(seconds)
+
+
+def make_application(regions: Mapping[str, Region], settings: ReplicaSettings, name: str, timers: Timers) -> Replica:
+    """The application of the replica `name`. Its topics are there. Raises `SettingsError`, and errors of Kafka."""
+    log = next(iter(regions.values())).config.log
+    statistics = {"statistics.interval.ms": STATISTICS_MS, "stats_cb": Assignments(timers).look}
+    application = Replica(
+        broker_address=connection(log),
+        consumer_group=settings.group,
+        auto_offset_reset="earliest",
+        commit_interval=settings.commit_s,
+        processing_guarantee="exactly-once",
+        consumer_extra_config=consumer_config(settings, name) | statistics,
+        producer_extra_config=producer_config(log, settings, name),
+        state_dir=settings.folder / name,
+        consumer_poll_timeout=min(POLL_S, settings.commit_s),
+        # Otherwise state would be deleted where retention has removed updates that it lacks.
+        auto_recover_from_source_offset_out_of_range=False,
+        auto_create_topics=False,
+        loglevel=None,
+        # Errors are raised, and are logged once, where they are caught.
+        on_processing_error=lambda *_: False,
+        on_producer_error=lambda *_: False,
+        on_consumer_error=lambda *_: False,
+    )
+    for topic, region in regions.items():
+        _add_region(application, topic, region, timers)
+    return application
+
+
+class _Value(Serializer):  # type: ignore[misc]  # its types are not looked at, as it is an extra
+    """Takes the value out of a record that is to be published."""
+
+    def __call__(self, value: OutboxRecord, ctx: Any) -> bytes:
+        return value.value or b""
+
+
+def _add_region(application: Application, topic: str, region: Region, timers: Timers) -> None:
+    """Absorb what comes in `topic`, and publish what `Region.absorb` returns."""
+    contract = region.config.contract
+    others = (contract.snapshots_topic, contract.events_topic, contract.rejected_topic)
+    outputs: dict[str, Topic] = {name: application.topic(name, value_serializer=_Value()) for name in others}
+
+    def absorb_one(value: Any, key: Any, at_ms: int, headers: Any, state: State[Any, Any]) -> Sequence[OutboxRecord]:
+        place = message_context()
+        # A header without a value is one with an empty value, as everywhere in shoal.
+        named = tuple((name, content or b"") for name, content in headers or ())
+        return region.absorb(Record(topic, place.partition, place.offset, at_ms, key, value, named), state, timers)
+
+    updates = application.topic(topic, value_deserializer="bytes", value_serializer=_Value())
+    outputs[topic] = updates  # requests to quarantine a client
+    stream = application.dataframe(updates).apply(absorb_one, stateful=True, expand=True, metadata=True)
+    stream = stream.set_headers(lambda one, *_: list(one.headers))
+    stream.to_topic(lambda one, *_: outputs[one.topic], key=lambda one: one.key)

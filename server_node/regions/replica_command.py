@@ -1,0 +1,137 @@
+"""`shoal replica`: serves the streaming models of several regions on Kafka, together with other replicas."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+
+import click
+
+from server_node.regions.replica_region import CHANGELOG_RECORD_BYTES_MAX, Region, Timers
+from shoal.algorithms.registry import is_in_rounds
+from shoal.config.base import NAME_FORMAT, NAME_PATTERN
+from shoal.config.extension_settings import parse_address
+from shoal.config.models import check_models
+from shoal.config.privacy import privacy_mode
+from shoal.config.settings import Config, load_config
+from shoal.errors import InvalidState, LogError, MissingExtra, SettingsError
+from shoal.protocol.lease import is_lease
+from shoal.protocol.topics import ensure_topics
+from shoal.telemetry.events import log_event, start_logging
+from shoal.transports import check_installed, open_log
+from shoal.transports.base import Log, TopicSettings, beginning, latest
+
+
+@click.command()
+@click.option(
+    "--config",
+    "files",
+    type=click.Path(path_type=Path, dir_okay=False),
+    required=True,
+    multiple=True,
+    help="The federation file of a region; once for each region, in every replica the same.",
+)
+@click.option("--name", required=True, help="The name of this replica; each one has another.")
+@click.option("--json", "as_json", is_flag=True, help="Log JSON lines.")
+@click.option("--verbose", is_flag=True, help="Log debug events too.")
+def replica(files: tuple[Path, ...], name: str, as_json: bool, verbose: bool) -> None:
+    """Serve the streaming models of several regions on Kafka, together with other replicas.
+
+    Kafka assigns the regions to the replicas that run, and assigns those of one that was killed to the others. What a
+    region learns and publishes is the same, bit for bit, as with one server. Stop a replica with Ctrl-C or SIGTERM, or
+    kill it, and start more of them whenever you want.
+    """
+    configs = [load_config(file) for file in files]
+    check_regions(files, configs)
+    check_name(name)
+    try:
+        from server_node.regions.replica import run_replica  # noqa: PLC0415 - Quix Streams is an extra
+    except ModuleNotFoundError as missing:
+        if missing.name not in ("quixstreams", "confluent_kafka"):
+            raise
+        raise MissingExtra("A replica", "scale") from None
+    check_installed(configs[0].log)
+    start_logging(f"replica {name}", as_json, logging.DEBUG if verbose else logging.INFO)
+    for config in configs:
+        log_event("started", federation=config.contract.federation, contract=config.contract.digest)
+    for statement in dict.fromkeys(privacy_mode(config.contract).describe().text() for config in configs):
+        log_event("privacy", statement=statement)
+    settings = configs[0].replica
+    with closing(open_log(configs[0].log)) as log:
+        regions = {config.contract.updates_topic: open_region(config, log) for config in configs}
+    timers = Timers(
+        [model for region in regions.values() for model in region.models.values()], lambda: open_log(configs[0].log)
+    )
+    with timers.running():
+        run_replica(regions, settings, name, timers)
+    log_event("stopped", models=sum(len(region.models) for region in regions.values()))
+
+
+def check_name(name: str) -> None:
+    """Raises `SettingsError` for a name that a replica cannot have."""
+    if not re.fullmatch(NAME_PATTERN, name):
+        raise SettingsError(f"--name {name[:64]!r}: a name of a replica is {NAME_FORMAT}")
+
+
+def check_regions(files: Sequence[Path], configs: Sequence[Config]) -> None:
+    """Raises `SettingsError` for regions that a replica cannot serve."""
+    first, seen = configs[0], dict[str, Path]()
+    for file, config in zip(files, configs, strict=True):
+        check_models(config.contract)
+        if parse_address(config.log.address).transport.name != "kafka":
+            raise SettingsError(
+                f"{file}: [log] address is {config.log.address}, and replicas share their regions through Kafka: "
+                "set kafka://host:port, or run shoal server for this federation"
+            )
+        if config.upstream.file is not None:
+            raise SettingsError(f"{file}: replicas contribute to no upstream federation; run shoal server for this one")
+        for section in ("log", "replica"):
+            if getattr(config, section) != getattr(first, section):
+                raise SettingsError(f"{file}: [{section}] is not that of {files[0]}; replicas need one for all regions")
+        for model in config.contract.models:
+            if is_in_rounds(model.algorithm):
+                raise SettingsError(
+                    f"{file}: model {model.name} ({model.algorithm}) is in rounds, and replicas serve streaming "
+                    "models only; run shoal server for this federation"
+                )
+        if (other := seen.setdefault(config.contract.federation, file)) != file:
+            raise SettingsError(f"{file}: {config.contract.federation} is the federation of {other} too")
+    if len(set(files)) < len(files):
+        raise SettingsError("--config names a file twice; once for each region")
+
+
+def open_region(config: Config, log: Log) -> Region:
+    """A region whose topics are there. Raises `InvalidState`, `LogError`, `SettingsError`, and as the log does."""
+    contract = config.contract
+    ensure_topics(log, contract, config.log)
+    changelog = changelog_topic(config.replica.group, contract.updates_topic)
+    log.ensure(
+        changelog,
+        TopicSettings(partitions=config.log.partitions, compact=True, record_bytes_max=CHANGELOG_RECORD_BYTES_MAX),
+    )
+    if not any(end for _, end in log.bounds(changelog).values()):
+        _check_begins(config, log)
+    return Region(config, log.identity(contract.updates_topic))
+
+
+def changelog_topic(group: str, updates_topic: str) -> str:
+    """The topic in which Quix Streams keeps the state of a region's models."""
+    return f"changelog__{group}--{updates_topic}--default"
+
+
+def _check_begins(config: Config, log: Log) -> None:
+    """Raises unless a region of which replicas have no state yet can begin."""
+    contract = config.contract
+    if any(is_lease(record) for record in latest(log, contract.snapshots_topic).values()):
+        raise InvalidState(
+            f"{contract.federation} has been served by shoal server, whose checkpoint replicas cannot read: go on with "
+            "that one, or begin under another [federation] name"
+        )
+    if any(beginning(log, contract.updates_topic).values()):
+        raise LogError(
+            f"{contract.updates_topic} no longer begins at its first update, so its models cannot be made from it; "
+            "begin under another [federation] name"
+        )

@@ -1,0 +1,216 @@
+"""Absorbs one record into one streaming model of one region: a pure function from the model's state to its next state.
+
+The state is bytes, and holds everything that a checkpoint of the server holds of the model. Time is that of the record,
+as the brokers stamped it, so that nothing but the log decides what a model learns and when a snapshot is published: a
+record that is processed again after a kill gives the same bytes again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from server_node.ingest.ingest import Ingest, Ingested
+from server_node.ingest.outcome import StepOutcome, list_records, quarantine_requests, snapshot_records
+from server_node.ingest.quarantine import QuarantineRegister
+from server_node.ingest.quotas import Quotas
+from server_node.ingest.reassembly import Reassembly
+from server_node.ingest.rejections import RecordFailed, Rejections
+from server_node.ingest.requests import request_signer
+from server_node.models.base import ModelEvent, PublishedSnapshot, ServedModel
+from server_node.models.streaming import StreamingModel
+from server_node.regions.hierarchy import Hierarchy
+from shoal.config.contract import Model
+from shoal.config.privacy import model_statement
+from shoal.config.settings import Config
+from shoal.errors import InvalidState, MessageRejected
+from shoal.protocol.codec import pack, unpack
+from shoal.protocol.messages import Wake
+from shoal.protocol.signatures import ClientKeys
+from shoal.protocol.validation import Validator
+from shoal.runtime.checkpoint import STATE_BYTES_MAX, OutboxRecord
+from shoal.transports.base import Record
+
+STATE_VERSION = 3
+
+
+class Absorbed(NamedTuple):
+    """What became of one record."""
+
+    state: bytes
+    """of the model, after it"""
+    contribution: tuple[OutboxRecord, ...]
+    """the records to publish: a snapshot and cluster events, when one is due, or a rejected message"""
+    outcome: StepOutcome
+    """the same for metrics and events"""
+    pending: bool
+    """whether updates have been absorbed that no snapshot shows yet"""
+
+
+class _OneModel(dict[str, ServedModel]):
+    """The model that a key names, as the models that records with this key can be for."""
+
+    def __missing__(self, name: str) -> ServedModel:
+        raise MessageRejected("model", f"it is for model {name}, and its record has the key of another one")
+
+
+@dataclass
+class _Parts:
+    """What the state is the state of."""
+
+    model: StreamingModel
+    ingest: Ingest
+    reassembly: Reassembly
+    quarantine: QuarantineRegister
+    quotas: Quotas
+    clock: list[float] = field(default_factory=lambda: [0.0])
+    """the time of the record that is being processed"""
+
+
+class RegionModel:
+    """One streaming model of one region: what `absorb` needs besides its state.
+
+    It keeps the objects that the newest state was made of, so that they need not be made from it again. That changes
+    no result.
+    """
+
+    def __init__(self, config: Config, model: Model, log_identity: bytes) -> None:
+        """`log_identity` is that of the topic of updates. Raises `SettingsError` for keys that cannot be read."""
+        self.contract, self.model, self.settings = config.contract, model, config.server
+        self.validator = Validator(config.contract)
+        self.rejections = Rejections(config.contract, config.log.update_bytes_max)
+        self.statement = model_statement(config.contract, model)
+        self.sign_request = request_signer(config.server.client_keys)
+        self._keys = None if config.server.client_keys is None else ClientKeys(config.server.client_keys)
+        self._of = {"version": STATE_VERSION, "contract": config.contract.digest, "log": log_identity}
+        self._timer_request = Wake(config.contract.federation, config.contract.digest, model.name).encode()
+        self._newest: tuple[bytes, _Parts] | None = None
+
+    @property
+    def timer_request(self) -> OutboxRecord:
+        """The record that asks the model to look at its timers. It changes nothing that it learns."""
+        contract = self.contract
+        return OutboxRecord(
+            contract.updates_topic, self._timer_request, contract.update_key(self.model.name), Wake.headers()
+        )
+
+    def is_timer_request(self, record: Record) -> bool:
+        """Whether `record` is one. Its time is the brokers', so it can make nothing due too early."""
+        return record.value == self._timer_request and Wake.headers()[0] in record.headers
+
+    def parts(self, state: bytes | None) -> _Parts:
+        """What `state` is the state of; None: a model without any update. Raises `InvalidState`."""
+        newest, self._newest = self._newest, None
+        if newest is not None and newest[0] == state:
+            return newest[1]
+        parts = self._empty_parts()
+        if state is not None:
+            self._restore(parts, state)
+        return parts
+
+    def saved(self, parts: _Parts) -> bytes:
+        """The state of the parts, which must not be used after this call."""
+        named: dict[str, Any] = {
+            "model": parts.model.state(),
+            "reassembly": parts.reassembly.state(),
+            "quarantine": parts.quarantine.state(),
+            "quotas": parts.quotas.state(),
+        }
+        state = pack(self._of | named)
+        self._newest = (state, parts)
+        return state
+
+    def _empty_parts(self) -> _Parts:
+        model = StreamingModel(self.contract, self.model, self.settings, paced=False)
+        reassembly, quarantine, quotas = Reassembly(), QuarantineRegister(), Quotas(self.settings)
+        models, clock = _OneModel({self.model.name: model}), [0.0]
+        rejections, hierarchy = self.rejections, Hierarchy(self.contract, None, models)
+        ingest = Ingest(
+            self.validator, models, reassembly, quarantine, lambda: clock[0], rejections, quotas, hierarchy, self._keys
+        )
+        return _Parts(model, ingest, reassembly, quarantine, quotas, clock)
+
+    def _restore(self, parts: _Parts, state: bytes) -> None:
+        where = f"the state of model {self.model.name} of {self.contract.federation}"
+        try:
+            saved = unpack(state, STATE_BYTES_MAX)
+            if saved["version"] != STATE_VERSION:
+                raise InvalidState(f"{where} is of another version of shoal; run that one")
+            if saved["contract"] != self._of["contract"]:
+                raise InvalidState(
+                    f"{where} was made under another contract; put the old federation file back, or begin under "
+                    "another [federation] name"
+                )
+            if saved["log"] != self._of["log"]:
+                raise InvalidState(
+                    f"{where} is of a topic of updates that was deleted since; begin with another [replica] group"
+                )
+            parts.model.restore(saved["model"])
+            parts.reassembly.restore(saved["reassembly"])
+            parts.quarantine.restore(saved["quarantine"])
+            parts.quotas.restore(saved["quotas"])
+        except (AttributeError, KeyError, TypeError, MessageRejected) as broken:
+            raise InvalidState(f"{where} is damaged: {broken}") from None
+
+
+def absorb(region: RegionModel, state: bytes | None, record: Record) -> Absorbed:
+    """Absorb `record` into the model of which `state` is the state (None: no update yet).
+
+    The same arguments give the same result. Raises `InvalidState` for a state that cannot be read.
+    """
+    while True:
+        parts = region.parts(state)
+        try:
+            return _absorb(region, parts, record)
+        except RecordFailed as failed:  # the second time it is rejected before it is looked at
+            region.rejections.failed.add(failed)
+
+
+def _absorb(region: RegionModel, parts: _Parts, record: Record) -> Absorbed:
+    model, now = parts.model, record.timestamp_ms / 1000
+    parts.clock[0] = now
+    # Its time has come before the record has.
+    events = list(model.on_timer(now))
+    ingested = [] if region.is_timer_request(record) else [parts.ingest.process(record)]
+    events += model.on_timer(now)
+    published = _due_snapshot(region, model, record, now)
+    outcome = StepOutcome(
+        ingested=[one.outcome for one in ingested],
+        ingest_s=0.0,
+        incomplete=parts.reassembly.collect_incomplete(),
+        waiting_updates=len(parts.reassembly),
+        events=events,
+        published=published,
+        quarantined=parts.quarantine.clients(),
+        stored_at=None,
+    )
+    contribution = _contribution(region, parts, ingested, events, published, now)
+    pending = model.pending
+    return Absorbed(region.saved(parts), contribution, outcome, pending)
+
+
+def _due_snapshot(region: RegionModel, model: StreamingModel, record: Record, now: float) -> list[PublishedSnapshot]:
+    if not model.snapshot_due(now):
+        return []
+    return [model.take_snapshot([[record.partition, record.offset + 1]], region.statement, now)]
+
+
+def _contribution(
+    region: RegionModel,
+    parts: _Parts,
+    ingested: Sequence[Ingested],
+    events: Sequence[ModelEvent],
+    published: Sequence[PublishedSnapshot],
+    now: float,
+) -> tuple[OutboxRecord, ...]:
+    """All records that the step publishes, in the order in which the server publishes them."""
+    contract, records = region.contract, [one.rejected for one in ingested if one.rejected is not None]
+    for one in published:
+        records += snapshot_records(contract, one)
+    for request in quarantine_requests(contract, events, now):
+        records.append(request._replace(headers=request.headers + region.sign_request(request)))
+    if len(contract.models) == 1:  # each list is of all models of a federation, and a replica sees one
+        outcomes = [one.outcome for one in ingested]
+        records += list_records(contract, {parts.model.name: parts.model}, parts.quarantine, outcomes)
+    return tuple(records)
