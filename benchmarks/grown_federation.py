@@ -31,7 +31,7 @@ from shoal.kernels.forms import PROCESS
 from shoal.protocol.messages import Update
 from shoal.protocol.readings import Reading
 from shoal.protocol.topics import READINGS, readings_settings
-from shoal.runtime.readings_log import open_client_log
+from shoal.runtime.logs import open_client_log
 from shoal.transports import open_log
 from shoal.transports.base import RecordBatch, publish_batch
 

@@ -20,8 +20,7 @@ from shoal.privacy import load_or_create_key
 from shoal.privacy.ledger import LEDGER, Ledger
 from shoal.protocol.topics import ensure_topics
 from shoal.runtime.checkpoint import Checkpoint
-from shoal.runtime.readings_log import check_separate, open_client_log
-from shoal.runtime.signed_snapshots import open_federation_log
+from shoal.runtime.logs import check_separate, open_client_log, open_federation_log
 
 if TYPE_CHECKING:
     from shoal.telemetry.metrics import ClientMetrics

@@ -25,7 +25,7 @@ from shoal.config.extension_settings import SourceSettings
 from shoal.config.settings import Config
 from shoal.errors import SettingsError
 from shoal.protocol.topics import readings_settings
-from shoal.runtime.readings_log import open_readings
+from shoal.runtime.logs import open_readings
 from shoal.runtime.service import stopped_by_signals
 from shoal.telemetry.events import log_event
 from shoal.transports.base import Log

@@ -17,7 +17,7 @@ from shoal.config.settings import Config
 from shoal.errors import ShoalError
 from shoal.protocol.topics import ensure_topics
 from shoal.runtime.checkpoint import Checkpoint
-from shoal.runtime.signed_snapshots import open_federation_log
+from shoal.runtime.logs import open_federation_log
 from shoal.telemetry.metrics import ServerMetrics
 
 STATUS_PER_S = 5.0

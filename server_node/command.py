@@ -25,8 +25,8 @@ from shoal.config.settings import Config, load_config
 from shoal.config.upstream import load_upstream
 from shoal.errors import MissingExtra
 from shoal.kernels.forms import PROCESS
+from shoal.runtime.logs import open_federation_log
 from shoal.runtime.service import run, stopped_by_signals
-from shoal.runtime.signed_snapshots import open_federation_log
 from shoal.telemetry.events import log_event, start_logging
 from shoal.telemetry.metrics import ServerMetrics
 from shoal.transports import check_installed

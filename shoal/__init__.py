@@ -15,9 +15,15 @@ if TYPE_CHECKING:
     from shoal.estimators.cluster_tree import ClusterTree
     from shoal.estimators.density_tree import DensityTree
     from shoal.estimators.fcac import FCAC
-    from shoal.estimators.federated import FederatedFCM, FederatedGMM, FederatedKMeans
-    from shoal.estimators.federated_shapes import FederatedDBSCAN, FederatedSpectral
-    from shoal.estimators.one_shot import KFED, MUFC
+    from shoal.estimators.federated import (
+        KFED,
+        MUFC,
+        FederatedDBSCAN,
+        FederatedFCM,
+        FederatedGMM,
+        FederatedKMeans,
+        FederatedSpectral,
+    )
     from shoal.estimators.tsk import FederatedTSK
     from shoal.protocol.messages import Snapshot, Update
     from shoal.protocol.readings import Reading
@@ -46,9 +52,10 @@ __all__ = [
 
 _MODULES = {
     "shoal.config.contract": ("Contract", "load_contract"),
-    "shoal.estimators.federated": ("FederatedFCM", "FederatedGMM", "FederatedKMeans"),
-    "shoal.estimators.one_shot": ("KFED", "MUFC"),
-    "shoal.estimators.federated_shapes": ("FederatedDBSCAN", "FederatedSpectral"),
+    "shoal.estimators.federated": (
+        *("FederatedDBSCAN", "FederatedFCM", "FederatedGMM", "FederatedKMeans", "FederatedSpectral"),
+        *("KFED", "MUFC"),
+    ),
     "shoal.estimators.cluster_tree": ("ClusterTree",),
     "shoal.estimators.density_tree": ("DensityTree",),
     "shoal.estimators.fcac": ("FCAC",),

@@ -17,7 +17,7 @@ from tests.house.small_federation import create_federation
 PROJECT = Path(__file__).parent.parent
 PACKAGES = ("shoal", "producers", "client_nodes", "server_node", "onebox", "reproduction")
 LAYERS = """
-databases errors files plugins | kernels | algorithms privacy config
+errors files plugins | kernels | algorithms privacy config
 protocol transports telemetry | runtime estimators cli
 producers client_nodes server_node | onebox reproduction
 """

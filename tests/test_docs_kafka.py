@@ -16,8 +16,7 @@ from shoal.config.settings import LogSettings
 from shoal.protocol.messages import CHUNKS_MAX
 from shoal.protocol.topics import declared_topics
 from shoal.runtime.service import RETRY_FIRST_S, RETRY_MAX_S
-from shoal.transports.kafka.client_configs import MIB, configs_of
-from shoal.transports.kafka.errors import _PERMANENT, _TEMPORARY
+from shoal.transports.kafka.connection import _PERMANENT, _TEMPORARY, MIB, configs_of
 from shoal.transports.kafka.log import IN_FLIGHT_BYTES_MAX
 from tests.small_plant import FORMAL, an_update, plant
 

@@ -18,7 +18,7 @@ from server_node.node import ServerNode
 from shoal.config.settings import Config, load_config
 from shoal.protocol.readings import Reading
 from shoal.protocol.topics import READINGS
-from shoal.runtime.readings_log import open_readings
+from shoal.runtime.logs import open_readings
 
 D, K, SEED = 16, 10, 3
 ALGORITHM = "kmeans"

@@ -18,7 +18,7 @@ from client_nodes.labelling.labeller import Labeller
 from client_nodes.node import check_state
 from client_nodes.publisher import OwnUpdates, all_headers, make_signer, read_signing_key
 from client_nodes.snapshots import Snapshots
-from shoal.cli.options import config_option, json_option
+from shoal.cli.main import config_option, json_option
 from shoal.config.base import check_client_name
 from shoal.config.models import check_models
 from shoal.config.settings import Config, load_config
@@ -28,10 +28,9 @@ from shoal.privacy import load_or_create_key
 from shoal.protocol.topics import LABELS, LOCAL_SETTINGS, READINGS, ensure_topics, readings_settings
 from shoal.protocol.validation import Validator
 from shoal.runtime.checkpoint import Checkpoint
+from shoal.runtime.logs import check_separate, open_client_log, open_federation_log
 from shoal.runtime.outbox import Outbox
-from shoal.runtime.readings_log import check_separate, open_client_log
 from shoal.runtime.service import stopped_by_signals
-from shoal.runtime.signed_snapshots import open_federation_log
 from shoal.transports.base import Log, beginning
 
 

@@ -18,7 +18,7 @@ from shoal.config.settings import Config, LogSettings, ReadingsSettings
 from shoal.protocol.messages import Update
 from shoal.protocol.readings import USER_ID, Reading
 from shoal.protocol.topics import READINGS, readings_settings
-from shoal.runtime.readings_log import open_readings
+from shoal.runtime.logs import open_readings
 from shoal.transports import open_log
 from shoal.transports.base import Log, Positions, Record, beginning
 

@@ -18,7 +18,7 @@ from onebox.audit.rounds import audit_rounds
 from onebox.audit.statistics import ALPHA, Finding
 from onebox.audit.windows import audit_rejected, audit_windows
 from shoal.algorithms.rounds.kmeans import KMEANS
-from shoal.cli.options import json_option
+from shoal.cli.main import json_option
 from shoal.config.models import check_models
 from shoal.config.privacy import learns_from_counts, privacy_mode
 from shoal.config.settings import Config, load_config

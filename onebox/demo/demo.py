@@ -29,7 +29,7 @@ from shoal.errors import SettingsError
 from shoal.files import write_secret
 from shoal.protocol.topics import READINGS, readings_settings
 from shoal.runtime.checkpoint import Checkpoint
-from shoal.runtime.readings_log import open_readings
+from shoal.runtime.logs import open_readings
 from shoal.transports import open_log
 from shoal.transports.sqlite.log import SqliteLog
 

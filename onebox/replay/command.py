@@ -20,7 +20,7 @@ from onebox.replay.plan import PARTS_MAX, ReplayPlan, make_plan
 from onebox.replay.results import ReplayedRecord, records
 from onebox.replay.run import ENGINES, Progress, ReplayResult, open_engine, replay
 from producers.progress import Meter, display_on
-from shoal.cli.options import config_option
+from shoal.cli.main import config_option
 from shoal.config.models import check_models
 from shoal.config.privacy import privacy_mode
 from shoal.config.settings import Config, load_config
@@ -30,7 +30,7 @@ from shoal.protocol.messages import Update
 from shoal.protocol.signatures import client_file, read_keys
 from shoal.protocol.topics import ensure_topics
 from shoal.runtime.checkpoint import OutboxRecord
-from shoal.runtime.signed_snapshots import open_federation_log
+from shoal.runtime.logs import open_federation_log
 from shoal.runtime.workers import usable_cores
 from shoal.telemetry.events import log_event, start_logging
 from shoal.transports.base import Headers

@@ -27,7 +27,7 @@ from shoal.config.settings import Config
 from shoal.errors import InvalidState
 from shoal.protocol.topics import READINGS, readings_settings
 from shoal.runtime.checkpoint import Checkpoint
-from shoal.runtime.readings_log import open_readings
+from shoal.runtime.logs import open_readings
 from shoal.runtime.service import run, stopped_by_signals
 from shoal.telemetry.events import log_event
 from shoal.transports.base import Log, TopicSettings

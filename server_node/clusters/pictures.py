@@ -20,7 +20,7 @@ from server_node.clusters.history.store import decode_record
 from server_node.web.snapshot_json import view_of
 from server_node.web.units import feature_label
 from shoal.algorithms.view import ClusteringView
-from shoal.cli.options import config_option
+from shoal.cli.main import config_option
 from shoal.config.contract import Contract, Feature, Model
 from shoal.config.models import check_models
 from shoal.config.privacy import declared_bounds
@@ -30,7 +30,7 @@ from shoal.files import atomic_file
 from shoal.protocol.history import COARSE_S, FINE_S, NO_CLUSTER, HistoryBin, pairs
 from shoal.protocol.messages import Snapshot
 from shoal.protocol.topics import ensure_topics
-from shoal.runtime.signed_snapshots import open_federation_log
+from shoal.runtime.logs import open_federation_log
 from shoal.transports.base import Log, latest
 
 BARS_MAX = 96

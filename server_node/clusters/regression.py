@@ -23,7 +23,7 @@ from shoal.errors import LogError, MessageRejected, SettingsError
 from shoal.protocol.messages import Snapshot
 from shoal.protocol.topics import ensure_topics
 from shoal.protocol.validation import Validator
-from shoal.runtime.signed_snapshots import open_federation_log
+from shoal.runtime.logs import open_federation_log
 from shoal.transports.base import Log, latest
 
 

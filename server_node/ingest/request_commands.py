@@ -12,7 +12,7 @@ import click
 
 from server_node.ingest.requests import quarantine_records, request_signer
 from shoal.algorithms.registry import is_in_rounds
-from shoal.cli.options import config_option, json_option
+from shoal.cli.main import config_option, json_option
 from shoal.config.base import check_client_name
 from shoal.config.contract import Contract
 from shoal.config.models import check_models
@@ -22,7 +22,7 @@ from shoal.protocol.messages import ClusterName, Wake
 from shoal.protocol.quarantine import LIST_KEY, QuarantinedClient, QuarantineList
 from shoal.protocol.topics import ensure_topics
 from shoal.protocol.validation import Validator
-from shoal.runtime.signed_snapshots import open_federation_log
+from shoal.runtime.logs import open_federation_log
 from shoal.transports import open_log
 from shoal.transports.base import Log, beginning, latest
 

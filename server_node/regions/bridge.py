@@ -27,8 +27,8 @@ from shoal.protocol.topics import ensure_topics
 from shoal.protocol.validation import Validator
 from shoal.runtime.checkpoint import Checkpoint
 from shoal.runtime.conflicts import PublishedDigests, check_no_conflict
+from shoal.runtime.logs import open_federation_log
 from shoal.runtime.service import RETRY_FIRST_S, RETRY_MAX_S
-from shoal.runtime.signed_snapshots import open_federation_log
 from shoal.telemetry.events import log_event
 from shoal.transports.base import Headers, Log, Positions, Record, beginning
 

@@ -24,7 +24,7 @@ from shoal.config.limits import KIB, UPDATE_RECORD_BYTES_MAX
 from shoal.config.settings import Config
 from shoal.errors import MessageRejected, ShoalError
 from shoal.runtime.checkpoint import OutboxRecord
-from shoal.runtime.signed_snapshots import snapshot_signer
+from shoal.runtime.logs import snapshot_signer
 from shoal.telemetry.events import log_event
 from shoal.telemetry.metrics import ServerMetrics
 from shoal.transports.base import Log, Record

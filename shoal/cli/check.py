@@ -1,15 +1,16 @@
-"""`shoal check`: checks a federation file and prints what it means."""
+"""`shoal check` prints what a federation file means; `shoal kernels` which form of the kernels computes here."""
 
 from __future__ import annotations
 
 import json
+from importlib.metadata import version
 from importlib.resources import files
 from pathlib import Path
 
 import click
 
 from shoal.algorithms.registry import is_in_rounds, load_algorithm
-from shoal.cli.options import json_option
+from shoal.cli.main import json_option
 from shoal.config.base import resolve_paths
 from shoal.config.contract import Model
 from shoal.config.models import check_models, target_of
@@ -18,6 +19,7 @@ from shoal.config.privacy_report import advice_on
 from shoal.config.reference import settings_table
 from shoal.config.settings import Config, load_config
 from shoal.config.upstream import Upstream, load_upstream
+from shoal.kernels.forms import Forms
 
 
 @click.command()
@@ -122,3 +124,23 @@ def _setting_lines(config: Config, file: Path) -> list[str]:
 
 def _options(options: dict[str, bool | int | float | str]) -> str:
     return ", ".join(f"{name} = {value}" for name, value in options.items()) or "default options"
+
+
+@click.command()
+@json_option
+def kernels(as_json: bool) -> None:
+    """Compile the kernels now, so that no process has to; a minute at most.
+
+    Where Numba is installed (the extra `fast`, which `server` and `demo` bring), a process that learns many rows loads
+    compiled kernels in the background, and learns with NumPy until they are there. Both give the same results. Compiled
+    kernels are kept in the folder of shoal, or else in the user's cache; NUMBA_CACHE_DIR names another folder. Run this
+    as the user of the processes. SHOAL_KERNELS=numpy leaves the compiled kernels out, SHOAL_KERNELS=compiled waits for
+    them at once.
+    """
+    forms = Forms()
+    forms.load()
+    numba, numpy = version("numba"), version("numpy")
+    if as_json:
+        click.echo(json.dumps({"compiled": True, "choice": forms.choice, "numba": numba, "numpy": numpy}))
+    else:
+        click.echo(f"compiled with Numba {numba} for NumPy {numpy}; SHOAL_KERNELS: {forms.choice}")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from shoal.cli.options import config_option, json_option
+from shoal.cli.main import config_option, json_option
 from shoal.config.base import check_client_name
 from shoal.config.settings import Config, load_config
 from shoal.errors import SettingsError

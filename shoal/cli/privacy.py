@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from shoal.cli.options import config_option, json_option
+from shoal.cli.main import config_option, json_option
 from shoal.config.base import check_client_name
 from shoal.config.models import check_models
 from shoal.config.privacy_report import privacy_report

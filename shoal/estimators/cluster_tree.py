@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from shoal.algorithms.cluster_tree import ClusterTreeOptions
-from shoal.estimators.identities import IdentityEstimator
+from shoal.estimators.streaming import IdentityEstimator
 
 
 class ClusterTree(IdentityEstimator):

@@ -7,8 +7,7 @@ import numpy as np
 from shoal.algorithms.fcac import CAEFC, CAPlus, FcacOptions
 from shoal.algorithms.streaming import Arrays, ClientHalf
 from shoal.estimators.base import Table
-from shoal.estimators.in_memory import InMemoryFederation
-from shoal.estimators.streaming import StreamingEstimator
+from shoal.estimators.streaming import InMemoryFederation, StreamingEstimator
 
 
 class FcacFederation(InMemoryFederation):

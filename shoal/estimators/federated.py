@@ -1,8 +1,4 @@
-"""Federated clustering as scikit-learn estimators: rows of several clients in, one clustering out.
-
-`FederatedKMeans(n_clusters=3).fit([rows_of_one_client, rows_of_another])` gives the numbers that the service would.
-The methods and attributes that all estimators share are those of `RoundsEstimator`.
-"""
+"""Federated clustering as scikit-learn estimators: rows of several clients in, one clustering out."""
 
 from __future__ import annotations
 
@@ -20,7 +16,7 @@ from shoal.estimators.rounds import RoundsEstimator
 from shoal.kernels.distance import Floats
 from shoal.kernels.gaussian import matrices
 
-__all__ = ["FederatedFCM", "FederatedGMM", "FederatedKMeans"]
+__all__ = ["KFED", "MUFC", "FederatedDBSCAN", "FederatedFCM", "FederatedGMM", "FederatedKMeans", "FederatedSpectral"]
 
 
 class FederatedKMeans(RoundsEstimator):
@@ -238,3 +234,163 @@ class FederatedGMM(RoundsEstimator):
     def covariances_(self) -> Floats:
         """(k, d, d), whatever the form."""
         return matrices(self.covariance, self.params_["spread"], *self.cluster_centers_.shape).copy()
+
+
+class FederatedDBSCAN(RoundsEstimator):
+    """Grid DBSCAN by sums of counts: finds the number of clusters, and leaves noise (label -1).
+
+    Parameters
+    ----------
+    cells : int, default=0
+        Cells of the grid along each feature; 0: as many as make about 4096 cells in all, at most 32.
+    min_points : float, default=1.2
+        Rows that make a cell dense, as a multiple of those that it would have if all rows were spread evenly over the
+        grid.
+    border : int, default=2
+        Cells by which a row may be away from a cluster's nearest cell and still belong to it.
+    min_share : float, default=0.01
+        Share of all rows that a group of dense cells must hold to be a cluster.
+    count_min : int, default=1
+        A client leaves out cells in which it has fewer rows.
+    bounds : pair of numbers or of array-likes of shape (d,), optional
+        The box of the grid; by default the smallest box of all rows.
+    """
+
+    ALGORITHM = "dbscan"
+
+    def __init__(
+        self,
+        cells: int = 0,
+        *,
+        min_points: float = 1.2,
+        border: int = 2,
+        min_share: float = 0.01,
+        count_min: int = 1,
+        bounds: Any = None,
+    ) -> None:
+        self.cells, self.min_points, self.border = cells, min_points, border
+        self.min_share, self.count_min, self.bounds = min_share, count_min, bounds
+
+    def _options(self) -> dict[str, Any]:
+        names = ("cells", "min_points", "border", "min_share", "count_min")
+        return {name: getattr(self, name) for name in names}
+
+
+class FederatedSpectral(RoundsEstimator):
+    """Landmark spectral clustering by sums of Gram matrices: clusters of any shape, in any number of features.
+
+    Parameters
+    ----------
+    n_clusters : int or "eigengap", default="eigengap"
+        "eigengap": as many as the largest gap between eigenvalues of the graph of landmarks shows, 1 to 20.
+    landmarks : int, default=100
+        Number of landmarks; fewer even out noise, more follow finer shapes.
+    prototypes : int, default=60
+        Number of prototypes of its rows that each client sends when landmarks are chosen.
+    near : int, default=3
+        Number of nearest landmarks that each row ties together.
+    max_rounds : int, default=100
+    tol : float, default=1e-3
+        Rounds end when a smaller share of the rows than this changes its cluster.
+    fraction : float, default=1.0
+        Share of the clients that answer in each round.
+    policy : Policy, optional
+        How answers of earlier rounds count; by default not at all.
+    random_state : int, default=0
+    """
+
+    ALGORITHM = "spectral"
+
+    def __init__(  # noqa: PLR0913 - scikit-learn's convention: every parameter by its name
+        self,
+        n_clusters: int | str = "eigengap",
+        *,
+        landmarks: int = 100,
+        prototypes: int = 60,
+        near: int = 3,
+        max_rounds: int = 100,
+        tol: float = 1e-3,
+        fraction: float = 1.0,
+        policy: Policy | None = None,
+        random_state: int = 0,
+    ) -> None:
+        self.n_clusters, self.landmarks, self.prototypes, self.near = n_clusters, landmarks, prototypes, near
+        self.max_rounds, self.tol, self.fraction, self.policy = max_rounds, tol, fraction, policy
+        self.random_state = random_state
+
+    def _options(self) -> dict[str, Any]:
+        own = {"landmarks": self.landmarks, "prototypes": self.prototypes, "near": self.near}
+        return {"clusters": self.n_clusters, **own}
+
+    def _choose(self, tables: list[Floats], box: InitHint) -> None:
+        """Nothing: the rounds themselves find the number of clusters."""
+
+
+class KFED(RoundsEstimator):
+    """k-FED: clustering in one round.
+
+    Parameters
+    ----------
+    n_clusters : int, default=8
+    local_clusters : int, default=0
+        Number of clusters that each client looks for; 0: as many as `n_clusters`.
+    average : {"unweighted", "weighted"}, default="unweighted"
+        Whether the server weights centres by their rows.
+    pick : {"farthest", "seeded"}, default="farthest"
+        How the server starts: from the first client's centres and then the farthest ones, or by k-means++.
+    random_state : int, default=0
+    """
+
+    ALGORITHM = "kfed"
+
+    def __init__(
+        self,
+        n_clusters: int = 8,
+        *,
+        local_clusters: int = 0,
+        average: str = "unweighted",
+        pick: str = "farthest",
+        random_state: int = 0,
+    ) -> None:
+        self.n_clusters, self.local_clusters, self.average, self.pick = n_clusters, local_clusters, average, pick
+        self.random_state = random_state
+
+    def _options(self) -> dict[str, Any]:
+        own = {"local_clusters": self.local_clusters, "average": self.average, "pick": self.pick}
+        return {**super()._options(), **own}
+
+
+class MUFC(RoundsEstimator):
+    """MUFC: clustering in one round of counts in the cells of a grid.
+
+    Parameters
+    ----------
+    n_clusters : int, default=8
+    local_clusters : int, default=0
+        Number of clusters that each client looks for; 0: as many as `n_clusters`.
+    local : {"seeds", "kmeans"}, default="seeds"
+        Which points a client's cells contain: k-means++ seeds, or the k-means centres found from them.
+    cells : int, default=100
+        Cells of the grid along each feature.
+    bounds : pair of numbers or of array-likes of shape (d,), optional
+        The box of the grid; by default the smallest box of all rows.
+    random_state : int, default=0
+    """
+
+    ALGORITHM = "mufc"
+
+    def __init__(
+        self,
+        n_clusters: int = 8,
+        *,
+        local_clusters: int = 0,
+        local: str = "seeds",
+        cells: int = 100,
+        bounds: Any = None,
+        random_state: int = 0,
+    ) -> None:
+        self.n_clusters, self.local_clusters, self.local, self.cells = n_clusters, local_clusters, local, cells
+        self.bounds, self.random_state = bounds, random_state
+
+    def _options(self) -> dict[str, Any]:
+        return {**super()._options(), "local_clusters": self.local_clusters, "local": self.local, "cells": self.cells}

@@ -17,8 +17,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, NamedTuple, Self
 
-from shoal.databases import sqlite_errors, writing
 from shoal.errors import InvalidState
+from shoal.files import sqlite_errors, writing
 from shoal.privacy.base import UnitName
 
 NANO: Final = 10**9

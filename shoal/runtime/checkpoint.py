@@ -22,9 +22,8 @@ from typing import Any, NamedTuple, Self
 
 import msgpack
 
-from shoal.databases import sqlite_errors, writing
 from shoal.errors import InvalidState, LogUnavailable, MessageRejected, SettingsError
-from shoal.files import atomic_file
+from shoal.files import atomic_file, sqlite_errors, writing
 from shoal.protocol.codec import PART, PART_DEPTH_MAX, Resolve, StoredPart, pack, unpack
 from shoal.transports.base import Headers
 

@@ -29,8 +29,8 @@ from shoal.errors import CheckpointInUse, InvalidState, MissingExtra, SettingsEr
 from shoal.protocol.labels import Label
 from shoal.protocol.topics import LABELS
 from shoal.runtime.checkpoint import Checkpoint
+from shoal.runtime.logs import open_client_log
 from shoal.runtime.outbox import Outbox
-from shoal.runtime.readings_log import open_client_log
 from shoal.transports import open_log
 from shoal.transports.base import latest
 from tests.house.small_federation import create_federation, run_to_end, weather, write_readings

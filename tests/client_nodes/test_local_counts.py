@@ -16,7 +16,7 @@ from shoal.config.sections import ClientSettings
 from shoal.config.settings import load_config
 from shoal.protocol.readings import Reading
 from shoal.protocol.topics import READINGS
-from shoal.runtime.readings_log import open_client_log
+from shoal.runtime.logs import open_client_log
 from shoal.telemetry.metrics import ClientMetrics
 from tests.client_nodes.site import Site, readings
 from tests.house.counting_federation import create

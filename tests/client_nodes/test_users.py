@@ -19,7 +19,7 @@ from shoal.privacy.count_noise import CountMechanism, Counts
 from shoal.privacy.ledger import read_spending
 from shoal.protocol.readings import USER_ID, Reading
 from shoal.protocol.topics import READINGS, REJECTED
-from shoal.runtime.readings_log import open_client_log
+from shoal.runtime.logs import open_client_log
 from shoal.transports import open_log
 from shoal.transports.base import beginning
 from tests.house.counting_federation import create, rooms

@@ -12,7 +12,7 @@ from producers.mqtt.settings import MqttSettings, mqtt_settings
 from shoal.config.sections import ClientSettings, ServerSettings
 from shoal.config.settings import SECTIONS, Config, LogSettings, ReadingsSettings, load_config
 from shoal.errors import SettingsError
-from shoal.transports.kafka.transport import KafkaSettings
+from shoal.transports.kafka.settings import KafkaSettings
 
 CONTRACT = """
 [federation]

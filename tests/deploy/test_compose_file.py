@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from server_node.clusters.forwarding import load_rules
 from shoal.cli.main import shoal
 from shoal.config.settings import load_config
-from shoal.transports.kafka.transport import KafkaSettings
+from shoal.transports.kafka.settings import KafkaSettings
 
 TOP = Path(__file__).parent.parent.parent
 FILES = [TOP / "docker-compose.yml", TOP / "deploy/compose/production.yml"]

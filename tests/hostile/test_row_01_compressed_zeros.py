@@ -21,8 +21,7 @@ from shoal.config.settings import Config, load_config
 from shoal.protocol.topics import ensure_topics
 from shoal.transports import open_log
 from shoal.transports.base import Record, latest
-from shoal.transports.kafka.consumer import UNREADABLE
-from shoal.transports.kafka.decompression import BATCH_BYTES_MAX, DECODERS, BatchTooLarge, batches_of, gunzip
+from shoal.transports.kafka.consumer import BATCH_BYTES_MAX, DECODERS, UNREADABLE, BatchTooLarge, batches_of, gunzip
 from shoal.transports.sqlite.log import SqliteLog
 from tests.server_node.server_fixture import ServerFixture
 from tests.small_plant import an_update

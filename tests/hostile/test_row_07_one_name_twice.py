@@ -15,7 +15,7 @@ from shoal.config.settings import Config, load_config
 from shoal.errors import InvalidState
 from shoal.protocol.readings import Reading
 from shoal.protocol.topics import READINGS
-from shoal.runtime.readings_log import open_client_log
+from shoal.runtime.logs import open_client_log
 from shoal.transports import open_log
 from shoal.transports.base import latest
 from tests.hostile.test_row_01_compressed_zeros import FILE

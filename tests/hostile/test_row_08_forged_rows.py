@@ -18,7 +18,7 @@ from shoal.protocol.lease import LEASE_KEY, Lease
 from shoal.protocol.messages import Snapshot, Update
 from shoal.protocol.topics import ensure_topics
 from shoal.protocol.validation import Validator
-from shoal.runtime.signed_snapshots import SignedTopic, open_federation_log
+from shoal.runtime.logs import SignedTopic, open_federation_log
 from shoal.transports import open_log
 from shoal.transports.base import TopicSettings, beginning, latest
 from tests.hostile.served_page import started

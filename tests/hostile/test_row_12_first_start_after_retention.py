@@ -15,7 +15,7 @@ from kafka import KafkaAdminClient, TopicPartition
 from shoal.config.settings import load_config
 from shoal.protocol.messages import Update
 from shoal.protocol.topics import ensure_topics
-from shoal.runtime.readings_log import open_readings
+from shoal.runtime.logs import open_readings
 from shoal.transports import open_log
 from tests.hostile.served_page import started
 from tests.house.processes import wait_until

@@ -10,7 +10,7 @@ from contextlib import closing
 from pathlib import Path
 
 from shoal.config.settings import load_config
-from shoal.runtime.readings_log import open_readings
+from shoal.runtime.logs import open_readings
 from tests.house.processes import wait_until
 from tests.house.small_federation import write_federation
 

@@ -13,7 +13,7 @@ from shoal.config.settings import Config, LogSettings, load_config
 from shoal.protocol.messages import Update
 from shoal.protocol.topics import READINGS, ensure_topics
 from shoal.runtime.checkpoint import Checkpoint
-from shoal.runtime.readings_log import open_client_log, open_readings
+from shoal.runtime.logs import open_client_log, open_readings
 from shoal.transports import open_log
 from tests.house.processes import Process, wait_until
 from tests.house.small_federation import (

@@ -11,7 +11,7 @@ from shoal.config.settings import load_config
 from shoal.protocol.messages import Update
 from shoal.protocol.readings import Reading
 from shoal.protocol.topics import READINGS, REJECTED
-from shoal.runtime.readings_log import open_client_log
+from shoal.runtime.logs import open_client_log
 from shoal.transports import open_log
 from shoal.transports.base import Headers, Log
 from tests.house.processes import Process, killed_on_exit, wait_until

@@ -14,7 +14,7 @@ from shoal.config.settings import Config, LogSettings, load_config
 from shoal.errors import OffsetOutOfRange
 from shoal.protocol.readings import Reading
 from shoal.protocol.topics import READINGS
-from shoal.runtime.readings_log import open_readings
+from shoal.runtime.logs import open_readings
 from shoal.telemetry.events import start_logging
 from shoal.transports import open_log
 from shoal.transports.base import TopicSettings

@@ -18,7 +18,7 @@ from shoal.config.settings import Config, load_config
 from shoal.errors import InvalidState, LogError, OffsetOutOfRange, SettingsError
 from shoal.protocol.codec import unpack
 from shoal.protocol.topics import LABELS, READINGS, REJECTED
-from shoal.runtime.readings_log import open_client_log, open_readings
+from shoal.runtime.logs import open_client_log, open_readings
 from shoal.transports import open_log
 from shoal.transports.base import beginning, latest
 from tests.house.federation_processes import check_exactly_once, finish, prepare_federation, start_all

@@ -12,7 +12,7 @@ from shoal.config.settings import Config, LogSettings, load_config
 from shoal.protocol.codec import unpack
 from shoal.protocol.messages import Snapshot, Update
 from shoal.protocol.topics import LABELS, ensure_topics
-from shoal.runtime.readings_log import open_client_log
+from shoal.runtime.logs import open_client_log
 from shoal.transports import open_log
 from shoal.transports.base import Record, latest
 from tests.house.federation_processes import (

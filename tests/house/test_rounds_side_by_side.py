@@ -19,9 +19,15 @@ from shoal.algorithms.rounds.base import Params
 from shoal.algorithms.rounds.policies import Policy
 from shoal.config.settings import load_config
 from shoal.errors import InvalidState
-from shoal.estimators.federated import FederatedFCM, FederatedGMM, FederatedKMeans
-from shoal.estimators.federated_shapes import FederatedDBSCAN, FederatedSpectral
-from shoal.estimators.one_shot import KFED, MUFC
+from shoal.estimators.federated import (
+    KFED,
+    MUFC,
+    FederatedDBSCAN,
+    FederatedFCM,
+    FederatedGMM,
+    FederatedKMeans,
+    FederatedSpectral,
+)
 from shoal.estimators.tsk import FederatedTSK
 from shoal.protocol.messages import Update
 from shoal.protocol.topics import LABELS

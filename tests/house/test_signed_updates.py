@@ -15,7 +15,7 @@ from server_node.bootstrap import open_server
 from server_node.ingest.request_commands import request_wake
 from shoal.algorithms.registry import load_algorithm
 from shoal.cli.keys import keys as keys_group
-from shoal.cli.rejected import rejected as rejected_group
+from shoal.cli.topics import rejected as rejected_group
 from shoal.config.settings import Config, load_config
 from shoal.errors import MessageRejected, SettingsError
 from shoal.protocol.chunking import encode_update

@@ -20,7 +20,7 @@ from shoal.config.privacy import declared_bounds
 from shoal.config.settings import Config, load_config
 from shoal.protocol.messages import Update
 from shoal.protocol.topics import LABELS, ensure_topics
-from shoal.runtime.readings_log import open_readings
+from shoal.runtime.logs import open_readings
 from shoal.transports import open_log
 from shoal.transports.base import latest
 from tests.deploy.monitored_federation import free_ports

@@ -21,7 +21,7 @@ from shoal.protocol.messages import VERSION, Envelope, Snapshot, Update
 from shoal.protocol.readings import Reading
 from shoal.protocol.rejected import REASONS, Rejected
 from shoal.protocol.topics import LOCAL_SETTINGS, READINGS_SETTINGS, declared_topics
-from shoal.transports.kafka.client_configs import configs_of
+from shoal.transports.kafka.connection import configs_of
 from tests.small_plant import a_snapshot, an_update, forged, parts_of, plant
 
 CONTRACT = plant()

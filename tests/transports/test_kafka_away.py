@@ -26,7 +26,7 @@ def broker(can_run_kafka: None, tmp_path_factory: pytest.TempPathFactory) -> Ite
 @pytest.fixture(autouse=True)
 def short_timeouts(monkeypatch: pytest.MonkeyPatch) -> None:
     """No broker comes back in these seconds, so they need not be waited out."""
-    for module in ("client_configs", "topics", "producer"):
+    for module in ("connection", "topics", "log"):
         monkeypatch.setattr(f"shoal.transports.kafka.{module}.CONNECT_S", 2.0)
     monkeypatch.setattr("shoal.transports.kafka.consumer.FETCH_S", 2.0)
     monkeypatch.setattr("shoal.transports.kafka.log.CLOSE_S", 2.0)
@@ -50,7 +50,7 @@ def test_a_broker_that_is_not_there_is_named_with_the_reason() -> None:
 
 
 def test_a_broker_that_is_away_for_a_night_costs_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shoal.transports.kafka.client_configs.CONNECT_S", 0.2)
+    monkeypatch.setattr("shoal.transports.kafka.connection.CONNECT_S", 0.2)
     nowhere, before = f"//127.0.0.1:{free_ports()}", threading.active_count()
     for _ in range(5):  # as a process does: after an error all is built again
         with suppress(LogUnavailable), closing(KafkaLog(nowhere)) as log:

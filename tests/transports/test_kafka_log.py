@@ -14,7 +14,7 @@ from shoal.errors import LogError, OffsetOutOfRange, SettingsError
 from shoal.transports.base import TopicSettings, beginning, latest
 from shoal.transports.kafka.consumer import UNREADABLE
 from shoal.transports.kafka.log import KafkaLog
-from shoal.transports.kafka.transport import KafkaSettings
+from shoal.transports.kafka.settings import KafkaSettings
 
 WAIT_S = 30.0
 

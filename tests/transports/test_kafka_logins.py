@@ -38,7 +38,7 @@ super.users=User:admin;User:ANONYMOUS;User:attic
 @pytest.fixture(autouse=True)
 def short_timeouts(monkeypatch: pytest.MonkeyPatch) -> None:
     """This broker answers; what it says does not change by waiting."""
-    monkeypatch.setattr("shoal.transports.kafka.client_configs.CONNECT_S", 3.0)
+    monkeypatch.setattr("shoal.transports.kafka.connection.CONNECT_S", 3.0)
 
 
 @pytest.fixture(scope="module")

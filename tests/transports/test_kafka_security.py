@@ -29,7 +29,7 @@ from shoal.protocol.signatures import HEADER, signature, write_keys
 from shoal.protocol.topics import ensure_topics
 from shoal.transports import open_log
 from shoal.transports.kafka.log import KafkaLog
-from shoal.transports.kafka.transport import KafkaSettings
+from shoal.transports.kafka.settings import KafkaSettings
 from tests.house.processes import Process
 from tests.house.small_federation import create_federation, write_federation
 from tests.kafka_broker import Broker
@@ -44,7 +44,7 @@ LOG_ERROR = 4
 @pytest.fixture(autouse=True)
 def short_timeouts(monkeypatch: pytest.MonkeyPatch) -> None:
     """These brokers answer; what they say does not change by waiting."""
-    monkeypatch.setattr("shoal.transports.kafka.client_configs.CONNECT_S", 3.0)
+    monkeypatch.setattr("shoal.transports.kafka.connection.CONNECT_S", 3.0)
 
 
 @pytest.fixture(scope="module")
@@ -223,7 +223,7 @@ def test_a_failed_login_has_its_reason(
 def test_a_failed_login_is_reported_soon_though_an_unavailable_broker_is_waited_for(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("shoal.transports.kafka.client_configs.CONNECT_S", 3600.0)
+    monkeypatch.setattr("shoal.transports.kafka.connection.CONNECT_S", 3600.0)
     for more in ({}, {"ca_file": authority(broker.folder, "other")}, {"sasl": "plain"}):
         with closing(log_of(broker, "stranger", "a guess", **more)) as log, pytest.raises(LogError, match="check"):
             log.ensure("updates")

@@ -10,7 +10,7 @@ import pytest
 from shoal.errors import LogError, LogUnavailable, OffsetOutOfRange
 from shoal.transports.base import TopicSettings, beginning, latest
 from shoal.transports.sqlite.log import SqliteLog
-from shoal.transports.sqlite.retention import TOMBSTONE_S
+from shoal.transports.sqlite.records import TOMBSTONE_S
 from shoal.transports.sqlite.schema import connect
 from tests.transports.embedded import MIB, TOPIC, Clock, disk_bytes, everything, opened, values
 

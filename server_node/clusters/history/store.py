@@ -16,8 +16,8 @@ from itertools import islice
 from pathlib import Path
 
 from shoal.config.contract import Contract
-from shoal.databases import NO_ACCESS, primary_code, writing
 from shoal.errors import LogUnavailable, MessageRejected, SettingsError
+from shoal.files import NO_ACCESS, primary_code, writing
 from shoal.protocol.history import BINS_KEPT, BinKey, HistoryBin, HistoryNames, key_of
 from shoal.runtime.checkpoint import OutboxRecord
 from shoal.transports.base import Log, Positions, Record, beginning

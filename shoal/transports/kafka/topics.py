@@ -19,8 +19,7 @@ from kafka.structs import OffsetAndMetadata
 from shoal.errors import LogError, LogUnavailable
 from shoal.telemetry.events import log_event
 from shoal.transports.base import Positions, TopicSettings
-from shoal.transports.kafka.client_configs import CONNECT_S, configs_of, settings_of
-from shoal.transports.kafka.errors import connect, kafka_errors
+from shoal.transports.kafka.connection import CONNECT_S, configs_of, connect, kafka_errors, settings_of
 from shoal.transports.limits import differences
 
 NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")

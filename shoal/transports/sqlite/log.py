@@ -16,16 +16,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from shoal.databases import writing
 from shoal.errors import LogError
+from shoal.files import writing
 from shoal.transports.base import Headers, Positions, Record, RecordBatch, TopicSettings, partition_of
 from shoal.transports.limits import check_record, check_settings, differences
-from shoal.transports.sqlite import topics
-from shoal.transports.sqlite.log_time import log_time_ms
-from shoal.transports.sqlite.records import Pending, pack, pack_batch, read_records
-from shoal.transports.sqlite.retention import MIB, release_free_pages, store
-from shoal.transports.sqlite.schema import connect, log_file_errors, reading
-from shoal.transports.sqlite.topics import Topic
+from shoal.transports.sqlite import schema
+from shoal.transports.sqlite.records import MIB, Pending, pack, pack_batch, read_records, release_free_pages, store
+from shoal.transports.sqlite.schema import Topic, connect, log_file_errors, log_time_ms, reading
 
 PENDING_BYTES = 256
 """memory of a buffered record besides its own bytes"""
@@ -42,7 +39,7 @@ class SqliteLog:
     `file_bytes_max` bounds the file (not its write-ahead log, which stays near 64 MiB): beyond it a flush raises
     `LogUnavailable`. `buffer_bytes_max`: beyond it, publish flushes first. `read_bytes_max`: one read returns no more,
     but always the first record of a partition. `clock`: seconds since 1970, for the timestamps of records and their
-    retention; by default the log's own time (`shoal.transports.sqlite.log_time`).
+    retention; by default the log's own time (`shoal.transports.sqlite.schema`).
     `new_identity`: the identity of a topic that is created, by default random.
 
     Raises `SettingsError` (folder, rights), `LogError` (another program's file, newer layout, damaged),
@@ -59,7 +56,7 @@ class SqliteLog:
         read_bytes_max: int = 64 * MIB,
         wait_s: float = 30.0,
         clock: Callable[[], float] | None = None,
-        new_identity: Callable[[], bytes] = topics.new_identity,
+        new_identity: Callable[[], bytes] = schema.new_identity,
     ) -> None:
         self._path = Path(path).expanduser().absolute()
         self._wal = f"{self._path}-wal"
@@ -82,14 +79,14 @@ class SqliteLog:
 
     def ensure(self, topic: str, settings: TopicSettings | None = None) -> None:
         """See `Log.ensure`; without settings an existing topic keeps its own. `SettingsError` for impossible ones."""
-        topics.check_name(topic)
+        schema.check_name(topic)
         wanted = settings or TopicSettings()
         check_settings(topic, wanted)
         with self._open() as db:
             found = self._find(db, topic)
             if found is None:
                 with writing(db):
-                    found = topics.find(db, topic) or topics.create(db, topic, wanted, self._new_identity())
+                    found = schema.find(db, topic) or schema.create(db, topic, wanted, self._new_identity())
                 self._topics[topic] = found
         if settings is not None and (other := differences(found.settings, wanted)):
             raise LogError(f"topic {topic!r} is kept with other settings than declared: {other}")
@@ -105,7 +102,7 @@ class SqliteLog:
             found = self._find(db, topic)
             if found is not None and found.settings.retain_bytes != settings.retain_bytes:
                 with writing(db):
-                    self._topics[topic] = topics.set_retention(db, found, settings.retain_bytes)
+                    self._topics[topic] = schema.set_retention(db, found, settings.retain_bytes)
         self.ensure(topic, settings)
 
     def identity(self, topic: str) -> bytes:
@@ -190,7 +187,7 @@ class SqliteLog:
     def bounds(self, topic: str) -> dict[int, tuple[int, int]]:
         """See `Log.bounds`."""
         with self._open() as db:
-            watermarks = topics.watermarks(db, self._topic(db, topic))
+            watermarks = schema.watermarks(db, self._topic(db, topic))
         return {partition: (mark.first, mark.next) for partition, mark in watermarks.items()}
 
     def show_progress(self, reader: str, topic: str, at: Positions) -> None:
@@ -251,8 +248,8 @@ class SqliteLog:
 
     def _find(self, db: sqlite3.Connection, topic: str) -> Topic | None:
         if topic not in self._topics:
-            topics.check_name(topic)
-            if (found := topics.find(db, topic)) is None:
+            schema.check_name(topic)
+            if (found := schema.find(db, topic)) is None:
                 return None
             self._topics[topic] = found
         return self._topics[topic]
@@ -268,12 +265,12 @@ class SqliteLog:
     def _store(self, db: sqlite3.Connection, now_ms: int, sweep: bool) -> None:
         """Inside a transaction: append the buffer; in a sweep, apply retention to every other partition as well."""
         work = {name: dict(batches) for name, batches in self._pending.items()}
-        for name in topics.names(db) if sweep else ():
+        for name in schema.names(db) if sweep else ():
             for partition in range(self._topic(db, name).settings.partitions):
                 work.setdefault(name, {}).setdefault(partition, [])
         for name, batches in work.items():
             topic = self._topics[name]
-            watermarks = topics.watermarks(db, topic)
+            watermarks = schema.watermarks(db, topic)
             for partition, batch in batches.items():
                 store(db, topic, partition, watermarks[partition], batch, now_ms)
 

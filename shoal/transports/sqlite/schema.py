@@ -1,20 +1,66 @@
-"""The file of the embedded log: its layout, how it is opened, and SQLite's errors as errors of shoal.
+"""The file of the embedded log: its layout, its time, how it is opened, and the topics declared in it.
 
 One table per topic and partition, the offset as rowid, pages of 16 KiB, and a write-ahead log. Tables are named by
 number, never by topic, so a topic's name is always a value and never part of a statement.
+
+The log has a time of its own, by which it stamps records and retains them, as Kafka does with LogAppendTime. Processes
+that write the same file may disagree about the date: a clock was set wrong, or is corrected while they run. If a
+writer's date decided, one that is eight days ahead would remove all records of the last seven. So the file keeps a time
+that only advances as fast as the machine's steady clock, which all its processes share and no user can set. After a
+restart of the machine, when that clock begins again, the time goes on from the date, and never back.
 """
 
 from __future__ import annotations
 
+import secrets
 import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
-from shoal.databases import primary_code, writing
 from shoal.errors import LogError, LogFolderMissing, LogUnavailable, SettingsError, ShoalError
-from shoal.transports.sqlite import log_time
+from shoal.files import primary_code, writing
+from shoal.transports.base import TopicSettings
+
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+TABLE = "CREATE TABLE time (boot TEXT NOT NULL, steady_ms INTEGER NOT NULL, now_ms INTEGER NOT NULL)"
+
+
+def log_time_ms(db: sqlite3.Connection, wall: Callable[[], float]) -> int:
+    """Inside a transaction: the log's time in milliseconds since 1970. `wall`: this process's date, in seconds."""
+    boot, steady_ms = _boot(), _steady_ms()
+    row = db.execute("SELECT boot, steady_ms, now_ms FROM time").fetchone()
+    if row is None:
+        now_ms = int(1000 * wall())
+    elif row[0] == boot and steady_ms >= row[1]:
+        return int(row[2] + steady_ms - row[1])
+    else:
+        now_ms = max(int(row[2]), int(1000 * wall()))
+    db.execute("DELETE FROM time")
+    db.execute("INSERT INTO time VALUES (?, ?, ?)", (boot, steady_ms, now_ms))
+    return now_ms
+
+
+def _steady_ms() -> int:
+    """Milliseconds since the machine was started, also while it slept where the system counts that."""
+    clock = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+    return int(1000 * time.clock_gettime(clock))
+
+
+@cache
+def _boot() -> str:
+    """What identifies this run of the machine; empty where the system has nothing alike."""
+    try:
+        return BOOT_ID.read_text(encoding="ascii").strip()
+    except OSError:
+        return ""
+
+
+pass
 
 APPLICATION_ID = 0x53484F4C
 """'SHOL', which `file` and `PRAGMA application_id` show for a log of shoal"""
@@ -39,7 +85,7 @@ _TABLES = (
         topic INTEGER NOT NULL, partition INTEGER NOT NULL,
         first INTEGER NOT NULL, next INTEGER NOT NULL, bytes INTEGER NOT NULL,
         PRIMARY KEY (topic, partition)) WITHOUT ROWID""",
-    log_time.TABLE,
+    TABLE,
 )
 
 _MEANINGS: dict[int, tuple[type[ShoalError], str]] = {
@@ -151,3 +197,113 @@ def _check(db: sqlite3.Connection, path: Path) -> bool:
             f"log {path}: in layout {version}, this shoal knows {SCHEMA_VERSION}; upgrade shoal, or move the file"
         )
     return False
+
+
+TOPIC_CHARACTERS_MAX = 249
+"""the limit of Kafka, so that a federation can move there"""
+
+
+class Topic(NamedTuple):
+    """A topic as the file has it; only its `retain_bytes` can change."""
+
+    number: int
+    identity: bytes
+    settings: TopicSettings
+
+
+@dataclass
+class Watermarks:
+    """Bounds and size of a partition, known without reading its records."""
+
+    first: int
+    """the oldest offset that retention has kept"""
+    next: int
+    """offset of the next record"""
+    bytes: int
+    """of keys, values and headers"""
+
+
+def records_table(number: int, partition: int) -> str:
+    """The table of a partition, named by its topic's number."""
+    return f"records_{number:d}_{partition:d}"
+
+
+def check_name(name: str) -> None:
+    """Raises `LogError` for a name that a topic cannot have."""
+    try:
+        name.encode()
+    except UnicodeEncodeError as error:
+        raise LogError(f"topic {name!r} cannot be written in UTF-8; give it another name") from error
+    if not 1 <= len(name) <= TOPIC_CHARACTERS_MAX:
+        raise LogError(f"topic {name[:20]!r} has {len(name)} characters; give it 1 to {TOPIC_CHARACTERS_MAX}")
+
+
+def find(db: sqlite3.Connection, name: str) -> Topic | None:
+    """The topic of that name, or None."""
+    row = db.execute(
+        "SELECT number, identity, partitions, compact, retain_bytes, retain_s, record_bytes_max "
+        "FROM topics WHERE name = ?",
+        (name,),
+    ).fetchone()
+    if row is None:
+        return None
+    number, identity, partitions, compact, *rest = row
+    return Topic(number, identity, TopicSettings(partitions, bool(compact), *rest))
+
+
+def new_identity() -> bytes:
+    """A random identity for a topic."""
+    return secrets.token_bytes(16)
+
+
+def create(db: sqlite3.Connection, name: str, settings: TopicSettings, identity: bytes) -> Topic:
+    """Inside a transaction: create the topic and a table for each of its partitions.
+
+    The value is the last column, so that reading the others need not follow a large value's overflow pages.
+    """
+    number = db.execute(
+        "INSERT INTO topics (name, identity, partitions, compact, retain_bytes, retain_s, record_bytes_max) "
+        "VALUES (?, ?, ?, ?, ?, ?, ?)",
+        (name, identity, *asdict(settings).values()),
+    ).lastrowid
+    assert number is not None
+    for partition in range(settings.partitions):
+        table = records_table(number, partition)
+        db.execute(
+            f"CREATE TABLE {table} (offset INTEGER PRIMARY KEY, timestamp_ms INTEGER NOT NULL, size INTEGER NOT NULL, "
+            "key BLOB, headers BLOB, value BLOB)"
+        )
+        if settings.compact:
+            db.execute(f"CREATE INDEX {table}_keys ON {table} (key)")
+            db.execute(f"CREATE INDEX {table}_tombstones ON {table} (timestamp_ms) WHERE value IS NULL")
+        db.execute("INSERT INTO marks VALUES (?, ?, 0, 0, 0)", (number, partition))
+    return Topic(number, identity, settings)
+
+
+def set_retention(db: sqlite3.Connection, topic: Topic, retain_bytes: int | None) -> Topic:
+    """Inside a transaction: change how many bytes of a topic are kept."""
+    db.execute("UPDATE topics SET retain_bytes = ? WHERE number = ?", (retain_bytes, topic.number))
+    return topic._replace(settings=replace(topic.settings, retain_bytes=retain_bytes))
+
+
+def names(db: sqlite3.Connection) -> list[str]:
+    """All topics, in the order of their creation."""
+    return [name for (name,) in db.execute("SELECT name FROM topics ORDER BY number")]
+
+
+def watermarks(db: sqlite3.Connection, topic: Topic) -> dict[int, Watermarks]:
+    """partition -> its watermarks. Raises `LogError` where the file holds something else in their place."""
+    rows = db.execute(
+        "SELECT partition, first, next, bytes FROM marks WHERE topic = ? ORDER BY partition", (topic.number,)
+    ).fetchall()
+    if not all(isinstance(number, int) for row in rows for number in row):
+        raise LogError("the log's file is damaged: a place in a topic is no number; restore it from a backup")
+    return {partition: Watermarks(first, next_, bytes_) for partition, first, next_, bytes_ in rows}
+
+
+def store_watermarks(db: sqlite3.Connection, topic: Topic, partition: int, mark: Watermarks) -> None:
+    """Inside a transaction: store a partition's watermarks."""
+    db.execute(
+        "UPDATE marks SET first = ?, next = ?, bytes = ? WHERE topic = ? AND partition = ?",
+        (mark.first, mark.next, mark.bytes, topic.number, partition),
+    )

@@ -1,18 +1,16 @@
-"""The Kafka transport: its settings, and how an address with the scheme `kafka` opens a log.
+"""The settings of a log on Kafka, and the check that what they need is installed.
 
-kafka-python is imported when a log is opened: reading the settings of a federation needs none of it.
+kafka-python is not imported before a log is opened: reading the settings of a federation needs none of it.
 """
 
 from __future__ import annotations
 
-import re
 from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
 from shoal.config.base import FilePath, Settings
 from shoal.errors import MissingExtra
-from shoal.transports.base import Log, Transport
 
 
 class KafkaSettings(Settings):
@@ -65,31 +63,3 @@ def check_compression(settings: KafkaSettings) -> None:
         raise MissingExtra("A Kafka log", "kafka") from None
     if settings.compression == "lz4" and not codec.has_lz4():
         raise MissingExtra('[log] compression = "lz4"', "lz4")
-
-
-class KafkaTransport(Transport):
-    """Logs on Kafka brokers, at addresses `kafka://host:port,host:port`."""
-
-    name = "kafka"
-    settings = KafkaSettings
-
-    def check_installed(self, settings: Settings) -> None:
-        """See `Transport.check_installed`."""
-        assert isinstance(settings, KafkaSettings)
-        check_compression(settings)
-
-    def open(self, location: str, settings: Settings) -> Log:
-        """See `Transport.open`. Raises `MissingExtra`."""
-        assert isinstance(settings, KafkaSettings)
-        check_compression(settings)
-        from shoal.transports.kafka.log import KafkaLog  # noqa: PLC0415 - kafka-python is an extra
-
-        return KafkaLog(location, settings)
-
-    def servers(self, location: str) -> frozenset[str]:
-        """See `Transport.servers`. This machine has several names for itself; one of them is used for all."""
-        named = re.sub(r"(^|,)(127\.0\.0\.1|\[::1\])(?=:)", r"\1localhost", location.lower().strip("/"))
-        return frozenset(named.split(","))
-
-
-KAFKA = KafkaTransport()
