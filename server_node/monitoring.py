@@ -171,6 +171,10 @@ class _Totals:
     last_seen: dict[str, float] = field(default_factory=dict)
 
 
+NOT_LEARNT = frozenset({"chunk", "quarantined"})
+"""results of records of updates that add no readings"""
+
+
 class ServerMonitoring:
     """Derives the metrics and the events of a server from the outcome of each of its steps."""
 
@@ -265,20 +269,12 @@ class ServerMonitoring:
         self._metrics.counted[ingested.partition] = max(ingested.offset, newest)
         if ingested.result == "rejected":
             self._rejection(ingested, again)
-        elif ingested.result == "chunk":
-            self._metrics.updates.labels(result="chunk").inc(not again)
-        elif ingested.result == "quarantined":
-            self._metrics.updates.labels(result="quarantined").inc(not again)
-        elif ingested.result == "quarantine_request":
-            if not again:
-                _log_request(ingested)
-        elif ingested.result == "wake_request":
-            if not again:
-                log_event("wake_requested", model=ingested.model)
-        elif ingested.result == "cluster_name":
-            if not again:
-                log_event("name_requested", model=ingested.model)
-        elif ingested.result != "contribute_request":
+        elif ingested.request is not None:
+            if ingested.request.event and not again:
+                log_event(ingested.request.event, ingested.request.level, **ingested.request.fields)
+        elif ingested.result in NOT_LEARNT:
+            self._metrics.updates.labels(result=ingested.result).inc(not again)
+        else:
             self._update(ingested, totals, new=ingested.result == "absorbed" and not again)
 
     def _update(self, ingested: IngestOutcome, totals: _Totals, new: bool) -> None:
@@ -396,14 +392,6 @@ class ServerMonitoring:
         if client in self._labelled or len(self._labelled) < CLIENTS_SHOWN_MAX:
             self._labelled.add(client)
             self._metrics.last_seen.labels(client=client).set(at)
-
-
-def _log_request(ingested: IngestOutcome) -> None:
-    model, client, detail = ingested.model, ingested.client, ingested.detail
-    if ingested.action == "release":
-        log_event("client_released", model=model, client=client, detail=detail)
-    else:
-        log_event("client_quarantined", logging.WARNING, model=model, client=client, detail=detail)
 
 
 def _or_infinite(epsilon: float | None) -> float:

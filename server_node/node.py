@@ -20,7 +20,7 @@ from server_node.ingest.quarantine import QuarantineRegister
 from server_node.ingest.quotas import Quotas
 from server_node.ingest.reassembly import Reassembly
 from server_node.ingest.rejections import RecordFailed, Rejections
-from server_node.ingest.requests import request_signer
+from server_node.ingest.requests import ServerParts, request_signer
 from server_node.ingest.unlearning import Unlearning
 from server_node.models.base import ModelEvent, PublishedSnapshot, ServedModel
 from server_node.models.factory import PLAIN, make_models
@@ -200,18 +200,11 @@ class ServerNode:
         self._reassembly = Reassembly()
         self._quarantine = QuarantineRegister()
         self._quotas = Quotas(self._settings)
-        self._unlearning = Unlearning(contract, log, self._models, self._reassembly, self._quarantine)
-        self._ingest = Ingest(
-            self._validator,
-            self._models,
-            self._reassembly,
-            self._quarantine,
-            self._clock,
-            self._rejections,
-            self._quotas,
-            self._hierarchy,
-            self._keys,
+        parts = ServerParts(
+            self._validator, self._models, self._reassembly, self._quarantine, self._quotas, self._hierarchy
         )
+        self._unlearning = Unlearning(contract, log, parts)
+        self._ingest = Ingest(parts, self._clock, self._rejections, self._keys)
 
     def resume(self) -> None:
         """Restore the checkpoint and publish its outbox again. Once, before the first step.

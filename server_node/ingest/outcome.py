@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 from server_node.clusters.history.store import HistoryRecord, HistoryStore
 from server_node.ingest.quarantine import QuarantineRegister
 from server_node.ingest.reassembly import IncompleteUpdate
-from server_node.ingest.requests import quarantine_records
+from server_node.ingest.requests import Applied, quarantine_records
 from server_node.models.base import AnswerResult, ModelEvent, OddClient, PublishedSnapshot, ServedModel
 from shoal.config.contract import Contract
 from shoal.protocol.checks import TEXT_CHARACTERS_MAX
@@ -33,10 +33,7 @@ class IngestOutcome(NamedTuple):
         "chunk",
         "rejected",
         "quarantined",
-        "wake_request",
-        "cluster_name",
-        "quarantine_request",
-        "contribute_request",
+        "request",
     ]
     """`chunk`: some chunks of this update are still to come; `quarantined`: of a client in quarantine, not absorbed"""
     model: str = ""
@@ -50,11 +47,9 @@ class IngestOutcome(NamedTuple):
     reason: str = ""
     """why it was rejected: one of `shoal.protocol.rejected.REASONS`"""
     detail: str = ""
-    """the same for people; of a quarantine request, why"""
-    action: str = ""
-    """of a quarantine request: one of `ACTIONS`"""
-    unlearn: bool = False
-    """whether the model has to be rebuilt without the client"""
+    """the same for people"""
+    request: Applied | None = None
+    """the request that was applied; None for a record that was none"""
 
 
 @dataclass(frozen=True)
@@ -110,7 +105,7 @@ def list_records(
     """The lists that clients read at their start, where the step has changed them."""
     if any(one.reason == "conflict" for one in ingested):
         yield _conflict_list(contract, models)
-    if any(one.result == "quarantine_request" for one in ingested):
+    if any(one.request is not None and one.request.quarantine_changed for one in ingested):
         yield quarantine.list_record(contract)
 
 

@@ -24,7 +24,7 @@ class _Entry(NamedTuple):
 
 
 class QuarantineRegister:
-    """Which clients each model absorbs nothing from. It changes by `apply` alone."""
+    """Which clients each model absorbs nothing from. It changes by requests alone."""
 
     def __init__(self) -> None:
         self._active: dict[tuple[str, str], _Entry] = {}
@@ -40,15 +40,22 @@ class QuarantineRegister:
         key = (model, client)
         return key in self._active or self._was_unlearned_after(key, place)
 
-    def apply(self, request: QuarantineRequest, place: Place) -> bool:
-        """Take in the request in the record at `place`; whether the model has to be rebuilt without the client."""
-        key = (request.model, request.client)
-        if request.action == "release":
-            self._active.pop(key, None)
-            return False
+    def begin(self, request: QuarantineRequest) -> None:
+        """Put a client into quarantine."""
         # The first of several requests counts, so that `since` is when absorbing ended.
-        self._active.setdefault(key, _Entry(request.made_at, request.detail))
-        if request.action == "quarantine" or self._unlearned.get(key) == place or self._was_unlearned_after(key, place):
+        self._active.setdefault((request.model, request.client), _Entry(request.made_at, request.detail))
+
+    def end(self, request: QuarantineRequest) -> None:
+        """Release a client from quarantine."""
+        self._active.pop((request.model, request.client), None)
+
+    def unlearn(self, request: QuarantineRequest, place: Place) -> bool:
+        """Count nothing of a client before the request at `place`; whether its model has to be rebuilt without it.
+
+        It has not where the request is read again after a rebuild, or a later one was read before.
+        """
+        key = (request.model, request.client)
+        if self._unlearned.get(key) == place or self._was_unlearned_after(key, place):
             return False
         self._unlearned[key] = place
         return True

@@ -97,7 +97,7 @@ def name_request(contract: Contract, model: str, cluster: int, name: str) -> Clu
     """The checked request to name a cluster. Raises `SettingsError` for a wrong model or name."""
     try:
         request = ClusterName(contract.federation, contract.digest, model, cluster, name.strip())
-        Validator(contract).check_cluster_name(request)
+        Validator(contract).check_request(request)
     except MessageRejected as wrong:
         raise SettingsError(f"cluster {cluster} of {model!r} cannot be named {name!r}: {wrong.detail}") from None
     return request

@@ -1,19 +1,212 @@
-"""Requests to quarantine, release or unlearn a client: one record for each model of the federation."""
+"""Requests on the topic of updates: one class for each, with its check, what it does, and its event.
+
+`REQUESTS` is the table of all. A new request is a message in `shoal.protocol`, a class here and its line in the table.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar, Final, NamedTuple, cast
 
+from server_node.ingest.quarantine import Place, QuarantineRegister
+from server_node.ingest.quotas import Quotas
+from server_node.ingest.reassembly import Reassembly
+from server_node.models.base import ServedModel
+from server_node.regions.hierarchy import Hierarchy
 from shoal.config.contract import Contract
+from shoal.protocol.messages import ClusterName, ModelMessage, Wake
 from shoal.protocol.quarantine import QuarantineRequest
+from shoal.protocol.regions import Contribute
 from shoal.protocol.signatures import operator_signature
+from shoal.protocol.validation import Validator
 from shoal.runtime.checkpoint import OutboxRecord
-from shoal.transports.base import Headers
+from shoal.transports.base import Headers, Record
+
+
+@dataclass(frozen=True)
+class ServerParts:
+    """The parts of a server that a record of the topic of updates can change, and the checks that it passes before."""
+
+    validator: Validator
+    models: Mapping[str, ServedModel]
+    reassembly: Reassembly
+    quarantine: QuarantineRegister
+    quotas: Quotas
+    hierarchy: Hierarchy
+
+
+class Applied(NamedTuple):
+    """A request that has been applied, as the step that read it and monitoring see it."""
+
+    event: str = ""
+    """name of the event to log; empty for none"""
+    fields: Mapping[str, str] = {}
+    """of the event"""
+    level: int = logging.INFO
+    """of the event"""
+    quarantine_changed: bool = False
+    """whether the published list of clients in quarantine has to be made anew"""
+    unlearn: str = ""
+    """the client that the model has to be rebuilt without; empty for none"""
+
+
+class Request(ABC):
+    """One request, decoded and not checked yet."""
+
+    message_type: ClassVar[type[ModelMessage]]
+    action: ClassVar[str] = ""
+    """tells requests with the same type of message apart"""
+    signed: ClassVar[bool] = False
+    """whether the operator signs it where clients sign their updates"""
+
+    def __init__(self, message: ModelMessage, place: Place) -> None:
+        """`place` is that of its record in the topic of updates."""
+        self.message, self.place = message, place
+
+    @property
+    def model(self) -> str:
+        """The name of the model that it is for."""
+        return self.message.model
+
+    def check(self, server: ServerParts) -> None:
+        """Raises `MessageRejected` for a request that is not for this federation, or asks for what cannot be."""
+        server.validator.check_request(self.message)
+
+    @abstractmethod
+    def apply(self, server: ServerParts) -> Applied:
+        """Do what is asked for. Raises `MessageRejected`."""
+
+
+class WakeModel(Request):
+    """Asks a model in rounds to collect answers now."""
+
+    message_type = Wake
+
+    def check(self, server: ServerParts) -> None:
+        """Besides: the model must have rounds."""
+        server.validator.check_wake(self.message)
+
+    def apply(self, server: ServerParts) -> Applied:
+        """Wake the model, if it sleeps."""
+        server.models[self.model].wake()
+        return Applied("wake_requested", {"model": self.model})
+
+
+class NameCluster(Request):
+    """Gives a cluster a name."""
+
+    message_type = ClusterName
+
+    def apply(self, server: ServerParts) -> Applied:
+        """Name the cluster in all snapshots to come. Raises `MessageRejected` ("cluster") if there is none."""
+        name = cast("ClusterName", self.message)
+        server.models[self.model].name_cluster(name.identity, name.name, self.place)
+        return Applied("name_requested", {"model": self.model})
+
+
+class ContributeUpstream(Request):
+    """Asks a region to contribute upstream what a model has learnt; the region's own server writes it."""
+
+    message_type = Contribute
+
+    def apply(self, server: ServerParts) -> Applied:
+        """Make the contribution, of what came before this record in the log."""
+        server.hierarchy.contribute(self.model)
+        return Applied()
+
+
+class ClientRequest(Request):
+    """Base of the requests about one client and one model."""
+
+    message_type = QuarantineRequest
+    signed = True
+    event: ClassVar[str] = "client_quarantined"
+    level: ClassVar[int] = logging.WARNING
+
+    @property
+    def request(self) -> QuarantineRequest:
+        """The message."""
+        return cast("QuarantineRequest", self.message)
+
+    def applied(self, unlearn: str = "") -> Applied:
+        """What every request about a client reports."""
+        fields = {"model": self.model, "client": self.request.client, "detail": self.request.detail}
+        return Applied(self.event, fields, self.level, quarantine_changed=True, unlearn=unlearn)
+
+
+class QuarantineClient(ClientRequest):
+    """Puts a client into quarantine: nothing more of it is absorbed."""
+
+    action = "quarantine"
+
+    def apply(self, server: ServerParts) -> Applied:
+        """Absorb nothing more of the client, give up what waits of it, and let no round wait for it."""
+        server.quarantine.begin(self.request)
+        server.reassembly.drop(self.model, self.request.client)
+        server.models[self.model].quarantine(self.request.client)
+        return self.applied()
+
+
+class ReleaseClient(ClientRequest):
+    """Releases a client from quarantine: its updates are absorbed again from this record on."""
+
+    action = "release"
+    event = "client_released"
+    level = logging.INFO
+
+    def apply(self, server: ServerParts) -> Applied:
+        """Absorb the client's next updates, whatever their numbers."""
+        server.quarantine.end(self.request)
+        server.models[self.model].release(self.request.client)
+        return self.applied()
+
+
+class UnlearnClient(QuarantineClient):
+    """Puts a client into quarantine and has the model rebuilt without it, by the step that read the request."""
+
+    action = "unlearn"
+
+    def check(self, server: ServerParts) -> None:
+        """Besides: an upstream federation must not have what came of the client already."""
+        super().check(server)
+        server.hierarchy.check_unlearning()
+
+    def apply(self, server: ServerParts) -> Applied:
+        """As a quarantine; a rebuild follows unless this record, or a later one, has led to one before."""
+        super().apply(server)
+        is_new = server.quarantine.unlearn(self.request, self.place)
+        return self.applied(unlearn=self.request.client if is_new else "")
+
+
+REQUESTS: Final[tuple[type[Request], ...]] = (
+    WakeModel,
+    NameCluster,
+    ContributeUpstream,
+    QuarantineClient,
+    ReleaseClient,
+    UnlearnClient,
+)
+_MESSAGES: Final = {kind.message_type.TYPE.encode(): kind.message_type for kind in REQUESTS}
+"""type in the headers of a record -> class of its message"""
+_BY_ACTION: Final = {(kind.message_type, kind.action): kind for kind in REQUESTS}
+
+
+def request_in(record: Record) -> Request | None:
+    """The request in a record; None for a record that is none. Raises `MessageRejected` for one that cannot be read."""
+    message_type = _MESSAGES.get(dict(record.headers).get("type", b""))
+    if message_type is None:
+        return None
+    message = message_type.decode(record.value, record.headers)
+    kind = _BY_ACTION[message_type, getattr(message, "action", "")]
+    return kind(message, (record.partition, record.offset))
 
 
 def quarantine_records(contract: Contract, client: str, action: str, detail: str, made_at: float) -> list[OutboxRecord]:
-    """The records of a request, for the log or for the outbox of the server.
+    """The records of a request about a client, one for each model, for the log or for the outbox of the server.
 
     Raises `MessageRejected` ("malformed") for a wrong name, action or detail.
     """
@@ -29,10 +222,12 @@ def quarantine_records(contract: Contract, client: str, action: str, detail: str
 
 def request_signer(client_keys: Path | None) -> Callable[[OutboxRecord], Headers]:
     """A function that gives the headers to add to a record: a signature of a request, where clients sign as well."""
+    signed = {("type", kind.message_type.TYPE.encode()): kind.message_type.TYPE for kind in REQUESTS if kind.signed}
 
     def sign(record: OutboxRecord) -> Headers:
-        if client_keys is None or ("type", QuarantineRequest.TYPE.encode()) not in record.headers:
+        kind = next((signed[header] for header in record.headers if header in signed), None)
+        if client_keys is None or kind is None:
             return ()
-        return operator_signature(client_keys, record.topic, record.value or b"", QuarantineRequest.TYPE)
+        return operator_signature(client_keys, record.topic, record.value or b"", kind)
 
     return sign

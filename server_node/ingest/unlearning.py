@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from server_node.ingest.outcome import IngestOutcome
-from server_node.ingest.quarantine import QuarantineRegister
-from server_node.ingest.reassembly import Reassembly
-from server_node.models.base import ServedModel
+from server_node.ingest.requests import ServerParts
 from shoal.config.contract import Contract
 from shoal.telemetry.events import log_event
 from shoal.transports.base import Log, Positions, beginning
@@ -22,16 +20,8 @@ class Unlearning:
     snapshot is published until the log has been read as far as before, so that readers never see half a model.
     """
 
-    def __init__(
-        self,
-        contract: Contract,
-        log: Log,
-        models: Mapping[str, ServedModel],
-        reassembly: Reassembly,
-        quarantine: QuarantineRegister,
-    ) -> None:
-        self._topic, self._log = contract.updates_topic, log
-        self._models, self._reassembly, self._quarantine = models, reassembly, quarantine
+    def __init__(self, contract: Contract, log: Log, server: ServerParts) -> None:
+        self._topic, self._log, self._server = contract.updates_topic, log, server
         self._until: Positions = {}
         """partition -> how far the log had been read; empty while nothing is read again"""
 
@@ -40,21 +30,21 @@ class Unlearning:
 
         Raises as the log does.
         """
-        requests = [(one.model, one.client) for one in ingested if one.unlearn]
+        requests = [(one.model, one.request.unlearn) for one in ingested if one.request and one.request.unlearn]
         if not requests:
             return positions
         first = beginning(self._log, self._topic)
-        if any(self._models[model].needs_whole_log for model, _ in requests) and any(first.values()):
+        if any(self._server.models[model].needs_whole_log for model, _ in requests) and any(first.values()):
             for model, client in requests:
                 log_event("unlearning_refused", logging.WARNING, model=model, client=client)
             return positions
         for model, client in requests:
             log_event("unlearning_started", model=model, client=client)
-            self._models[model].unlearn(client, positions)
-        if not any(self._models[model].needs_whole_log for model, _ in requests):
+            self._server.models[model].unlearn(client, positions)
+        if not any(self._server.models[model].needs_whole_log for model, _ in requests):
             return positions
-        self._reassembly.clear()
-        self._quarantine.begin_again()
+        self._server.reassembly.clear()
+        self._server.quarantine.begin_again()
         self._until = {partition: max(at, self._until.get(partition, 0)) for partition, at in positions.items()}
         return first
 

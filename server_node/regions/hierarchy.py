@@ -16,7 +16,6 @@ from shoal.config.sections import UpstreamSettings
 from shoal.config.upstream import Upstream
 from shoal.errors import MessageRejected
 from shoal.protocol.messages import RoundRequest, Snapshot, Update, round_request_of
-from shoal.protocol.quarantine import QuarantineRequest
 from shoal.protocol.regions import Region
 from shoal.runtime.checkpoint import OutboxRecord
 from shoal.transports.base import Log
@@ -89,10 +88,10 @@ class Hierarchy:
         if self._contributions is not None:
             self._contributions.contribute(model, self._regions)
 
-    def check_request(self, request: QuarantineRequest) -> None:
-        """Raises `MessageRejected` ("client") for a request to unlearn a client of a region: its upstream federation
-        would still have what the client has sent."""
-        if self._upstream is not None and request.action == "unlearn":
+    def check_unlearning(self) -> None:
+        """Raises `MessageRejected` ("client") where there is an upstream federation: it would still have what came of a
+        client that is unlearned here."""
+        if self._upstream is not None:
             upstream = self._upstream.contract.federation
             raise MessageRejected(
                 "client", f"a region of {upstream} cannot unlearn: {upstream} has what came of the client"

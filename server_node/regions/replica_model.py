@@ -17,7 +17,7 @@ from server_node.ingest.quarantine import QuarantineRegister
 from server_node.ingest.quotas import Quotas
 from server_node.ingest.reassembly import Reassembly
 from server_node.ingest.rejections import RecordFailed, Rejections
-from server_node.ingest.requests import request_signer
+from server_node.ingest.requests import ServerParts, request_signer
 from server_node.models.base import ModelEvent, PublishedSnapshot, ServedModel
 from server_node.models.streaming import StreamingModel
 from server_node.regions.hierarchy import Hierarchy
@@ -126,9 +126,8 @@ class RegionModel:
         reassembly, quarantine, quotas = Reassembly(), QuarantineRegister(), Quotas(self.settings)
         models, clock = _OneModel({self.model.name: model}), [0.0]
         rejections, hierarchy = self.rejections, Hierarchy(self.contract, None, models)
-        ingest = Ingest(
-            self.validator, models, reassembly, quarantine, lambda: clock[0], rejections, quotas, hierarchy, self._keys
-        )
+        server = ServerParts(self.validator, models, reassembly, quarantine, quotas, hierarchy)
+        ingest = Ingest(server, lambda: clock[0], rejections, self._keys)
         return _Parts(model, ingest, reassembly, quarantine, quotas, clock)
 
     def _restore(self, parts: _Parts, state: bytes) -> None:

@@ -204,8 +204,8 @@ class Region:
         timers.note(model, absorbed.pending)
         self._monitoring.observe(replace(absorbed.outcome, ingest_s=time.perf_counter() - began))
         for one in absorbed.outcome.ingested:
-            if one.unlearn:  # a replica cannot read the log from its start once more
-                log_event("unlearning_refused", logging.WARNING, model=one.model, client=one.client)
+            if one.request is not None and one.request.unlearn:  # a replica cannot read the log from its start again
+                log_event("unlearning_refused", logging.WARNING, model=one.model, client=one.request.unlearn)
         return [one._replace(headers=one.headers + self._sign(one)) for one in absorbed.contribution]
 
     def _without_model(self, record: Record) -> OutboxRecord:

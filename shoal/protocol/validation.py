@@ -20,9 +20,8 @@ from shoal.config.privacy import model_options, model_statement, privacy_mode
 from shoal.errors import InvalidData, MessageRejected
 from shoal.kernels.finite import all_finite
 from shoal.protocol.codec import pack
-from shoal.protocol.messages import ClusterName, ModelMessage, Snapshot, Update, Wake, round_request_of
-from shoal.protocol.quarantine import QuarantineRequest
-from shoal.protocol.regions import Contribute, RegionUpdate, update_arrays
+from shoal.protocol.messages import ModelMessage, Snapshot, Update, round_request_of
+from shoal.protocol.regions import RegionUpdate, update_arrays
 
 ROWS_MAX = 1_000_000
 """most nodes or edges in one message"""
@@ -83,22 +82,14 @@ class Validator:
         if (snapshot.clusters, snapshot.nodes) != (sizes.clusters, sizes.nodes):
             raise MessageRejected("arrays", "its numbers of clusters and nodes are not those of its arrays")
 
-    def check_cluster_name(self, name: ClusterName) -> None:
-        """A name of a cluster: it must be for a model of this federation."""
-        self._check_addressed(name)
-
-    def check_contribute(self, request: Contribute) -> None:
-        """A request to contribute upstream: it must name a model of this federation."""
+    def check_request(self, request: ModelMessage) -> None:
+        """A request of any kind: it must be for a model of this federation."""
         self._check_addressed(request)
 
-    def check_wake(self, wake: Wake) -> None:
+    def check_wake(self, wake: ModelMessage) -> None:
         """A wake: it must name a model in rounds of this federation."""
         if not is_in_rounds(self._check_addressed(wake).algorithm):
             raise MessageRejected("model", "the model has no rounds to start")
-
-    def check_quarantine(self, request: QuarantineRequest) -> None:
-        """A request about a client: it must be for a model of this federation."""
-        self._check_addressed(request)
 
     def check_params(self, model: Model, params: Arrays) -> None:
         """The parameters of a model in rounds: their names, shapes and values."""
