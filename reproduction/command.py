@@ -66,14 +66,9 @@ def _of_trials(experiment: Experiment, options: ReportOptions) -> Chapter:
     trials = options.trials or (1 if options.quick else experiment.trials)
     results = run_trials(experiment, chosen.settings, trials, options.jobs, TrialStore(options.store))
     text = experiment.text + "".join(f"\nNot run: {error}\n" for error in chosen.errors)
-    parts = {
-        "": [result for result in results if result.published],
-        "Without published figures:": [result for result in results if not result.published],
-    }
-    # Results of different parameters have different columns.
-    tables = [
-        Table(alike, experiment.formats, heading) for heading, part in parts.items() for alike in _by_columns(part)
-    ]
+    # What was published comes first. Results of different parameters have different columns.
+    parts = [[result for result in results if bool(result.published) is published] for published in (True, False)]
+    tables = [Table(alike, experiment.formats) for part in parts for alike in _by_columns(part)]
     return Chapter(experiment.name, experiment.title, text, tables)
 
 

@@ -98,7 +98,7 @@ def as_json(results: Sequence[Result]) -> str:
 
     `published` is the mean as printed; it and `sd` are null where there is none.
     """
-    return json.dumps({"rows": [_row(result) for result in results]}, indent=2)
+    return json.dumps({"rows": [as_row(result) for result in results]}, indent=2)
 
 
 def as_markdown(results: Sequence[Result], formats: Formats) -> str:
@@ -108,11 +108,15 @@ def as_markdown(results: Sequence[Result], formats: Formats) -> str:
     and a column for each measure.
     """
     headings, blocks = _table(results, formats)
-    lines = [headings, *(line for block in blocks for line in block)]
-    widths = [max(len(line[column]) for line in lines) for column in range(len(headings))]
-    drawn = ["| " + " | ".join(map(str.ljust, line, widths)) + " |" for line in lines]
-    drawn.insert(1, "|" + "|".join("-" * (width + 2) for width in widths) + "|")
-    return "\n".join(drawn)
+    return drawn([headings, *(line for block in blocks for line in block)])
+
+
+def drawn(lines: Sequence[Line]) -> str:
+    """A table in Markdown with aligned columns; its headings come first."""
+    widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
+    found = ["| " + " | ".join(map(str.ljust, line, widths)) + " |" for line in lines]
+    found.insert(1, "|" + "|".join("-" * (width + 2) for width in widths) + "|")
+    return "\n".join(found)
 
 
 def show(results: Sequence[Result], formats: Formats) -> None:
@@ -137,44 +141,49 @@ def show(results: Sequence[Result], formats: Formats) -> None:
 
 def _table(results: Sequence[Result], formats: Formats) -> tuple[Line, list[list[Line]]]:
     """Headings, and the lines of each result."""
-    keys = [_label(name) for name in results[0].keys] if results else []
+    keys = [label(name) for name in results[0].keys] if results else []
     if any(result.published for result in results):
         return (*keys, "measure", "published", "obtained", ""), [_compared(result, formats) for result in results]
     measures = [name for name in formats if any(name in result.measured for result in results)]
     lines = [
-        (*_key_cells(result.keys), *(_cell(result.measured, name, formats) for name in measures)) for result in results
+        (*key_cells(result.keys), *(figure_cell(result.measured, name, formats) for name in measures))
+        for result in results
     ]
-    return (*keys, *map(_label, measures)), [[line] for line in lines]
+    return (*keys, *map(label, measures)), [[line] for line in lines]
 
 
 def _compared(result: Result, formats: Formats) -> list[Line]:
-    head = _key_cells(result.keys)
+    head = key_cells(result.keys)
     empty = [""] * len(head)
     return [
         (
             *(head if place == 0 else empty),
-            _label(name),
-            _cell(result.published, name, formats),
-            _cell(result.measured, name, formats),
+            label(name),
+            figure_cell(result.published, name, formats),
+            figure_cell(result.measured, name, formats),
             VERDICTS[result.agrees.get(name)],
         )
         for place, name in enumerate(name for name in formats if name in result.measured)
     ]
 
 
-def _key_cells(keys: Mapping[str, Any]) -> list[str]:
-    return [f"{value:g}" if isinstance(value, float) else _label(str(value)) for value in keys.values()]
+def key_cells(keys: Mapping[str, Any]) -> list[str]:
+    """The values of a result's keys as a table shows them."""
+    return [f"{value:g}" if isinstance(value, float) else label(str(value)) for value in keys.values()]
 
 
-def _cell(figures: Mapping[str, Figure], name: str, formats: Formats) -> str:
+def figure_cell(figures: Mapping[str, Figure], name: str, formats: Formats) -> str:
+    """A figure as a table shows it; "-" where there is none."""
     return figures[name].written(formats[name]) if name in figures else "-"
 
 
-def _label(name: str) -> str:
+def label(name: str) -> str:
+    """A name as a table shows it."""
     return LABELS.get(name, name)
 
 
-def _row(result: Result) -> dict[str, Any]:
+def as_row(result: Result) -> dict[str, Any]:
+    """One result as plain values, as `as_json` writes it."""
     metrics = {
         name: {
             "mean": figure.mean,

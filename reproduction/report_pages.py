@@ -1,4 +1,7 @@
-"""The pages of the report: Markdown for each experiment, an index with the verdicts, and one HTML file with all."""
+"""The pages of the report: results.json, an index of the figures, a page for each paper, and one HTML file with all.
+
+The Markdown pages are made from results.json alone, so that they can be compared with it.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +9,16 @@ import base64
 import html
 import json
 import re
-from collections.abc import Sequence
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from reproduction import report
+from reproduction.experiments import PAPERS
 from reproduction.report import Chapter, Picture, ReportOptions, Table
 
-MADE: Final = "This page is made by `shoal reproduce all`; its text is in the experiment's own file."
+MADE: Final = "This page is made by `shoal reproduce all` from [results.json](results.json), which has every figure."
 HEADINGS: Final = ("experiment", "what it does", "trials", "published figures", "agree", "differ", "no band")
 STYLE: Final = """
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 62rem; margin: 2rem auto; padding: 0 1rem; color: #222 }
@@ -27,9 +32,16 @@ th { background: #f2f2f2 } code { background: #f4f4f4 } .differs { background: #
 }
 """
 
+Record = Mapping[str, Any]
+"""what results.json has of one experiment: `title`, `text`, `tables` with `text` and `rows`, and `pictures`. A row is
+one of `shoal reproduce NAME --json`, with `written`: by measure, what tables show as published, obtained, verdict"""
+NOT_KEYS: Final = {"trials", "metrics", "written"}
+PLAIN_KEYS: Final = {"dataset", "split", "among", "algorithm"}
+"""keys whose values are understood without their names"""
+
 
 class Verdicts(NamedTuple):
-    """How many figures of a chapter were published, and how many of those agree."""
+    """How many figures of an experiment were published, and how many of those agree."""
 
     published: int
     agree: int
@@ -41,91 +53,223 @@ class Verdicts(NamedTuple):
         return self.published - self.agree - self.differ
 
 
-def verdicts(chapter: Chapter) -> Verdicts:
-    """The counts over all tables of a chapter."""
-    results = [result for table in chapter.tables for result in table.results]
-    agrees = [verdict for result in results for verdict in result.agrees.values()]
-    return Verdicts(sum(len(result.published) for result in results), agrees.count(True), agrees.count(False))
+def verdicts(record: Record) -> Verdicts:
+    """The counts over all tables of an experiment."""
+    written = [figure for row in _rows(record) for figure in row["written"].values()]
+    said = [verdict for _, _, verdict in written]
+    return Verdicts(
+        sum(published != "-" for published, _, _ in written),
+        said.count(report.VERDICTS[True]),
+        said.count(report.VERDICTS[False]),
+    )
 
 
 def write_pages(chapters: Sequence[Chapter], options: ReportOptions) -> list[Path]:
     """Write all pages into the folder of the report -> their paths."""
-    pages = {f"{chapter.name}.md": page(chapter) for chapter in chapters}
-    pages["index.md"] = index(chapters, options)
-    pages["report.html"] = as_html(chapters, options)
-    pages["results.json"] = as_json(chapters)
+    records = {chapter.name: record_of(chapter) for chapter in chapters}
+    pages = pages_of(records, opening(options))
+    pages["report.html"] = as_html(chapters, pages["index.md"])
+    pages["results.json"] = as_json(records)
     for name, text in pages.items():
         (options.out / name).write_text(text, encoding="utf-8")
     return [options.out / name for name in pages]
 
 
-def index(chapters: Sequence[Chapter], options: ReportOptions) -> str:
-    """The first page, in Markdown: each experiment with the number of its figures that agree."""
-    lines = ["# Published figures, reproduced", "", _opening(options), ""]
-    lines += ["| " + " | ".join(HEADINGS) + " |", "|---|---|---|---:|---:|---:|---:|"]
-    for chapter in chapters:
-        counts = verdicts(chapter)
+def record_of(chapter: Chapter) -> dict[str, Any]:
+    """A chapter as plain values."""
+    return {
+        "title": chapter.title,
+        "text": chapter.text.strip(),
+        "tables": [
+            {"text": table.text.strip(), "rows": [_row(table, place) for place in range(len(table.results))]}
+            for table in chapter.tables
+        ],
+        "pictures": [{"file": picture.path.name, "caption": picture.caption} for picture in chapter.pictures],
+    }
+
+
+def _row(table: Table, place: int) -> dict[str, Any]:
+    result = table.results[place]
+    written = {
+        name: (
+            report.figure_cell(result.published, name, table.formats),
+            report.figure_cell(result.measured, name, table.formats),
+            report.VERDICTS[result.agrees.get(name)],
+        )
+        for name in table.formats
+        if name in result.measured
+    }
+    return {**report.as_row(result), "written": written}
+
+
+def as_json(records: Mapping[str, Record]) -> str:
+    """All records as JSON with a line for each row, so that a change of one figure is a change of one line."""
+    lines = ["{"]
+    for number, (name, record) in enumerate(records.items()):
+        lines.append(f' {json.dumps(name)}: {{"title": {json.dumps(record["title"])},')
+        lines.append(f'  "text": {json.dumps(record["text"])},')
+        lines.append('  "tables": [')
+        for place, table in enumerate(record["tables"]):
+            rows = ",\n".join(f"    {json.dumps(row)}" for row in table["rows"])
+            end = "," if place + 1 < len(record["tables"]) else ""
+            lines.append(f'   {{"text": {json.dumps(table["text"])}, "rows": [\n{rows}]}}{end}')
+        end = "," if number + 1 < len(records) else ""
+        lines.append(f'  ], "pictures": {json.dumps(record["pictures"])}}}{end}')
+    return "\n".join([*lines, "}"]) + "\n"
+
+
+def pages_of(records: Mapping[str, Record], first: str) -> dict[str, str]:
+    """File name -> Markdown: the index, which begins with `first`, and a page for each paper."""
+    pages = {"index.md": index(records, first)}
+    for name in dict.fromkeys(page_of(name) for name in records):
+        heading, members = PAPERS.get(name, (name, (name,)))
+        there = {member: records[member] for member in members if member in records}
+        pages[f"{name}.md"] = page(heading, there)
+    return pages
+
+
+def page_of(experiment: str) -> str:
+    """The name of the page that an experiment is on."""
+    return next((name for name, (_, members) in PAPERS.items() if experiment in members), experiment)
+
+
+def index(records: Mapping[str, Record], first: str) -> str:
+    """How many figures of each experiment agree, then for each setting the first published figure beside ours."""
+    parts = ["# Published figures, reproduced", first]
+    lines = [HEADINGS]
+    for name, record in records.items():
+        counts = verdicts(record)
         numbers = (counts.published, counts.agree, counts.differ, counts.without_band)
-        name, trials = f"[{chapter.name}]({chapter.name}.md)", " or ".join(map(str, _numbers_of_trials(chapter.tables)))
-        cells = (name, chapter.title, trials, *map(str, numbers))
-        lines.append("| " + " | ".join(cells) + " |")
-    return "\n".join([*lines, "", MADE]) + "\n"
+        trials = " or ".join(map(str, _numbers_of_trials(record)))
+        lines.append((f"[{name}]({page_of(name)}.md#{name})", record["title"], trials, *map(str, numbers)))
+    parts.append(report.drawn(lines))
+    for name, record in records.items():
+        if verdicts(record).published:
+            parts += [f"## {name}", report.drawn(_targets(record))]
+    return "\n\n".join([*parts, MADE]) + "\n"
 
 
-def page(chapter: Chapter) -> str:
-    """One experiment, in Markdown."""
-    parts = [f"# {chapter.name}", chapter.title, f"    shoal reproduce {chapter.name}", chapter.text.strip()]
-    for table in chapter.tables:
-        parts += [table.text.strip(), _trials(table), report.as_markdown(table.results, table.formats)]
-    parts += [f"![{picture.caption}]({picture.path.name})" for picture in chapter.pictures]
+def _targets(record: Record) -> list[report.Line]:
+    lines: list[report.Line] = [("what was run", "measure", "published", "obtained", "agree")]
+    for row in _rows(record):
+        published = {name: figure for name, figure in row["written"].items() if figure[0] != "-"}
+        if not published:
+            continue
+        measure, (target, obtained, _) = next(iter(published.items()))
+        said = [verdict for _, _, verdict in published.values() if verdict]
+        agree = f"{said.count(report.VERDICTS[True])} of {len(said)}" if said else "no band"
+        lines.append((_setting(row), report.label(measure), target, obtained, agree))
+    return lines
+
+
+def page(heading: str, records: Mapping[str, Record]) -> str:
+    """The experiments of one paper, in Markdown: what was run, what differs, and why."""
+    parts = [f"# {heading}"]
+    for name, record in records.items():
+        parts += [f"## {name}", record["title"], f"    shoal reproduce {name}", record["text"]]
+        compared = verdicts(record).published > 0
+        for table in record["tables"]:
+            # A table with a text of its own explains itself; the others of a compared experiment are in the index.
+            if table["text"] or not compared:
+                parts += [table["text"], _trials(table["rows"]), report.drawn(_lines(table["rows"]))]
+        differing = _differing(record)
+        if len(differing) > 1:
+            parts += ["Figures that differ:", report.drawn(differing)]
+        parts += [f"![{picture['caption']}]({picture['file']})" for picture in record["pictures"]]
     return "\n\n".join(part for part in [*parts, MADE] if part) + "\n"
 
 
-def as_html(chapters: Sequence[Chapter], options: ReportOptions) -> str:
-    """Everything in one HTML page, pictures included; it loads nothing from elsewhere."""
-    body = [_html_of(index(chapters, options).replace(".md)", ")").replace("](", "](#"))]
+def _differing(record: Record) -> list[report.Line]:
+    found = [
+        (_setting(row), report.label(name), published, obtained)
+        for row in _rows(record)
+        for name, (published, obtained, verdict) in row["written"].items()
+        if verdict == report.VERDICTS[False]
+    ]
+    return [("what was run", "measure", "published", "obtained"), *found]
+
+
+def _lines(rows: Sequence[Record]) -> list[report.Line]:
+    """A whole table: a line for each figure where something was published, otherwise a line for each row."""
+    keys = [report.label(name) for name in _keys(rows[0])]
+    if any(figure[0] != "-" for row in rows for figure in row["written"].values()):
+        lines: list[report.Line] = [(*keys, "measure", "published", "obtained", "")]
+        for row in rows:
+            head = report.key_cells(_keys(row))
+            for name, figure in row["written"].items():
+                lines.append((*head, report.label(name), *figure))
+                head = [""] * len(head)
+        return lines
+    measures = list(dict.fromkeys(name for row in rows for name in row["written"]))
+    return [
+        (*keys, *map(report.label, measures)),
+        *(
+            (*report.key_cells(_keys(row)), *(row["written"].get(name, ("", "-", ""))[1] for name in measures))
+            for row in rows
+        ),
+    ]
+
+
+def _rows(record: Record) -> Iterator[Record]:
+    for table in record["tables"]:
+        yield from table["rows"]
+
+
+def _setting(row: Record) -> str:
+    """The keys of a row in one cell: data set and split as they are, parameters with their names."""
+    keys = _keys(row)
+    cells = zip(keys, report.key_cells(keys), strict=True)
+    return ", ".join(cell if name in PLAIN_KEYS else f"{report.label(name)} {cell}" for name, cell in cells)
+
+
+def _keys(row: Record) -> dict[str, Any]:
+    return {name: value for name, value in row.items() if name not in NOT_KEYS}
+
+
+def _trials(rows: Sequence[Record]) -> str:
+    numbers = sorted({row["trials"] for row in rows})
+    return f"Trials: {' or '.join(map(str, numbers))}." if numbers else ""
+
+
+def _numbers_of_trials(record: Record) -> list[int]:
+    return sorted({row["trials"] for row in _rows(record)})
+
+
+def opening(options: ReportOptions) -> str:
+    """What the report has, and what its words mean."""
+    amount = "the papers' numbers of trials" if options.trials is None else f"{options.trials} trials of each setting"
+    if options.quick:
+        amount = "one trial of one small data set for each experiment, which shows the form and no more"
+    first = (
+        f"Each experiment runs again what a paper has measured, with {amount}. A figure *agrees* if it is within the "
+        "band that the experiment's page states; with fewer trials than the experiment's own number nothing is "
+        "compared but mean ranks, whose band widens. *No band*: published and shown, but no agreement is claimed, for "
+        "the reason on the page or for too few trials. Means and standard deviations are over trials. The tables "
+        "below have the first published figure of each setting, and how many of its figures agree; "
+        "[results.json](results.json) has all."
+    )
+    second = (
+        "`shoal reproduce NAME --data FOLDER --check` runs one experiment and ends with exit code 1 if a figure "
+        "differs; FOLDER holds the data sets as their authors publish them, one `NAME.csv.gz` each with the class in "
+        "its last column."
+    )
+    return "\n\n".join(textwrap.fill(each, 120, break_on_hyphens=False) for each in (first, second))
+
+
+def as_html(chapters: Sequence[Chapter], first: str) -> str:
+    """Everything in one HTML page, pictures included; it loads nothing from elsewhere. `first` is the index."""
+    body = [_html_of(re.sub(r"\]\([\w-]+\.md#", "](#", first))]
     for chapter in chapters:
         parts = [f"# {chapter.name}", chapter.title, chapter.text.strip()]
         body.append(f'<section id="{html.escape(chapter.name)}">{_html_of(chr(10).join(_spaced(parts)))}')
         for table in chapter.tables:
-            above = "\n".join(_spaced([table.text.strip(), _trials(table)]))
+            rows = [_row(table, place) for place in range(len(table.results))]
+            above = "\n".join(_spaced([table.text.strip(), _trials(rows)]))
             body.append(_html_of(above) + _html_of(report.as_markdown(table.results, table.formats)))
         body += [_embedded(picture) for picture in chapter.pictures]
         body.append("</section>")
     head = f'<meta charset="utf-8"><title>Published figures, reproduced</title><style>{STYLE}</style>'
     return f'<!doctype html><html lang="en"><head>{head}</head><body>{"".join(body)}</body></html>\n'
-
-
-def as_json(chapters: Sequence[Chapter]) -> str:
-    """{experiment: {"rows": [...]}} for programs; the rows are those of `shoal reproduce NAME --json`."""
-    rows = {
-        chapter.name: [row for table in chapter.tables for row in json.loads(report.as_json(table.results))["rows"]]
-        for chapter in chapters
-    }
-    return json.dumps(rows, indent=1) + "\n"
-
-
-def _opening(options: ReportOptions) -> str:
-    amount = "the papers' numbers of trials" if options.trials is None else f"{options.trials} trials of each setting"
-    if options.quick:
-        amount = "one trial of one small data set for each experiment, which shows the form and no more"
-    return (
-        f"Each experiment runs again what a paper has measured, with {amount}. A figure *agrees* if it is within "
-        "the band that the experiment's page states; with fewer trials than the experiment's own number nothing "
-        "is compared but mean ranks, whose band widens. *No band*: published and shown, but no agreement is "
-        "claimed, for the reason on the page or for too few trials. `shoal reproduce NAME --data FOLDER --check` "
-        "runs one experiment and ends with exit code 1 if a figure differs; FOLDER holds the data sets as their "
-        "authors publish them, one `NAME.csv.gz` each with the class in its last column."
-    )
-
-
-def _trials(table: Table) -> str:
-    numbers = _numbers_of_trials([table])
-    return f"Trials: {' or '.join(map(str, numbers))}." if numbers else ""
-
-
-def _numbers_of_trials(tables: Sequence[Table]) -> list[int]:
-    return sorted({result.trials for table in tables for result in table.results})
 
 
 def _spaced(parts: Sequence[str]) -> list[str]:
@@ -144,8 +288,9 @@ def _block(block: str) -> str:
     lines = block.splitlines()
     if lines[0].startswith("|"):
         return _table(lines)
-    if lines[0].startswith("# "):
-        return f"<h2>{_inline(lines[0][2:])}</h2>"
+    if heading := re.match(r"(#+) ", lines[0]):
+        level = len(heading[1]) + 1
+        return f"<h{level}>{_inline(lines[0][level:])}</h{level}>"
     if all(line.startswith("    ") for line in lines):
         return f"<pre>{html.escape(chr(10).join(line[4:] for line in lines))}</pre>"
     if lines[0].startswith("- "):

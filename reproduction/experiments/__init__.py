@@ -31,6 +31,17 @@ EXPERIMENTS: Final[dict[str, str]] = {
 }
 """name -> its module in this folder, and its name there; a module is imported when its experiment is first asked for"""
 
+PAPERS: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
+    "fcac": ("The FCAC paper", ("fcac", "kfed", "mufc", "kmeans")),
+    "ranks": ("The ranks of the FCAC paper", ("ranks",)),
+    "fcm": ("The paper of federated fuzzy c-means", ("fcm",)),
+    "ffcm": ("The FFCM paper", ("ffcm",)),
+    "thesis": ("A thesis on federated clustering", ("dbscan", "gmm", "spectral")),
+    "f2ls": ("The F2LS paper", ("tsk",)),
+    "clusters": ("The number of clusters", ("clusters",)),
+}
+"""page of the report -> its heading and its experiments; an experiment that is on none has a page of its own"""
+
 
 def experiment_names() -> tuple[str, ...]:
     """The names of all experiments in alphabetical order; imports none of them."""
