@@ -26,7 +26,7 @@ from shoal.algorithms.tsk import TSK, predicted_target
 from shoal.algorithms.tsk.client import STAGES
 from shoal.errors import InvalidData, SettingsError
 from shoal.kernels.distance import squared_by_differences, squared_distances
-from shoal.kernels.membership import memberships
+from shoal.kernels.fuzzy import memberships
 
 Floats = NDArray[np.float64]
 

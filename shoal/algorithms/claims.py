@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shoal.errors import InvalidData
+from shoal.kernels.arrays import unpack_symmetric
 from shoal.kernels.distance import Floats
-from shoal.kernels.moments import unpack_symmetric
 
 ROUNDING_SHARE = 1e-9
 """by which a sum of floating-point numbers may lie beyond its bound, as a part of the bound"""

@@ -1,4 +1,4 @@
-"""Correntropy and the correntropy-induced metric (CIM) between a row and all nodes.
+"""Correntropy, the correntropy-induced metric (CIM) between a row and all nodes, and Silverman's bandwidth.
 
 For a row x and a node w of d features, with one bandwidth for all nodes (FCAC paper, eq. 6-8):
 
@@ -7,24 +7,220 @@ For a row x and a node w of d features, with one bandwidth for all nodes (FCAC p
 
 The sum over features is taken node by node, never by a matrix product: equal nodes get equal values at any position,
 so that ties are exact, and one row or a block of rows gives the same bits.
+
+Exact screens of the nearest node by CIM use 32-bit floats to tell which few nodes it can be. With
+u_i = (x_i - w_i)^2 / (2 sigma^2), d times the correntropy of a row and a node is the sum of exp(-u_i).
+
+By distance, without an exponential: for a given scaled squared distance, the sum of the u_i, that sum is largest where
+one feature differs alone: d - 1 + exp(-distance). So a node at least as near by CIM as one whose terms lack m < 1 of d
+in all has a distance of at most -log(1 - m). That one is the nearest by distance, which a matrix product finds at a
+fortieth of the cost of CIM. By correntropy, where m is too large for that: at a fifth of the cost.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
+from typing import NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from shoal.kernels.distance import Floats
-from shoal.kernels.nearest_screen import screened
+
+ZERO_SPREAD = 1e-6
+"""replaces the standard deviation of a constant feature, as in the published programs"""
+SIGMA_MIN = 1e-150
+"""keeps 1 / sigma^2 finite; reached only by points that differ in their last denormal bits"""
+
+
+def bandwidth(points: NDArray[np.float64]) -> float:
+    """points (m, d), m >= 2 -> (4 / (2 + d))^(1 / (4 + d)) * m^(-1 / (4 + d)) * the median over features of
+    the sample standard deviation (FCAC paper, eq. 11 and 14). Finite and positive for |points| <= 1e150."""
+    m, d = points.shape
+    # Relative to the first point, so that a constant feature has a spread of exactly 0 whatever its value.
+    centred = points - points[0]
+    centred -= centred.sum(axis=0) / m
+    np.multiply(centred, centred, out=centred)
+    spread = np.sqrt(centred.sum(axis=0) / (m - 1))
+    spread[spread == 0.0] = ZERO_SPREAD
+    spread.sort()
+    median = float(0.5 * (spread[(d - 1) // 2] + spread[d // 2]))
+    return max(bandwidth_factor(m, d) * median, SIGMA_MIN)
+
+
+def bandwidth_factor(m: int, d: int) -> float:
+    """The bandwidth of m points of d features over the median of their standard deviations."""
+    return math.pow(4.0 / (2.0 + d), 1.0 / (4.0 + d)) * math.pow(m, -1.0 / (4.0 + d))
+
 
 Ints = NDArray[np.int64]
+Singles = NDArray[np.float32]
+Pairs = tuple[Ints, Ints]
+"""row in a block and node, in the order of both"""
+
+BLOCK_ELEMENTS = 1 << 16
+"""distances of one block: 256 KiB, which stay in the cache"""
+PART_ELEMENTS = 1 << 18
+"""distances of the rows that are looked at together: all of them can remain as pairs"""
+TERMS_ELEMENTS = 1 << 15
+"""correntropies of one block, whose terms are computed feature by feature: they stay in the cache"""
+LACK_MAX = 0.9
+"""of the terms of the nearest node by distance; beyond it the limit of distances says little, and rounding matters"""
+FURTHEST = 1e15
+"""of a scaled coordinate from the origin of the screen, so that no square overflows in 32 bits"""
+ROUNDING = 1e-7
+"""above half the distance between neighbouring 32-bit floats, relative to them"""
+EXP_ERROR = 1e-6
+"""above the error of a 32-bit exponential that is at most 1: eight units in its last place"""
+SLACK = 1e-9
+"""of a sum of terms, for rounding in 64 bits: also where two CIM that differ are rounded to the same number"""
+
+
+class Screened(NamedTuple):
+    """What the screens have found out about a block of rows."""
+
+    rows: slice
+    first: Ints
+    """(b,) the nearest node by distance: that of a row without pairs"""
+    pairs: Pairs
+    """all that can be the nearest by CIM, of rows that have several such"""
+
+
+class Scaled(NamedTuple):
+    """Rows and nodes relative to a common origin, in units in which squares are the exponents u_i."""
+
+    points: Floats
+    """(n, d)"""
+    nodes: Floats
+    """(k, d)"""
+    far: float
+    """no coordinate is further from the origin"""
+
+    @classmethod
+    def of(cls, rows: Floats, weights: Floats, sigma: float) -> Self:
+        """rows (n, d), weights (k, d), k > 0."""
+        origin, scale = weights.mean(axis=0), np.sqrt(0.5) / sigma
+        points, nodes = (rows - origin) * scale, (weights - origin) * scale
+        return cls(points, nodes, max(float(np.abs(nodes).max()), float(np.abs(points).max(initial=0.0))))
+
+
+def screened(rows: Floats, weights: Floats, sigma: float) -> Iterator[Screened] | None:
+    """rows (n, d), weights (k, d), k > 0 -> blocks of the rows; None where 32-bit floats do not hold the numbers."""
+    scaled = Scaled.of(rows, weights, sigma)
+    return _parts(scaled) if scaled.far < FURTHEST else None
+
+
+def _parts(scaled: Scaled) -> Iterator[Screened]:
+    points, nodes, far = scaled
+    d = points.shape[1]
+    # A 1 after each point adds |w|^2 of each node w within the product.
+    rows = np.empty((len(points), d + 1), dtype=np.float32)
+    rows[:, :d], rows[:, d] = points, 1.0
+    columns = np.empty((d + 1, len(nodes)), dtype=np.float32)
+    columns[:d], columns[d] = -2.0 * nodes.T, np.square(nodes).sum(axis=1)
+    # The sizes of the terms add up to at most 3 d far^2. Each is rounded at most d + 5 times: both coordinates, their
+    # product, |w|^2, and d + 1 sums.
+    margin = 3.0 * d * far * far * (d + 5) * ROUNDING
+    height = max(1, PART_ELEMENTS // len(nodes))
+    for start in range(0, len(points), height):
+        here = slice(start, min(start + height, len(points)))
+        first, pairs, undecided = _by_distance(points[here], nodes, rows[here], columns, margin)
+        if len(undecided):
+            row, node = _by_correntropy(points[here][undecided], nodes, far)
+            pairs = _sorted_pairs(np.concatenate([pairs[0], undecided[row]]), np.concatenate([pairs[1], node]))
+        yield Screened(here, first, pairs)
+
+
+def _by_distance(
+    points: Floats, nodes: Floats, rows: Singles, columns: Singles, margin: float
+) -> tuple[Ints, Pairs, Ints]:
+    """points (b, d), nodes (k, d), and of both what is multiplied: rows (b, d + 1), columns (d + 1, k).
+
+    Each product is |w|^2 - 2 x·w of a point x and a node w, wrong by up to `margin`.
+    -> the nearest node of each (b,), the pairs of those with several candidates, those that it does not decide (r,).
+    """
+    first, second = _two_least(rows, columns)
+    lack = -np.expm1(-np.square(points - nodes[first])).sum(axis=1)
+    decided = lack < LACK_MAX
+    limits = -np.log1p(-np.where(decided, lack, 0.0)) + 10 * SLACK + margin - np.square(points).sum(axis=1)
+    limits[~decided] = -np.inf
+    # Rounded up, as it is compared with 32-bit floats.
+    limits_32 = np.nextafter(limits.astype(np.float32), np.float32(np.inf))
+    several = np.flatnonzero(second <= limits_32)
+    row, node = _within(rows[several], columns, limits_32[several])
+    return first, (several[row], node), np.flatnonzero(~decided)
+
+
+def _products(rows: Singles, columns: Singles) -> Iterator[tuple[slice, Singles]]:
+    """rows (b, d + 1), columns (d + 1, k) -> parts of the rows, and their products with all columns.
+
+    The caller may overwrite them until it takes the next ones.
+    """
+    height = max(1, BLOCK_ELEMENTS // columns.shape[1])
+    block = np.empty((min(height, len(rows)), columns.shape[1]), dtype=np.float32)
+    for start in range(0, len(rows), height):
+        here = slice(start, min(start + height, len(rows)))
+        yield here, np.matmul(rows[here], columns, out=block[: here.stop - start])
+
+
+def _two_least(rows: Singles, columns: Singles) -> tuple[Ints, Singles]:
+    """rows (b, d + 1), columns (d + 1, k) -> the column of the least product of each (b,), the second least (b,).
+
+    Finding these takes half the time of comparing all products with a limit.
+    """
+    first, second = np.empty(len(rows), dtype=np.int64), np.empty(len(rows), dtype=np.float32)
+    for here, products in _products(rows, columns):
+        row = np.arange(len(products))
+        first[here] = least = products.argmin(axis=1)
+        products[row, least] = np.inf
+        second[here] = products[row, products.argmin(axis=1)]
+    return first, second
+
+
+def _within(rows: Singles, columns: Singles, limits: Singles) -> Pairs:
+    """rows (b, d + 1), columns (d + 1, k), limits (b,) -> the pairs whose product is not above the limit of the row."""
+    found = []
+    for here, products in _products(rows, columns):
+        row, node = np.divmod(np.flatnonzero(products <= limits[here, None]), len(products[0]))
+        found.append((row + here.start, node))
+    if len(found) == 1:
+        return found[0]
+    none = np.empty(0, dtype=np.int64)
+    return np.concatenate([none, *(row for row, _ in found)]), np.concatenate([none, *(node for _, node in found)])
+
+
+def _by_correntropy(points: Floats, nodes: Floats, far: float) -> Pairs:
+    """points (b, d), nodes (k, d) -> the pairs of all of them, at least one of each point."""
+    (n, d), k = points.shape, len(nodes)
+    columns = np.ascontiguousarray(nodes.T, dtype=np.float32)
+    # A difference is wrong by up to 4 roundings of a coordinate, which its exponential takes over by a factor below 1.
+    margin = d * (EXP_ERROR + 4 * ROUNDING * far + d * ROUNDING) + SLACK
+    height = max(1, TERMS_ELEMENTS // k)
+    sums, terms = np.empty((2, min(n, height), k), dtype=np.float32)
+    found = []
+    for start in range(0, n, height):
+        part = points[start : start + height].astype(np.float32)
+        total, term = sums[: len(part)], terms[: len(part)]
+        total[:] = 0.0
+        for j in range(d):
+            np.subtract(part[:, j, None], columns[j], out=term)
+            np.multiply(term, -term, out=term)
+            total += np.exp(term, out=term)
+        row, node = np.nonzero(total >= (total.max(axis=1) - np.float32(2 * margin))[:, None])
+        found.append((row + start, node))
+    return np.concatenate([row for row, _ in found]), np.concatenate([node for _, node in found])
+
+
+def _sorted_pairs(row: Ints, node: Ints) -> Pairs:
+    """The pairs in the order of rows; those of one row keep theirs."""
+    order = np.argsort(row, kind="stable")
+    return row[order], node[order]
+
+
 Scratch = tuple[Floats, Floats]
 """two buffers (k, d) that a kernel may overwrite"""
 
-BLOCK_ELEMENTS = 1 << 16
-"""terms of one block of the pairwise forms: two buffers of half a megabyte"""
 SCREENED_FROM = 1 << 14
 """terms from which the screen of `nearest` saves more than it costs"""
 

@@ -13,8 +13,8 @@ from typing import Final
 import numpy as np
 
 from shoal.kernels import forms
+from shoal.kernels.arrays import pack_symmetric, pair_count, pair_products, unpack_symmetric
 from shoal.kernels.distance import BLOCK_ELEMENTS, FEW_FEATURES, ROUNDING, Floats, column_sums, squared_distances
-from shoal.kernels.moments import pack_symmetric, pair_count, pair_products, unpack_symmetric
 
 COVARIANCE_TYPES: Final = ("full", "tied", "diag", "spherical")
 CONDITION_MIN: Final = 1e-12

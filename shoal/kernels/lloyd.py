@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from shoal.kernels import forms
 from shoal.kernels.distance import FEW_FEATURES, Floats, block_rows, nearest, nearest_labels, nearest_mask
-from shoal.kernels.golden_ratio import GOLDEN_RATIO
+from shoal.kernels.random_words import GOLDEN_RATIO
 
 Words = NDArray[np.uint64]
 

@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shoal.errors import SettingsError
-from shoal.kernels.lookup import Lookup
+from shoal.kernels.random_words import Lookup
 from shoal.privacy.keyed import KEY_BYTES, SOURCE_BYTES
 
 Counts = NDArray[np.int64]

@@ -37,7 +37,7 @@ from numpy.typing import NDArray
 
 from shoal.errors import SettingsError
 from shoal.kernels import forms
-from shoal.kernels.lookup import Lookup
+from shoal.kernels.random_words import Lookup
 
 FINE_STEPS = 4096
 TABLE_BITS = 63
@@ -154,7 +154,7 @@ class DiscreteLaplace:
 
     @cached_property
     def _tables(self) -> tuple[NDArray[Any], ...]:
-        """Those of all digits, the scales last, as `shoal.kernels.compiled.laplace` takes them."""
+        """Those of all digits, the scales last, as `shoal.kernels.compiled.noise` takes them."""
         digits = (*self.inner, self.scales)
         sums, guides = [digit.lookup.sums for digit in digits], [digit.lookup.guide for digit in digits]
         begins = [np.cumsum([0, *map(len, tables[:-1])]) for tables in (sums, guides)]

@@ -18,7 +18,7 @@ from shoal.algorithms.streaming import DIVISOR_MIN, Arrays, ArraySpec
 from shoal.config.contract import Contract, Model
 from shoal.config.privacy import model_options, model_statement, privacy_mode
 from shoal.errors import InvalidData, MessageRejected
-from shoal.kernels.finite import all_finite
+from shoal.kernels.arrays import all_finite
 from shoal.protocol.codec import pack
 from shoal.protocol.messages import ModelMessage, Snapshot, Update, round_request_of
 from shoal.protocol.regions import RegionUpdate, update_arrays

@@ -18,7 +18,7 @@ from shoal.algorithms.rounds.simulation import bounding_box, run_rounds
 from shoal.algorithms.tsk import TSK
 from shoal.algorithms.tsk.client import epoch, has_conditions, standardised, weighting
 from shoal.errors import InvalidData, SettingsError
-from shoal.kernels.fuzzy_rules import expand_gram, firing_strengths, solve_ridge
+from shoal.kernels.fuzzy import expand_gram, firing_strengths, solve_ridge
 
 Floats = NDArray[np.float64]
 assert TSK.regression is not None

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shoal.kernels import cell_counts
-from shoal.kernels.cell_counts import CellCounts, add_counts
 from shoal.kernels.cells import (
+    CellCounts,
     Ints,
+    add_counts,
     cell_digits,
     cell_numbers,
     cell_places,
@@ -130,7 +130,7 @@ def test_rows_beyond_the_grid_are_in_its_nearest_cell_and_a_feature_without_rang
 
 @pytest.mark.parametrize("cells", [10, 300])
 def test_a_table_and_a_list_of_cells_count_the_same(cells: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cell_counts, "MERGE_MIN", 50)
+    monkeypatch.setattr("shoal.kernels.cells.MERGE_MIN", 50)
     numbers = np.random.default_rng(0).integers(0, cells**2, 3000)
     grid = cells, np.zeros(2), np.ones(2)
     counts = CellCounts(*grid)

@@ -11,9 +11,8 @@ from numpy.typing import NDArray
 
 from shoal.algorithms.fcac import CAEFC, CAPlus
 from shoal.kernels import forms
+from shoal.kernels.art_workspace import KEPT, MARGIN, ORIGIN, Workspace
 from shoal.kernels.forms import COMPILED, NUMPY, Forms
-from shoal.kernels.scalars import KEPT, MARGIN
-from shoal.kernels.workspace import ORIGIN, Workspace
 
 Floats = NDArray[np.float64]
 Network = CAPlus | CAEFC
@@ -226,7 +225,7 @@ def test_the_screen_bounds_every_correntropy_from_above_and_tightly(d: int, sigm
 
 @pytest.mark.parametrize("n", [1, 2, 3, 64, 699, 701])
 def test_the_median_is_that_of_the_sorted_numbers(n: int) -> None:
-    from shoal.kernels.compiled.recent import median  # noqa: PLC0415  # needs Numba
+    from shoal.kernels.compiled.bandwidth import median  # noqa: PLC0415  # needs Numba
 
     generator = np.random.default_rng(n)
     # Rounded, some are equal.

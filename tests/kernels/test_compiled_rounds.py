@@ -12,14 +12,14 @@ import pytest
 from shoal.algorithms.registry import rounds_algorithm
 from shoal.algorithms.rounds.base import Params
 from shoal.algorithms.rounds.simulation import bounding_box
-from shoal.kernels import cell_counts, forms, gaussian
-from shoal.kernels.cell_counts import CellCounts
+from shoal.kernels import forms, gaussian
+from shoal.kernels.arrays import unpack_symmetric
+from shoal.kernels.cells import CellCounts
 from shoal.kernels.distance import Floats
 from shoal.kernels.forms import COMPILED, NUMPY, Forms
+from shoal.kernels.fuzzy import fuzzy_weights
 from shoal.kernels.gaussian import mixture_responsibilities, second_moments
 from shoal.kernels.landmarks import add_gram, nearest_weights
-from shoal.kernels.membership import fuzzy_weights
-from shoal.kernels.moments import unpack_symmetric
 from tests.kernels.kinds import KINDS, N, blobs
 
 COUNTS = [0, 1, 2, 128, N]
@@ -154,8 +154,8 @@ def test_cells_have_the_same_counts_in_both_forms(
     kind: str, d: int, cells: int, numba: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Small enough that the hash table is enlarged, and emptied at its full size, and what it held merged.
-    monkeypatch.setattr(cell_counts, "SLOTS", (4, 64))
-    monkeypatch.setattr(cell_counts, "MERGE_MIN", 50)
+    monkeypatch.setattr("shoal.kernels.cells.SLOTS", (4, 64))
+    monkeypatch.setattr("shoal.kernels.cells.MERGE_MIN", 50)
     rows = KINDS[kind](np.random.default_rng([d, cells]), d)
     # Rows are below the grid and above it, and in three features or more the last one has no range.
     least, most = rows.min(axis=0), rows.max(axis=0)
@@ -186,7 +186,7 @@ def test_a_step_that_is_too_small_to_divide_by_puts_rows_on_the_edges(form: str,
 
 
 def test_many_cells_are_counted_in_a_hash_table_of_bounded_size(numba: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cell_counts, "SLOTS", (4, 256))
+    monkeypatch.setattr("shoal.kernels.cells.SLOTS", (4, 256))
     forms.PROCESS = FORMS[COMPILED]
     counts, sizes = CellCounts(1000, np.zeros(2), np.ones(2)), set()
     places = np.random.default_rng(0).permutation(1000)

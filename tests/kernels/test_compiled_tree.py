@@ -15,20 +15,20 @@ from numpy.typing import NDArray
 
 from shoal.algorithms.cluster_tree import ClusterTreeClient, ClusterTreeServer
 from shoal.algorithms.streaming import Contribution
-from shoal.kernels import density_tree, forms, groups, sketching
+from shoal.kernels import density_tree, forms, sketching
 from shoal.kernels.density_tree import (
+    HeavyMerge,
     Neighbours,
     core_distances,
     exact_masses,
+    groups_of,
     mass_around,
     spanning_tree,
     typical_mass,
 )
 from shoal.kernels.distance import Floats
 from shoal.kernels.forms import COMPILED, NUMPY, Forms
-from shoal.kernels.groups import HeavyMerge, groups_of
-from shoal.kernels.sketching import Sketch, frame_of, located, merge_targets, merged, squared_among
-from shoal.kernels.spreading import spread_ties
+from shoal.kernels.sketching import Sketch, frame_of, located, merge_targets, merged, spread_ties, squared_among
 
 FORMS = {form: Forms(form) for form in (NUMPY, COMPILED)}
 SIZES = (1, 2, 3, 9, 70, 300)
@@ -209,7 +209,7 @@ def test_the_compiled_kernels_do_the_work(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(forms, "PROCESS", FORMS[COMPILED])
     for module, names in (
         (density_tree, ("_cores", "_nearest_denser", "_join_trees", "blocks")),
-        (groups, ("_ListedGroups",)),
+        (density_tree, ("_ListedGroups",)),
         (sketching, ("_neighbours", "_united", "sums_by_label")),
     ):
         for name in names:

@@ -9,9 +9,15 @@ import pytest
 from numpy.typing import NDArray
 
 from shoal.kernels import correntropy as kernel
-from shoal.kernels import nearest_screen
-from shoal.kernels.correntropy import cim, cim_blocks, correntropy, ignore_underflow, mean_nearest_other, nearest
-from shoal.kernels.nearest_screen import screened
+from shoal.kernels.correntropy import (
+    cim,
+    cim_blocks,
+    correntropy,
+    ignore_underflow,
+    mean_nearest_other,
+    nearest,
+    screened,
+)
 
 Floats = NDArray[np.float64]
 SHAPES = [(1, 1), (1, 7), (5, 1), (3, 2), (9, 16), (4, 129), (130, 3)]
@@ -154,6 +160,6 @@ def test_the_screens_leave_few_nodes_to_compare(name: str, most: float) -> None:
 @pytest.mark.parametrize("elements", [1, 2000])
 def test_the_nearest_node_does_not_depend_on_the_size_of_blocks(elements: int, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("BLOCK_ELEMENTS", "PART_ELEMENTS", "TERMS_ELEMENTS"):
-        monkeypatch.setattr(nearest_screen, name, elements)
+        monkeypatch.setattr(kernel, name, elements)
     for name in ("equal distances to several nodes", "one feature far away"):
         test_the_nearest_node_is_that_of_the_smallest_cim_of_all(name)

@@ -7,7 +7,7 @@ import warnings
 import numpy as np
 import pytest
 
-from shoal.kernels.finite import all_finite
+from shoal.kernels.arrays import all_finite
 
 SHAPES = [(0,), (1,), (), (7,), (3, 5), (2, 3, 4)]
 

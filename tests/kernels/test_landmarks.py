@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from shoal.kernels.arrays import pack_symmetric, unpack_symmetric
 from shoal.kernels.landmarks import (
     add_gram,
     cut_graph,
@@ -15,7 +16,6 @@ from shoal.kernels.landmarks import (
     lightest_cut,
     nearest_weights,
 )
-from shoal.kernels.moments import pack_symmetric, unpack_symmetric
 
 GENERATOR = np.random.default_rng(0)
 

@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from shoal.kernels.arrays import pack_symmetric, unpack_symmetric
 from shoal.kernels.distance import nearest, nearest_mask, squared_by_differences, squared_distances
+from shoal.kernels.fuzzy import memberships
 from shoal.kernels.gaussian import COVARIANCE_TYPES, affinity, merge_mixtures, spherical_spread, spread_from_moments
 from shoal.kernels.lloyd import assign, assign_block, best_kmeans, kmeans_plusplus, lloyd
 from shoal.kernels.matching import assignment, matched_distance
-from shoal.kernels.membership import memberships
-from shoal.kernels.moments import pack_symmetric, unpack_symmetric
 
 
 def plain(rows: np.ndarray, centres: np.ndarray) -> NDArray[np.float64]:

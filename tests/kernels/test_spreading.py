@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.kernels.spreading import spread_ties
+from shoal.kernels.sketching import spread_ties
 
 
 @pytest.mark.parametrize("rows", [np.empty((0, 2)), np.ones((1, 2)), np.full((300, 2), 0.1)])

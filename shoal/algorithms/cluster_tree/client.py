@@ -19,8 +19,7 @@ from shoal.algorithms.state_reader import COUNT_MAX, StateReader
 from shoal.algorithms.streaming import Arrays, ArraySpec, State, check_rows
 from shoal.errors import InvalidState, SettingsError
 from shoal.kernels.distance import Floats
-from shoal.kernels.sketching import Sketch, empty_sketch, merge_targets, merged
-from shoal.kernels.spreading import spread_ties
+from shoal.kernels.sketching import Sketch, empty_sketch, merge_targets, merged, spread_ties
 
 
 @dataclass(frozen=True)

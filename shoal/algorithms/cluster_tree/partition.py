@@ -16,15 +16,16 @@ from numpy.typing import NDArray
 
 from shoal.algorithms.cluster_tree.cells import Cells
 from shoal.kernels.density_tree import (
+    HeavyMerge,
     Neighbours,
     exact_masses,
+    groups_of,
     join_significance,
     mass_around,
     spanning_tree,
     typical_mass,
 )
 from shoal.kernels.distance import Floats
-from shoal.kernels.groups import HeavyMerge, groups_of
 from shoal.kernels.sketching import Located, Positions, Singles, squared_among
 
 FEW_READINGS: Final = 10.0

@@ -22,7 +22,7 @@ from shoal.algorithms.streaming import Arrays, Rows
 from shoal.errors import InvalidData
 from shoal.kernels import forms
 from shoal.kernels.distance import Floats
-from shoal.kernels.golden_ratio import GOLDEN_RATIO
+from shoal.kernels.random_words import GOLDEN_RATIO
 
 SAMPLED_BY_NOISE: Final = 0.27
 """axes sampled per window are this times sqrt(window / noise variance): more axes add noise in proportion to their

@@ -20,12 +20,18 @@ from shoal.algorithms.state_reader import StateReader
 from shoal.algorithms.streaming import MAGNITUDE_MAX, State, check_rows
 from shoal.errors import InvalidData, InvalidState, SettingsError
 from shoal.kernels import forms
-from shoal.kernels.bandwidth import SIGMA_MIN, bandwidth, bandwidth_factor
-from shoal.kernels.correntropy import cim, correntropy, ignore_underflow, mean_nearest_other
+from shoal.kernels.art_workspace import COUNTER, LAST_SIGMA, MEAN_SIGMA, SATURATED, SIZE, VIGILANCE, Scalars, Workspace
+from shoal.kernels.correntropy import (
+    SIGMA_MIN,
+    bandwidth,
+    bandwidth_factor,
+    cim,
+    correntropy,
+    ignore_underflow,
+    mean_nearest_other,
+)
 from shoal.kernels.distance import Floats
 from shoal.kernels.forms import CompiledKernels
-from shoal.kernels.scalars import COUNTER, LAST_SIGMA, MEAN_SIGMA, SATURATED, SIZE, VIGILANCE, Scalars
-from shoal.kernels.workspace import Workspace
 
 Kernel = Callable[[Workspace, Scalars], int]
 """learns rows up to one that needs more room than the arrays have, and returns how many; it changes the nodes, the

@@ -16,10 +16,9 @@ from shoal.algorithms.fcac.art_network import ArtNetwork
 from shoal.algorithms.state_reader import StateReader
 from shoal.algorithms.streaming import Arrays, ArraySpec, Contribution, State
 from shoal.errors import InvalidData
+from shoal.kernels.art_workspace import Scalars, Workspace
 from shoal.kernels.distance import Floats
 from shoal.kernels.forms import CompiledKernels
-from shoal.kernels.scalars import Scalars
-from shoal.kernels.workspace import Workspace
 
 UPDATE = {
     "weight": ArraySpec("<f8", ("n", "d"), rowlike=True, per_node=True),

@@ -15,11 +15,10 @@ from shoal.algorithms.state_reader import StateReader
 from shoal.algorithms.streaming import Arrays, Contribution, Rows, State, check_rows
 from shoal.algorithms.view import ClusteringView
 from shoal.errors import InvalidData
+from shoal.kernels.art_workspace import DELETED_AGE_SUM, N_DELETED, SIZE, Scalars, Workspace
 from shoal.kernels.correntropy import ignore_underflow, nearest
 from shoal.kernels.distance import Floats
 from shoal.kernels.forms import CompiledKernels
-from shoal.kernels.scalars import DELETED_AGE_SUM, N_DELETED, SIZE, Scalars
-from shoal.kernels.workspace import Workspace
 
 Positions = NDArray[np.int64]
 Permute = Callable[[str, int], Positions]

@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 
 from shoal.algorithms.state_reader import StateReader
 from shoal.algorithms.streaming import MAGNITUDE_MAX, State
-from shoal.kernels.bandwidth import SIGMA_MIN
-from shoal.kernels.correntropy import Scratch
+from shoal.kernels.correntropy import SIGMA_MIN, Scratch
 from shoal.kernels.distance import Floats
 
 FIRST_CAPACITY = 16

@@ -13,8 +13,8 @@ from shoal.algorithms.options import INT_MAX
 from shoal.algorithms.streaming import MAGNITUDE_MAX, Arrays, ArraySpec, Rows, check_rows
 from shoal.algorithms.view import ClusteringView
 from shoal.errors import InvalidData
+from shoal.kernels.arrays import all_finite
 from shoal.kernels.distance import Floats, block_rows, nearest
-from shoal.kernels.finite import all_finite
 
 Params = Arrays
 """the arrays that the server publishes: the model, and everything else that an answer depends on"""

@@ -41,8 +41,15 @@ from shoal.algorithms.rounds.base import InitHint, RoundsAlgorithm
 from shoal.algorithms.streaming import ArraySpec, Rows
 from shoal.algorithms.view import NO_CLUSTER, ClusteringView
 from shoal.errors import InvalidData, SettingsError
-from shoal.kernels.cell_counts import CellCounts, add_counts
-from shoal.kernels.cells import cell_middles, cell_places, follow_groups, grid_size, nearest_cell
+from shoal.kernels.cells import (
+    CellCounts,
+    add_counts,
+    cell_middles,
+    cell_places,
+    follow_groups,
+    grid_size,
+    nearest_cell,
+)
 from shoal.kernels.distance import Floats
 from shoal.kernels.matching import moved_share
 

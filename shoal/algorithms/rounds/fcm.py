@@ -37,8 +37,8 @@ from shoal.algorithms.rounds.base import InitHint, RoundsAlgorithm, starting_cen
 from shoal.algorithms.rounds.robust import RobustForm
 from shoal.algorithms.streaming import ArraySpec, Rows
 from shoal.kernels.distance import Floats
+from shoal.kernels.fuzzy import fuzzy_weights
 from shoal.kernels.lloyd import means
-from shoal.kernels.membership import fuzzy_weights
 
 FUZZIFIER_MAX: Final = 100.0
 

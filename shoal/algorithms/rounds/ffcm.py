@@ -40,9 +40,9 @@ from shoal.algorithms.rounds.one_shot import candidates
 from shoal.algorithms.rounds.robust import RobustForm
 from shoal.algorithms.streaming import ArraySpec, Rows
 from shoal.kernels.distance import Floats, squared_distances
+from shoal.kernels.fuzzy import memberships
 from shoal.kernels.lloyd import best_kmeans, lloyd, means
 from shoal.kernels.matching import match_order
-from shoal.kernels.membership import memberships
 
 AVERAGES: Final = ("avg1", "avg2")
 LOCALS: Final = ("fit", "step")

@@ -52,6 +52,7 @@ from shoal.algorithms.rounds.arrays import (
 from shoal.algorithms.rounds.base import InitHint, RoundsAlgorithm, starting_centres
 from shoal.algorithms.streaming import ArraySpec, Rows
 from shoal.errors import InvalidData
+from shoal.kernels.arrays import unpack_symmetric
 from shoal.kernels.distance import Floats
 from shoal.kernels.gaussian import (
     COVARIANCE_TYPES,
@@ -63,7 +64,6 @@ from shoal.kernels.gaussian import (
     spread_shape,
     whitening,
 )
-from shoal.kernels.moments import unpack_symmetric
 
 MASS_GRAIN: Final = 10 * float(np.finfo(np.float64).eps)
 """added to each mass, as scikit-learn does"""

@@ -55,6 +55,7 @@ from shoal.algorithms.rounds.one_shot import candidates, count_and_sum
 from shoal.algorithms.streaming import ArraySpec, Rows
 from shoal.algorithms.view import NO_CLUSTER, ClusteringView
 from shoal.errors import InvalidData
+from shoal.kernels.arrays import pack_symmetric, unpack_symmetric
 from shoal.kernels.distance import Floats, nearest
 from shoal.kernels.landmarks import (
     MASS_MIN,
@@ -68,7 +69,6 @@ from shoal.kernels.landmarks import (
 )
 from shoal.kernels.lloyd import best_kmeans, kmeans_plusplus, lloyd, means
 from shoal.kernels.matching import follow_clusters
-from shoal.kernels.moments import pack_symmetric, unpack_symmetric
 
 ASKS: Final = ("prototypes", "gram")
 """what an answer to the parameters holds"""

@@ -40,10 +40,9 @@ from shoal.algorithms.rounds.arrays import (
 from shoal.algorithms.rounds.fcm import FUZZIFIER
 from shoal.algorithms.streaming import ArraySpec, Rows
 from shoal.errors import InvalidData
+from shoal.kernels.arrays import pair_count, pair_products
 from shoal.kernels.distance import Floats
-from shoal.kernels.fuzzy_rules import expand_gram, firing_strengths
-from shoal.kernels.membership import fuzzy_weights
-from shoal.kernels.moments import pair_count, pair_products
+from shoal.kernels.fuzzy import expand_gram, firing_strengths, fuzzy_weights
 
 FORMS: Final = ("least_squares", "gradient")
 ROUNDS_MAX: Final = 10_000

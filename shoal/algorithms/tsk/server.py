@@ -37,9 +37,9 @@ from shoal.algorithms.tsk.client import (
     target_of,
 )
 from shoal.errors import SettingsError
+from shoal.kernels.arrays import unpack_symmetric
 from shoal.kernels.distance import Floats
-from shoal.kernels.fuzzy_rules import expand_gram, merged_rules, solve_ridge, squared_error
-from shoal.kernels.moments import unpack_symmetric
+from shoal.kernels.fuzzy import expand_gram, merged_rules, solve_ridge, squared_error
 
 WIDTH_MIN: Final = 0.1
 """of a condition, in standard deviations of all rows"""

@@ -1,12 +1,48 @@
-"""CA+ on a whole chunk of rows in one call."""
+"""CA+ on a whole chunk of rows in one call, and the competition that it shares with CAEFC.
+
+The steps are those of `shoal.algorithms.fcac.art_network`, with its bits. The nodes are a tuple of arrays that have
+room for more: weights (capacity, d), sigmas, counts, stamps and ids. Functions of every input get arrays one by one:
+to take them from a tuple costs as much as the arithmetic.
+
+Arguments that many functions have: `ints`, `floats`, `limits` and `factors` hold numbers at the positions that
+`shoal.kernels.scalars` names. `screen` is a tuple of columns (blocks, d, 16), bounds (16 blocks,), origin (d,) and
+point (d,), as in `shoal.kernels.workspace`. `loops` are the addresses of NumPy's loops. `terms` (d,) and `found`
+(capacity + 1,) are overwritten: the terms of a sum over features, and the nodes that are compared in full. `newer` and
+`older` (capacity + 1,) are the nodes in the order of their stamps, as a circular list, so that finding the most recent
+ones needs no sorting: they name the next node in either direction, and their last place stands for both ends.
+"""
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
+import numpy as np
 from numba import njit, types
 
-from shoal.kernels.compiled.array_types import (
+from shoal.kernels.art_workspace import (
+    BANDWIDTH,
+    BLOCK,
+    COUNTER,
+    FOUND,
+    KEPT,
+    LAST_SIGMA,
+    MARGIN,
+    MEAN_SIGMA,
+    N_ACTIVE,
+    NEIGHBOUR,
+    NEWER,
+    NODES_MAX,
+    OLDER,
+    ORIGIN,
+    SATURATED,
+    SIZE,
+    TERMS,
+    VIGILANCE,
+    Workspace,
+)
+from shoal.kernels.compiled.bandwidth import recent_bandwidth
+from shoal.kernels.compiled.intrinsics import (
     CONST_FLOAT64_2D,
     FLOAT32_1D,
     FLOAT32_3D,
@@ -14,13 +50,223 @@ from shoal.kernels.compiled.array_types import (
     FLOAT64_2D,
     INT64_1D,
     INT64_2D,
+    borrowed,
+    exp_in_place,
+    total,
 )
-from shoal.kernels.compiled.art import add_node, least_within, move, nearest_of_all, set_bandwidth, two_nearest, win
-from shoal.kernels.compiled.intrinsics import borrowed
-from shoal.kernels.compiled.recency import make_first, order_by_stamp, put_first
-from shoal.kernels.compiled.screen import bound, lowest_bound, open_screen, put, set_margin
-from shoal.kernels.scalars import COUNTER, KEPT, NEIGHBOUR, NODES_MAX, SIZE, VIGILANCE
-from shoal.kernels.workspace import FOUND, NEWER, OLDER, ORIGIN, TERMS, Workspace
+from shoal.kernels.compiled.screen import (
+    LOWEST,
+    PART,
+    at_least,
+    blocks,
+    bound,
+    just_below,
+    least_of_nearest,
+    lowest_bit,
+    lowest_bound,
+    open_screen,
+    put,
+    reaching,
+    set_margin,
+)
+
+
+@njit
+def order_by_stamp(stamps: Any, size: Any, newer: Any, older: Any) -> None:
+    """Make the list anew from the stamps."""
+    end = len(stamps)
+    newer[end] = older[end] = end
+    for k in np.argsort(stamps[:size]):
+        put_first(k, newer, older)
+
+
+@njit(forceinline=True)
+def put_first(k: Any, newer: Any, older: Any) -> None:
+    """Make a node that is not in the list the most recent one."""
+    end = len(newer) - 1
+    newer[k], older[k] = end, older[end]
+    newer[older[end]] = k
+    older[end] = k
+
+
+@njit(forceinline=True)
+def make_first(k: Any, newer: Any, older: Any) -> None:
+    """Make a node of the list the most recent one."""
+    older[newer[k]] = older[k]
+    newer[older[k]] = newer[k]
+    put_first(k, newer, older)
+
+
+EXCLUDED = np.float32(-2.0)
+"""below all bounds"""
+
+
+@njit(forceinline=True, error_model="numpy")
+def distance(row: Any, weights: Any, k: Any, scale: Any, loops: Any, terms: Any) -> Any:
+    """row (d,) -> its CIM to node k, as `shoal.kernels.correntropy.cim`; `scale` is -1 / (2 sigma^2)."""
+    for j in range(len(row)):
+        difference = row[j] - weights[k, j]
+        terms[j] = difference * (difference * scale)
+    exp_in_place(loops, terms)
+    return math.sqrt(1.0 - total(loops, terms) / len(row))
+
+
+@njit(forceinline=True, error_model="numpy")
+def two_nearest(
+    row: Any,
+    weights: Any,
+    ints: Any,
+    floats: Any,
+    screen: Any,
+    least: Any,
+    furthest: Any,
+    loops: Any,
+    terms: Any,
+    found: Any,
+) -> Any:
+    """The nearest two nodes, each -1 if its CIM is above `furthest`, whose sum of correntropies then is below `least`.
+
+    row (d,), weights (capacity, d); `least`: the sum of the correntropies of a row and a node at `furthest`, or less.
+    The bounds of the screen, which `bound` has set for this row, are right to within the margin; where that is
+    negative, all nodes are compared. `terms` and `found` are overwritten.
+    """
+    _, bounds, _, _ = screen
+    first, second, nearest, next_nearest = -1, -1, math.inf, math.inf
+    d = len(row)
+    scale = -0.5 / (floats[MEAN_SIGMA] * floats[MEAN_SIGMA])
+    lowest = lowest_bound(least, floats)
+    n = find_reaching(bounds, lowest, ints, found)
+    # A single node needs no exponential where its bound shows that it is near enough.
+    if n == 1 and (furthest == math.inf or at_least(bounds[found[0]], floats) >= least):
+        return found[0], -1
+    for number in range(n):
+        i = found[number]
+        if bounds[i] < lowest:
+            continue
+        here = distance(row, weights, i, scale, loops, terms)
+        if here < nearest:
+            first, second, nearest, next_nearest = i, first, here, nearest
+        elif here < next_nearest:
+            second, next_nearest = i, here
+        # Only a node nearer than the second nearest can still change the result.
+        if floats[MARGIN] >= 0.0 and second >= 0:
+            lowest = max(lowest, just_below((1.0 - next_nearest * next_nearest) * d - floats[MARGIN]))
+    return first if nearest <= furthest else -1, second if next_nearest <= furthest else -1
+
+
+@njit(forceinline=True)
+def find_reaching(bounds: Any, lowest: Any, ints: Any, found: Any) -> Any:
+    """Set found[:n] to the nodes whose bounds are at least `lowest`, in ascending order. Returns n."""
+    n = 0
+    for block in range(blocks(ints)):
+        bits = reaching(bounds, block, lowest)
+        while bits:
+            i = block * BLOCK + lowest_bit(bits)
+            bits &= bits - 1
+            # The last block has columns without nodes.
+            if i < ints[SIZE]:
+                found[n] = i
+                n += 1
+    return n
+
+
+@njit(forceinline=True)
+def least_within(floats: Any, d: Any) -> Any:
+    """The sum of correntropies that a node within the vigilance has at least."""
+    return (1.0 - floats[VIGILANCE] * floats[VIGILANCE]) * d
+
+
+@njit
+def nearest_of_all(
+    row: Any, weights: Any, ints: Any, floats: Any, screen: Any, loops: Any, terms: Any, found: Any
+) -> Any:
+    """The nearest node at any distance, for a row that would be a new node in a network that is full."""
+    ints[SATURATED] += 1
+    if len(row) > PART:
+        # Bounds of nodes beyond the vigilance were left early.
+        bound(row, screen, ints, floats, LOWEST)
+    least = least_of_nearest(screen, ints, floats)
+    return two_nearest(row, weights, ints, floats, screen, least, math.inf, loops, terms, found)[0]
+
+
+@njit
+def add_node(row: Any, nodes: Any, ints: Any, floats: Any) -> None:
+    """Make a row a node with the bandwidth computed last."""
+    weights, sigmas, counts, stamps, ids = nodes
+    k = ints[SIZE]
+    weights[k] = row
+    sigmas[k] = floats[LAST_SIGMA]
+    counts[k] = 1
+    stamps[k] = ints[COUNTER]
+    ids[k] = ids[k - 1] + 1 if k else 0
+    ints[SIZE] = k + 1
+
+
+@njit
+def set_bandwidth(
+    nodes: Any, ints: Any, floats: Any, limits: Any, factors: Any, loops: Any, older: Any, everywhere: Any
+) -> None:
+    """Give the newest node the bandwidth of the most recent nodes, or give it to all nodes."""
+    weights, sigmas, _, _, _ = nodes
+    k = ints[SIZE]
+    floats[LAST_SIGMA] = recent_bandwidth(weights, older, limits[N_ACTIVE], factors[BANDWIDTH], loops)
+    for i in range(0 if everywhere else k - 1, k):
+        sigmas[i] = floats[LAST_SIGMA]
+    set_mean_bandwidth(sigmas, ints, floats, loops)
+
+
+@njit(error_model="numpy")
+def set_mean_bandwidth(sigmas: Any, ints: Any, floats: Any, loops: Any) -> None:
+    """Compute the mean bandwidth again; 0 without nodes."""
+    floats[MEAN_SIGMA] = total(loops, sigmas[: ints[SIZE]]) / ints[SIZE] if ints[SIZE] else 0.0
+
+
+@njit(error_model="numpy")
+def set_vigilance(weights: Any, ints: Any, floats: Any, screen: Any, loops: Any, terms: Any, found: Any) -> None:
+    """The mean over nodes of the CIM to the nearest other one, as `mean_nearest_other` (eq. 15)."""
+    _, bounds, _, _ = screen
+    size, scale = ints[SIZE], -0.5 / (floats[MEAN_SIGMA] * floats[MEAN_SIGMA])
+    smallest = np.ones(size)
+    for k in range(size):
+        row = weights[k]
+        bound(row, screen, ints, floats, LOWEST)
+        bounds[k] = EXCLUDED
+        least = least_of_nearest(screen, ints, floats)
+        other = two_nearest(row, weights, ints, floats, screen, least, math.inf, loops, terms, found)[0]
+        # For without a screen the bounds are not computed again.
+        bounds[k] = LOWEST
+        smallest[k] = distance(row, weights, other, scale, loops, terms)
+        if smallest[k] == 0.0:
+            smallest[k] = nearest_not_copy(row, weights, size, scale, loops, terms)
+    floats[VIGILANCE] = total(loops, smallest) / size
+
+
+@njit
+def nearest_not_copy(row: Any, weights: Any, size: Any, scale: Any, loops: Any, terms: Any) -> Any:
+    """The CIM of a row to the nearest node that is not at a distance of 0; 1 without one."""
+    nearest = 1.0
+    for i in range(size):
+        here = distance(row, weights, i, scale, loops, terms)
+        if here > 0.0:
+            nearest = min(nearest, here)
+    return nearest
+
+
+@njit(forceinline=True, error_model="numpy")
+def win(row: Any, weights: Any, counts: Any, stamps: Any, first: Any, counter: Any) -> None:
+    """Move the nearest node to the mean of the rows that it has won."""
+    counts[first] += 1
+    stamps[first] = counter
+    for j in range(len(row)):
+        weights[first, j] += (row[j] - weights[first, j]) / counts[first]
+
+
+@njit(forceinline=True)
+def move(row: Any, weights: Any, k: Any, share: Any) -> None:
+    """Move node k by a share of its way to a row."""
+    for j in range(len(row)):
+        weights[k, j] += (row[j] - weights[k, j]) * share
+
 
 NODES = types.Tuple((FLOAT64_2D, FLOAT64_1D, INT64_1D, INT64_1D, INT64_1D))
 WORKSPACE = types.NamedTuple((FLOAT32_3D, FLOAT32_1D, FLOAT32_1D, FLOAT64_2D, INT64_2D), Workspace)

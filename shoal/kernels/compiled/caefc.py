@@ -11,23 +11,7 @@ from typing import Any
 import numpy as np
 from numba import njit, types
 
-from shoal.kernels.compiled.array_types import CONST_FLOAT64_2D, FLOAT64_1D, INT64_1D, INT64_2D
-from shoal.kernels.compiled.art import (
-    add_node,
-    least_within,
-    move,
-    nearest_of_all,
-    set_bandwidth,
-    set_mean_bandwidth,
-    set_vigilance,
-    two_nearest,
-    win,
-)
-from shoal.kernels.compiled.ca_plus import NODES, WORKSPACE, borrow_nodes, borrow_workspace
-from shoal.kernels.compiled.intrinsics import borrowed
-from shoal.kernels.compiled.recency import make_first, order_by_stamp, put_first
-from shoal.kernels.compiled.screen import bound, lowest_bound, open_screen, put, put_all, set_margin
-from shoal.kernels.scalars import (
+from shoal.kernels.art_workspace import (
     COUNTER,
     DELETED_AGE_SUM,
     EDGE,
@@ -39,6 +23,26 @@ from shoal.kernels.scalars import (
     SIZE,
     VIGILANCE,
 )
+from shoal.kernels.compiled.ca_plus import (
+    NODES,
+    WORKSPACE,
+    add_node,
+    borrow_nodes,
+    borrow_workspace,
+    least_within,
+    make_first,
+    move,
+    nearest_of_all,
+    order_by_stamp,
+    put_first,
+    set_bandwidth,
+    set_mean_bandwidth,
+    set_vigilance,
+    two_nearest,
+    win,
+)
+from shoal.kernels.compiled.intrinsics import CONST_FLOAT64_2D, FLOAT64_1D, INT64_1D, INT64_2D, borrowed
+from shoal.kernels.compiled.screen import bound, lowest_bound, open_screen, put, put_all, set_margin
 
 EDGES = types.Tuple((INT64_1D, INT64_2D, INT64_2D))
 SIGNATURE = types.int64(CONST_FLOAT64_2D, NODES, EDGES, WORKSPACE, INT64_1D, FLOAT64_1D, INT64_1D, FLOAT64_1D, INT64_1D)

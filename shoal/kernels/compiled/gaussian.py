@@ -11,16 +11,16 @@ from typing import Any
 import numpy as np
 from numba import njit, types
 
-from shoal.kernels.compiled.array_types import (
+from shoal.kernels.compiled.distance import TILE, take_columns, take_tile
+from shoal.kernels.compiled.intrinsics import (
     CONST_FLOAT64_1D,
     CONST_FLOAT64_2D,
     CONST_FLOAT64_3D,
     FLOAT64_1D,
     FLOAT64_2D,
     INT64_1D,
+    exp_in_place,
 )
-from shoal.kernels.compiled.intrinsics import exp_in_place
-from shoal.kernels.compiled.tiles import TILE, take_columns, take_tile
 from shoal.kernels.distance import FEW_FEATURES
 from shoal.kernels.gaussian import SQUARED_MAX
 

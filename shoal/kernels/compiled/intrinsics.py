@@ -1,4 +1,9 @@
-"""What Numba has no function for: loops of NumPy called by their address, and arrays without an owner."""
+"""Numba's types of the arrays that kernels take, and what Numba has no function for.
+
+That is: vectors of numbers in LLVM's instructions, loops of NumPy called by their address, and arrays without an
+owner. The types are of arrays in C order with all elements. What is `CONST_` a kernel only reads, and the array may
+be one that may not be written to.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +14,54 @@ from llvmlite import ir
 from numba import njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic
+
+FLOAT32_1D = types.float32[::1]
+FLOAT32_2D = types.float32[:, ::1]
+FLOAT32_3D = types.float32[:, :, ::1]
+FLOAT64_1D = types.float64[::1]
+FLOAT64_2D = types.float64[:, ::1]
+INT32_2D = types.int32[:, ::1]
+INT64_1D = types.int64[::1]
+INT64_2D = types.int64[:, ::1]
+UINT64_2D = types.uint64[:, ::1]
+UINT8_1D = types.uint8[::1]
+CONST_FLOAT32_1D = types.Array(types.float32, 1, "C", readonly=True)
+CONST_FLOAT32_2D = types.Array(types.float32, 2, "C", readonly=True)
+CONST_FLOAT64_1D = types.Array(types.float64, 1, "C", readonly=True)
+CONST_FLOAT64_2D = types.Array(types.float64, 2, "C", readonly=True)
+CONST_FLOAT64_3D = types.Array(types.float64, 3, "C", readonly=True)
+CONST_INT32_1D = types.Array(types.int32, 1, "C", readonly=True)
+CONST_INT32_2D = types.Array(types.int32, 2, "C", readonly=True)
+CONST_INT64_1D = types.Array(types.int64, 1, "C", readonly=True)
+CONST_INT64_2D = types.Array(types.int64, 2, "C", readonly=True)
+CONST_UINT32_1D = types.Array(types.uint32, 1, "C", readonly=True)
+CONST_UINT64_1D = types.Array(types.uint64, 1, "C", readonly=True)
+CONST_UINT64_2D = types.Array(types.uint64, 2, "C", readonly=True)
+
+
+def splat(builder: Any, number: Any, form: Any) -> Any:
+    """A vector all of whose numbers are this one."""
+    none = ir.Constant(form, ir.Undefined)
+    alone = builder.insert_element(none, number, ir.IntType(32)(0))
+    return builder.shuffle_vector(alone, none, ir.Constant(ir.VectorType(ir.IntType(32), form.count), None))
+
+
+def load(builder: Any, numbers: Any, first: Any, form: Any) -> Any:
+    """The numbers of an array from a place on, as many as a vector has."""
+    place = builder.bitcast(builder.gep(numbers, [first]), form.as_pointer())
+    return builder.load(place, align=_bytes(form))
+
+
+def store(builder: Any, vector: Any, numbers: Any, first: Any) -> None:
+    """Put a vector into an array from a place on."""
+    place = builder.bitcast(builder.gep(numbers, [first]), vector.type.as_pointer())
+    builder.store(vector, place, align=_bytes(vector.type))
+
+
+def _bytes(form: Any) -> int:
+    """The size of a vector's element: where an array begins is not known any better."""
+    return 8 if isinstance(form.element, ir.DoubleType) else 4
+
 
 EXP, ADD = 0, 2
 """where the function of each loop is in `numpy_loops.numpy_loops()`; its data follow"""

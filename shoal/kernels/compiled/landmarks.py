@@ -12,16 +12,17 @@ from typing import Any
 import numpy as np
 from numba import njit, types
 
-from shoal.kernels.compiled.array_types import (
+from shoal.kernels.compiled.distance import TILE, flat_distances, take_tile
+from shoal.kernels.compiled.intrinsics import (
     CONST_FLOAT64_2D,
     CONST_INT64_2D,
     FLOAT64_1D,
     FLOAT64_2D,
     INT64_1D,
     INT64_2D,
+    exp_in_place,
+    total,
 )
-from shoal.kernels.compiled.intrinsics import exp_in_place, total
-from shoal.kernels.compiled.tiles import TILE, flat_distances, take_tile
 from shoal.kernels.distance import FEW_FEATURES
 
 WEIGHTS_SIGNATURE = types.void(

@@ -14,9 +14,15 @@ from typing import Any
 import numpy as np
 from numba import njit, types
 
-from shoal.kernels.compiled.array_types import CONST_FLOAT64_1D, CONST_FLOAT64_2D, FLOAT64_1D, FLOAT64_2D, INT64_1D
-from shoal.kernels.compiled.intrinsics import total
-from shoal.kernels.compiled.tiles import TILE, take_columns
+from shoal.kernels.compiled.distance import TILE, take_columns
+from shoal.kernels.compiled.intrinsics import (
+    CONST_FLOAT64_1D,
+    CONST_FLOAT64_2D,
+    FLOAT64_1D,
+    FLOAT64_2D,
+    INT64_1D,
+    total,
+)
 from shoal.kernels.distance import FEW_FEATURES
 
 SIGNATURE = types.float64(CONST_FLOAT64_2D, CONST_FLOAT64_2D, CONST_FLOAT64_1D, FLOAT64_1D, FLOAT64_2D, INT64_1D)

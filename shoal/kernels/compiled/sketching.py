@@ -1,4 +1,7 @@
-"""The pairs of near points that may be merged, and the merging, as in `shoal.kernels.sketching`."""
+"""The pairs of near points that may be merged, and the merging, as in `shoal.kernels.sketching`.
+
+Also whether no column of a table can be coarse, found without sorting it.
+"""
 
 from __future__ import annotations
 
@@ -8,17 +11,54 @@ from typing import Any
 import numpy as np
 from numba import njit, types
 
-from shoal.kernels.compiled.array_types import (
+from shoal.kernels.compiled.density_tree import root_of
+from shoal.kernels.compiled.intrinsics import (
     CONST_FLOAT32_2D,
     CONST_FLOAT64_1D,
     CONST_FLOAT64_2D,
     CONST_INT64_1D,
+    CONST_UINT64_2D,
     FLOAT64_1D,
     FLOAT64_2D,
     INT64_1D,
     INT64_2D,
+    UINT8_1D,
 )
-from shoal.kernels.compiled.groups import root_of
+from shoal.kernels.random_words import GOLDEN_RATIO
+
+EXCEED = types.boolean(CONST_UINT64_2D, types.float64, UINT8_1D)
+FACTOR = np.uint64(GOLDEN_RATIO)
+"""multiplies the bits of a value, so that the highest ones of the product depend on all of them"""
+
+
+def exceed_kernel(sources: str) -> Any:
+    """The bits of values (n, d), a number, room for 2^s marks -> whether each column has more different values.
+
+    Every value marks a place that follows from its bits, so there are at least as many values as marks. True is
+    certain; where values meet in a place, or a column has few, it is False.
+    """
+
+    @njit(EXCEED, cache=True, error_model="numpy")
+    def all_exceed(bits: Any, values: Any, marks: Any) -> Any:
+        sources  # noqa: B018  # in the closure, and so in the key of Numba's cache
+        shift = np.uint64(64)
+        while 1 << (64 - shift) < len(marks):
+            shift -= np.uint64(1)
+        for column in range(bits.shape[1]):
+            marks[:] = 0
+            # 0 and -0 are equal and have other bits: one of the marks may not count.
+            found, row = -1, 0
+            while found <= values and row < len(bits):
+                place = (bits[row, column] * FACTOR) >> shift
+                found += 1 - marks[place]
+                marks[place] = 1
+                row += 1
+            if found <= values:
+                return False
+        return True
+
+    return all_exceed
+
 
 PAIRS = types.void(CONST_FLOAT32_2D, CONST_INT64_1D, CONST_FLOAT64_1D, types.float64, INT64_2D, INT64_2D)
 UNITE = types.void(CONST_INT64_1D, INT64_2D, types.int64, types.float64, FLOAT64_1D, INT64_1D)

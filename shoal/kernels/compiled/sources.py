@@ -6,9 +6,9 @@ import hashlib
 from pathlib import Path
 from typing import Final
 
-from shoal.kernels import bandwidth, distance, gaussian, golden_ratio, scalars, valleys, workspace
+from shoal.kernels import art_workspace, correntropy, distance, gaussian, random_words, valleys
 
-CONSTANTS: Final = (bandwidth, distance, gaussian, golden_ratio, scalars, valleys, workspace)
+CONSTANTS: Final = (art_workspace, correntropy, distance, gaussian, random_words, valleys)
 """the modules outside this folder from which compiled functions take constants"""
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numba import njit, types
 
-from shoal.kernels.compiled.array_types import CONST_FLOAT64_2D, FLOAT64_2D
+from shoal.kernels.compiled.intrinsics import CONST_FLOAT64_2D, FLOAT64_2D
 from shoal.kernels.valleys import PEAK_SIGNIFICANCE, SHALLOW, SIGNIFICANCE_MIN, WIDTHS
 
 SIGNATURE = types.void(CONST_FLOAT64_2D, CONST_FLOAT64_2D, types.float64, FLOAT64_2D)

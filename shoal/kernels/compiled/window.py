@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numba import njit, types
 
-from shoal.kernels.compiled.array_types import (
+from shoal.kernels.compiled.intrinsics import (
     CONST_FLOAT64_1D,
     CONST_FLOAT64_2D,
     CONST_INT64_1D,

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numba import njit, types
 
-from shoal.kernels.compiled.array_types import CONST_FLOAT64_2D, FLOAT64_2D
-from shoal.kernels.compiled.tiles import TILE, flat_distances, take_tile
+from shoal.kernels.compiled.distance import TILE, flat_distances, take_tile
+from shoal.kernels.compiled.intrinsics import CONST_FLOAT64_2D, FLOAT64_2D
 from shoal.kernels.distance import FEW_FEATURES
 
 SIGNATURE = types.void(CONST_FLOAT64_2D, CONST_FLOAT64_2D, FLOAT64_2D)
@@ -35,7 +35,7 @@ def set_shares(squared: Any, least: Any, scale: Any) -> None:
 
 def kernel(sources: str) -> Any:
     """rows (n, d), centres (k, d), distances² (k, n) -> in their place the weights of
-    `shoal.kernels.membership.fuzzy_weights`. Of few features, distances are computed here.
+    `shoal.kernels.fuzzy.fuzzy_weights`. Of few features, distances are computed here.
 
     Compiled or from Numba's cache; `sources` is what it was made from (`digest_of_sources`).
     """

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numba import njit, types
 
-from shoal.kernels.compiled.array_types import CONST_FLOAT64_1D, CONST_FLOAT64_2D, INT64_1D, INT64_2D
-from shoal.kernels.golden_ratio import GOLDEN_RATIO
+from shoal.kernels.compiled.intrinsics import CONST_FLOAT64_1D, CONST_FLOAT64_2D, INT64_1D, INT64_2D
+from shoal.kernels.random_words import GOLDEN_RATIO
 
 GRID = (CONST_FLOAT64_1D, CONST_FLOAT64_1D, types.int64)
 TABLE_SIGNATURE = types.void(CONST_FLOAT64_2D, *GRID, INT64_1D)

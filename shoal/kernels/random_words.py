@@ -1,7 +1,8 @@
-"""Looks up random words in a table of running sums: what `searchsorted` finds, with a guide to where a word belongs.
+"""Pseudo-random words of 64 bits: hashes of the bits of rows, and words looked up in a table of running sums.
 
-The guide (Chen and Asau 1974) has the answer for the first word of each of 2^b equal parts of all words. Where a part
-holds one sum at most, one comparison decides the rest.
+A lookup finds what `searchsorted` does, with a guide to where a word belongs (Chen and Asau 1974): it has the answer
+for the first word of each of 2^b equal parts of all words. Where a part holds one sum at most, one comparison decides
+the rest.
 """
 
 from __future__ import annotations
@@ -10,6 +11,12 @@ from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
+
+GOLDEN_RATIO: Final = 0x9E3779B97F4A7C15
+"""2^64 divided by the golden ratio, odd. Its multiples fill a circle more evenly than those of any other number; the
+upper bits of a product with it depend on all bits of the other factor, and products of neighbours lie far apart
+(Knuth, volume 3, 6.4)"""
+
 
 Words = NDArray[np.uint64]
 

@@ -12,9 +12,8 @@ from numba import njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from shoal.kernels.bandwidth import SIGMA_MIN, ZERO_SPREAD
-from shoal.kernels.compiled.intrinsics import total
-from shoal.kernels.compiled.vectors import load, splat, store
+from shoal.kernels.compiled.intrinsics import load, splat, store, total
+from shoal.kernels.correntropy import SIGMA_MIN, ZERO_SPREAD
 
 SORTED_FROM = 700
 """numbers of which it takes less time to sort them than to compare all pairs"""
@@ -89,7 +88,7 @@ def add_squares(weights: Any, older: Any, n: Any, sums: Any) -> None:
 
 @njit(error_model="numpy")
 def recent_bandwidth(weights: Any, older: Any, n: Any, factor: Any, loops: Any) -> Any:
-    """The bandwidth of the n most recent nodes, as `shoal.kernels.bandwidth`; its `factor` is given.
+    """The bandwidth of the n most recent nodes, as `shoal.kernels.correntropy`; its `factor` is given.
 
     Sums are taken as NumPy takes them: row by row, but those of a single column as of one array.
     """
