@@ -60,6 +60,8 @@ def test_the_commands_of_the_backup_page_run_on_brokers_too(own_broker: Broker, 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "python")], ids=name_of)
 def test_the_examples_of_a_page_run(page: Path, tmp_path: Path) -> None:
+    readings = "time,temperature,humidity\n" + "".join(f"{i},{20 + i % 3 * 5},{40 + i % 2 * 20}\n" for i in range(2000))
+    (tmp_path / "readings.csv").write_text(readings, encoding="utf-8")  # the user's own file that the README reads
     for example in blocks(page, "python"):
         subprocess.run([sys.executable, "-W", "error", "-c", textwrap.dedent(example)], cwd=tmp_path, check=True)
 
