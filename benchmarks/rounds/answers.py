@@ -178,7 +178,7 @@ def rows_and_params(name: str, k: int, d: int, n: int) -> tuple[Floats, Params]:
     centres = generator.normal(size=(k, d)) * 3
     rows = centres[generator.integers(0, k, n)] + generator.normal(size=(n, d))
     algorithm = rounds_algorithm(name)
-    asked = {"clusters": k} if "clusters" in algorithm.options else {}
+    asked = {"clusters": k} if algorithm.takes("clusters") else {}
     params = algorithm.start({**asked, **OPTIONS.get(name, {})}, d, bounding_box([rows], SEED))
     for _ in range(2):
         params = algorithm.combine(params, [algorithm.answer(params, rows)])

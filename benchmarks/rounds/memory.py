@@ -52,7 +52,7 @@ def _answer(name: str, n: int) -> tuple[int, float]:
     rows = generator.normal(size=(n, D))
     rows += centres[np.arange(n) % K]
     algorithm = rounds_algorithm(name)
-    asked = {"clusters": K} if "clusters" in algorithm.options else {}
+    asked = {"clusters": K} if algorithm.takes("clusters") else {}
     params = algorithm.start({**asked, **OPTIONS.get(name, {})}, D, bounding_box([rows[:1000]], SEED))
     # Two rounds with a few rows, so that what is loaded on first use is not counted.
     for _ in range(2):

@@ -101,7 +101,7 @@ def _in_rounds(algorithm: RoundsAlgorithm) -> Labelling:
     """Any algorithm in rounds, started from one round of k-FED if it can be told a number of clusters."""
 
     def labels(task: Task) -> Indices:
-        options = {"clusters": task.clusters} if "clusters" in algorithm.options else {}
+        options = {"clusters": task.clusters} if algorithm.takes("clusters") else {}
         hint = task.box if algorithm.one_shot else _start(task)
         return _after_rounds(algorithm, options, task, hint)
 

@@ -171,7 +171,7 @@ def _cluster_counts(algorithm: CountingAlgorithm, data: DataSet) -> Clustering:
 def _cluster_in_rounds(algorithm: RoundsAlgorithm, data: DataSet, seed: int) -> Clustering:
     box = bounding_box(data.clients, seed)
     init = box if algorithm.one_shot else kfed_hint(rounds_algorithm("kfed"), data.clusters, data.clients, box)
-    asked = {"clusters": data.clusters} if "clusters" in algorithm.options else {}
+    asked = {"clusters": data.clusters} if algorithm.takes("clusters") else {}
     options = {**asked, **OPTIONS.get(algorithm.name, {})}
     params: Arrays = algorithm.start(options, 2, init)
     done = run_rounds(algorithm, params, data.clients, rounds_max=ROUNDS_MAX, tolerance=TOLERANCE, seed=seed)

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from server_node.models.base import ServedModel
-from shoal.algorithms.options import CRITERIA, resolve_options
+from shoal.algorithms.options import CRITERIA
 from shoal.algorithms.registry import rounds_algorithm
 from shoal.algorithms.rounds.base import InitHint
 from shoal.algorithms.rounds.choice import Landmarks, choose_clusters
@@ -47,7 +47,7 @@ def _chosen(
     """-> centres (k, d) and mass (k,) of the clusters that the model's criterion chooses from the nodes of `source`."""
     assert source.view is not None, "a model without a view has no known clusters"
     landmarks = Landmarks(source.view.nodes, source.view.mass.astype(np.float64))
-    options = resolve_options(model.algorithm, rounds_algorithm(model.algorithm).options, model.options)
+    options = rounds_algorithm(model.algorithm).options.parse(model.options).as_dict()
     form = options.get("covariance", "full")
     return choose_clusters(options["clusters"], landmarks, options["clusters_max"], seed, form, present)
 

@@ -1,11 +1,17 @@
-"""Options of an algorithm in rounds: their defaults, the values they take, and what they mean."""
+"""Options of algorithms: one base that checks them, whatever the family, and the options that several algorithms share.
+
+The class of an algorithm's options declares each option once: its default, the values that it takes, and its meaning.
+Error messages and the tables of the documentation are made from that.
+"""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Final
+from collections.abc import Iterable, Mapping, Sequence
+from types import NoneType, UnionType
+from typing import Annotated, Any, ClassVar, Final, Literal, Self, Union, get_args, get_origin
+
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
+from pydantic.fields import FieldInfo
 
 from shoal.errors import SettingsError
 
@@ -17,70 +23,144 @@ INT_MAX: Final = 2**53
 CLUSTERS_MAX: Final = 10_000
 
 
-@dataclass(frozen=True)
-class Option:
-    """One option of an algorithm."""
+def option(
+    default: Any,
+    meaning: str,
+    *,
+    least: float | None = None,
+    above: float | None = None,
+    most: float | None = None,
+    expected: str | None = None,
+) -> Any:
+    """Declares one option: its default, what it means, and the bounds of a number.
 
-    default: bool | int | float | str
-    is_valid: Callable[[Any], bool]
-    expected: str
-    """the valid values in words, for error messages: `must be ...`"""
-    meaning: str
-    """for the documentation"""
-
-
-def resolve_options(algorithm: str, table: Mapping[str, Option], options: Options) -> dict[str, Any]:
-    """The options with defaults filled in. Raises `SettingsError`, which names the option and its valid values."""
-    for name, value in options.items():
-        if name not in table:
-            raise SettingsError(f"{algorithm} has no option {name!r}; it has {', '.join(table)}")
-        if not table[name].is_valid(value):
-            raise SettingsError(f"{algorithm} option {name} = {value!r}, must be {table[name].expected}")
-    return {name: options.get(name, option.default) for name, option in table.items()}
+    `expected` has the valid values in words, for error messages (`must be ...`) and the documentation; by default they
+    follow from the type and the bounds.
+    """
+    words: dict[str, JsonValue] | None = None if expected is None else {"expected": expected}
+    return Field(default, description=meaning, ge=least, gt=above, le=most, json_schema_extra=words)
 
 
-def is_int(value: object, least: int = 1, most: int = INT_MAX) -> bool:
-    """Whether a setting is a whole number from `least` to `most`; true and false are not numbers."""
-    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
+class AlgorithmOptions(BaseModel):
+    """Options of one algorithm. Numbers are never made from texts, nor from true and false.
+
+    >>> class Toy(AlgorithmOptions):
+    ...     ALGORITHM = "toy"
+    ...     rows: int = option(10, "rows that are kept", least=1, most=100)
+    >>> Toy.parse({"rows": 20}).rows
+    20
+    >>> Toy.parse({"rows": 0})
+    Traceback (most recent call last):
+    shoal.errors.SettingsError: toy option rows = 0, must be a whole number, 1 to 100
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+
+    ALGORITHM: ClassVar[str] = ""
+    """name that error messages begin with"""
+
+    @classmethod
+    def parse(cls, options: Options, algorithm: str | None = None) -> Self:
+        """Options from a mapping, such as those of a model in the contract, with defaults filled in.
+
+        `algorithm`: the name for error messages, if it is not that of the class. Raises `SettingsError`, which names
+        the option and its valid values.
+        """
+        try:
+            return cls.model_validate(dict(options))
+        except ValidationError as error:
+            name, problems = algorithm or cls.ALGORITHM, error.errors(include_url=False, include_context=False)
+            unknown = [str(each["loc"][0]) for each in problems if each["type"] == "extra_forbidden"]
+            if unknown:
+                known = ", ".join(cls.model_fields) or "none"
+                raise SettingsError(f"{name} has no option {unknown[0]!r}; it has {known}") from None
+            wrong = str(problems[0]["loc"][0])
+            title = f"{name} option {wrong}" if name else wrong
+            raise SettingsError(f"{title} = {options[wrong]!r}, must be {cls.expected(wrong)}") from None
+
+    @classmethod
+    def defaults(cls) -> dict[str, Any]:
+        """Name -> default of every option."""
+        return {name: field.default for name, field in cls.model_fields.items()}
+
+    @classmethod
+    def expected(cls, name: str) -> str:
+        """Valid values of an option in words."""
+        field = cls.model_fields[name]
+        extra = field.json_schema_extra
+        return str(extra["expected"]) if isinstance(extra, dict) else _words(field.annotation, field.metadata)
+
+    @classmethod
+    def accepts(cls, name: str, value: object) -> bool:
+        """Whether the algorithm has an option of this name that takes the value."""
+        try:
+            cls.parse({name: value})
+        except SettingsError:
+            return False
+        return True
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values, for a saved state."""
+        return dict(vars(self))
+
+    def require(self, name: str, holds: bool, wanted: str) -> None:
+        """Raises `SettingsError` for an option whose valid values depend on another one, unless it `holds`."""
+        if not holds:
+            raise SettingsError(f"{self.ALGORITHM} option {name} = {getattr(self, name)!r}, must be {wanted}")
 
 
-def is_number(value: object, above: float, most: float = math.inf) -> bool:
-    """Whether a setting is a finite number above `above` and at most `most`; true and false are not numbers."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return False
-    return above < float(value) <= most and float(value) < math.inf
-
-
-def choice(names: Sequence[str], meaning: str) -> Option:
-    """An option that takes one of `names`, by default the first. It travels as its position in `names`."""
-    return Option(names[0], lambda value: value in names, " or ".join(f'"{name}"' for name in names), meaning)
-
-
-CLUSTERS: Final = Option(
-    "auto",
-    lambda value: value == "auto" or is_int(value, 1, CLUSTERS_MAX),
-    f'a whole number, 1 to {CLUSTERS_MAX}, or "auto"',
-    'number of clusters; "auto": as many as the model it is initialised from has found',
-)
-"""the option that most algorithms in rounds share"""
-CRITERIA: Final = ("gap", "silhouette", "bic")
-"""by which a number of clusters can be chosen (`shoal.algorithms.rounds.choice`)"""
-CLUSTERS_SOUGHT: Final = Option(
-    20, lambda value: is_int(value, 1, 100), "a whole number, 1 to 100", "most clusters that a criterion may choose"
-)
-
-
-def chosen_clusters(*criteria: str) -> Option:
-    """The option `clusters` of an algorithm whose number of clusters can also be chosen by one of these criteria."""
-    names = ("auto", *criteria)
-    quoted = [f'"{name}"' for name in names]
-    return Option(
-        "auto",
-        lambda value: value in names or is_int(value, 1, CLUSTERS_MAX),
-        f"a whole number, 1 to {CLUSTERS_MAX}, or {', '.join(quoted[:-1])} or {quoted[-1]}",
-        'number of clusters; "auto": as many as the model it is initialised from has found; '
-        f"{' or '.join(quoted[1:])}: chosen by this criterion on the nodes of that model",
+def _words(annotation: Any, metadata: Iterable[Any] = ()) -> str:
+    """The values of a type with bounds, in words."""
+    origin, parts = get_origin(annotation), get_args(annotation)
+    if origin is Annotated:
+        fields = [each.metadata if isinstance(each, FieldInfo) else [each] for each in parts[1:]]
+        return _words(parts[0], [bound for field in fields for bound in field])
+    if origin is Literal:
+        return _either([f'"{value}"' for value in parts])
+    if origin in (Union, UnionType):
+        # Names come last, as one list: "a whole number, 1 to 9, or "auto" or "gap"".
+        names = [value for part in parts if get_origin(part) is Literal for value in get_args(part)]
+        others = [_words(part, metadata) for part in parts if get_origin(part) is not Literal]
+        return ", or ".join([*others, *([_words(Literal[tuple(names)])] if names else [])])
+    if annotation is NoneType:
+        return "none"
+    if annotation is str:
+        return "a text"
+    least, above, most = (
+        next((getattr(bound, name) for bound in metadata if hasattr(bound, name)), None) for name in ("ge", "gt", "le")
     )
+    if least is not None and most is not None and most != INT_MAX:
+        bounds = f"{least} to {most}" if annotation is int else f"from {least:g} to {most:g}"
+    else:
+        named = [("at least", least), ("above", above), ("at most", None if most == INT_MAX else most)]
+        bounds = ", ".join(f"{words} {bound:g}" for words, bound in named if bound is not None)
+    return ", ".join(part for part in ("a whole number" if annotation is int else "", bounds) if part)
+
+
+def _either(names: Sequence[str]) -> str:
+    """Names as "a", "b" or "c"."""
+    return " or ".join(part for part in (", ".join(names[:-1]), names[-1]) if part)
+
+
+Number = Annotated[int, Field(ge=1, le=CLUSTERS_MAX)]
+"""a number of clusters"""
+Clusters = Number | Literal["auto"]
+"""the option `clusters` of most algorithms in rounds"""
+AUTO_MEANS: Final = '"auto": as many as the model it is initialised from has found'
+CRITERIA: Final = ("gap", "silhouette", "bic")
+"""criteria by which a number of clusters can be chosen (`shoal.algorithms.rounds.choice`)"""
+
+
+def clusters_option(*criteria: str) -> Any:
+    """Declares the option `clusters`, whose number can also be chosen by one of these criteria."""
+    chosen = " or ".join(f'"{name}"' for name in criteria)
+    more = f"; {chosen}: chosen by this criterion on the nodes of that model" if criteria else ""
+    return option("auto", f"number of clusters; {AUTO_MEANS}{more}")
+
+
+def clusters_max_option() -> Any:
+    """Declares the option `clusters_max` of algorithms that take a criterion."""
+    return option(20, "most clusters that a criterion may choose", least=1, most=100)
 
 
 def needs_another_model(clusters: object) -> bool:

@@ -12,7 +12,7 @@ from functools import cache
 from typing import Any, TypeAlias, TypeGuard
 
 from shoal.algorithms.counting import CountingAlgorithm
-from shoal.algorithms.options import Option
+from shoal.algorithms.options import AlgorithmOptions
 from shoal.algorithms.rounds.base import RoundsAlgorithm
 from shoal.algorithms.streaming import StreamingAlgorithm
 from shoal.errors import SettingsError
@@ -102,8 +102,9 @@ def options_table(names: Sequence[str]) -> str:
     """
     owners: dict[tuple[str, ...], list[str]] = {}
     for name in names:
-        for option, declared in rounds_algorithm(name).options.items():
-            owners.setdefault(_cells(option, declared), []).append(f"`{name}`")
+        declared = rounds_algorithm(name).options
+        for option in declared.model_fields:
+            owners.setdefault(_cells(declared, option), []).append(f"`{name}`")
     lines = ["| option | default | values | meaning |", "|---|---|---|---|"]
     if len(names) > 1:
         lines = ["| option | of | default | values | meaning |", "|---|---|---|---|---|"]
@@ -113,12 +114,13 @@ def options_table(names: Sequence[str]) -> str:
     return "\n".join(lines)
 
 
-def _cells(name: str, option: Option) -> tuple[str, ...]:
+def _cells(declared: type[AlgorithmOptions], name: str) -> tuple[str, ...]:
+    option = declared.model_fields[name]
     default = f'"{option.default}"' if isinstance(option.default, str) else f"{option.default}"
-    return f"`{name}`", f"`{default}`", option.expected, option.meaning
+    return f"`{name}`", f"`{default}`", declared.expected(name), option.description or ""
 
 
 def _place(names: Sequence[str], option: str) -> int:
     """Where the first of the algorithms that have this option declares it: lines of one option stand together."""
-    every = [f"`{one}`" for name in names for one in rounds_algorithm(name).options]
+    every = [f"`{one}`" for name in names for one in rounds_algorithm(name).options.model_fields]
     return every.index(option)

@@ -9,23 +9,27 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final, TypeAlias
+from typing import Annotated, Any, Final, TypeAlias
 
 import numpy as np
+from pydantic import Field
 
-from shoal.algorithms.options import Option, Options, is_int
+from shoal.algorithms.options import INT_MAX, Options, option
 from shoal.algorithms.streaming import Arrays, Rows
 from shoal.algorithms.view import Floats
 from shoal.errors import SettingsError
 
 Positions: TypeAlias = Sequence[int]
+Target: TypeAlias = str | Annotated[int, Field(ge=0, le=INT_MAX)]
 
-TARGET = Option(
-    "",
-    lambda value: isinstance(value, str) or is_int(value, 0),
-    'the name of a feature, its position from 0 on, or "" for the last one',
-    "the feature that is predicted from the others",
-)
+
+def target_option() -> Any:
+    """Declares the option `target` of algorithms that predict a feature."""
+    return option(
+        "",
+        "the feature that is predicted from the others",
+        expected='the name of a feature, its position from 0 on, or "" for the last one',
+    )
 
 
 @dataclass(frozen=True)

@@ -47,8 +47,8 @@ def round_policy(model: Model) -> Policy:
 
 def requested_clusters(model: Model) -> Any:
     """The option `clusters` of a model in rounds: a number, "auto", a criterion, or None if its algorithm has none."""
-    option = rounds_algorithm(model.algorithm).options.get("clusters")
-    return model.options.get("clusters", None if option is None else option.default)
+    defaults = rounds_algorithm(model.algorithm).options.defaults()
+    return model.options.get("clusters", defaults.get("clusters"))
 
 
 def target_of(model: Model, contract: Contract) -> int | None:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from shoal.algorithms.cluster_tree import ClusterTreeOptions
 from shoal.estimators.streaming import IdentityEstimator
+
+DEFAULTS: Final = ClusterTreeOptions()
 
 
 class ClusterTree(IdentityEstimator):
@@ -67,14 +71,14 @@ class ClusterTree(IdentityEstimator):
         clients: int = 1,
         random_state: int = 0,
         update_readings: int = 500,
-        points_max: int = ClusterTreeOptions.points_max,
-        cells_max: int = ClusterTreeOptions.cells_max,
-        rebuild_readings: int = ClusterTreeOptions.rebuild_readings,
-        cluster_mass_max: float = ClusterTreeOptions.cluster_mass_max,
-        mass_max: float = ClusterTreeOptions.mass_max,
-        split_significance: float = ClusterTreeOptions.split_significance,
-        keep_significance: float = ClusterTreeOptions.keep_significance,
-        confirm_readings: float = ClusterTreeOptions.confirm_readings,
+        points_max: int = DEFAULTS.points_max,
+        cells_max: int = DEFAULTS.cells_max,
+        rebuild_readings: int = DEFAULTS.rebuild_readings,
+        cluster_mass_max: float = DEFAULTS.cluster_mass_max,
+        mass_max: float = DEFAULTS.mass_max,
+        split_significance: float = DEFAULTS.split_significance,
+        keep_significance: float = DEFAULTS.keep_significance,
+        confirm_readings: float = DEFAULTS.confirm_readings,
     ) -> None:
         self.clients = clients
         self.random_state = random_state

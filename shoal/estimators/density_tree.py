@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -19,11 +19,12 @@ from shoal.algorithms.state_reader import StateReader
 from shoal.algorithms.streaming import Contribution, State
 from shoal.errors import InvalidData, InvalidState, SettingsError
 from shoal.estimators.base import Table
-from shoal.estimators.streaming import IdentityEstimator
+from shoal.estimators.streaming import FederationOptions, IdentityEstimator
 from shoal.privacy.count_noise import CountMechanism, count_noise
 from shoal.privacy.keyed import SOURCE_BYTES
 
 STATE_VERSION = 1
+DEFAULTS: Final = DensityTreeOptions()
 _SOURCE = bytes(SOURCE_BYTES)
 _MODEL = "estimator"
 FIRST_WINDOW_PART = 8
@@ -57,12 +58,10 @@ class CountingFederation:
         epsilon: float | None,
         window_readings: int,
     ) -> None:
-        for name, value, least in (("clients", n_clients, 1), ("random_state", seed, 0)):
-            if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
-                raise SettingsError(f"{name} = {value!r}, must be a whole number, at least {least}")
+        own = FederationOptions.of(clients=n_clients, random_state=seed)
         self._noise = None if epsilon is None else count_noise(float(epsilon))
         self.width = width
-        self._n_clients, self._key = int(n_clients), hashlib.sha256(f"estimator {seed}".encode()).digest()
+        self._n_clients, self._key = own.clients, hashlib.sha256(f"estimator {seed}".encode()).digest()
         variance = 0.0 if self._noise is None else self._noise.variance
         learnt = {**options, "noise_variance": variance, "window_readings": window_readings}
         self._window_readings = window_readings
@@ -221,19 +220,19 @@ class DensityTree(IdentityEstimator):
         self,
         *,
         epsilon: float | None = 4.0,
-        window_readings: int = DensityTreeOptions.window_readings,
+        window_readings: int = DEFAULTS.window_readings,
         low: ArrayLike = 0.0,
         high: ArrayLike = 1.0,
         clients: int = 1,
         random_state: int = 0,
-        leaves_max: int = DensityTreeOptions.leaves_max,
-        grow_readings: int = DensityTreeOptions.grow_readings,
-        cut_significance: float = DensityTreeOptions.cut_significance,
-        depth: float = DensityTreeOptions.depth,
-        filled: float = DensityTreeOptions.filled,
-        finest: float = DensityTreeOptions.finest,
-        decay: float = DensityTreeOptions.decay,
-        oblique_axes: int = DensityTreeOptions.oblique_axes,
+        leaves_max: int = DEFAULTS.leaves_max,
+        grow_readings: int = DEFAULTS.grow_readings,
+        cut_significance: float = DEFAULTS.cut_significance,
+        depth: float = DEFAULTS.depth,
+        filled: float = DEFAULTS.filled,
+        finest: float = DEFAULTS.finest,
+        decay: float = DEFAULTS.decay,
+        oblique_axes: int = DEFAULTS.oblique_axes,
     ) -> None:
         self.epsilon = epsilon
         self.window_readings = window_readings

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import numpy as np
 
 from shoal.algorithms.fcac import CAEFC, CAPlus, FcacOptions
 from shoal.algorithms.streaming import Arrays, ClientHalf
 from shoal.estimators.base import Table
 from shoal.estimators.streaming import InMemoryFederation, StreamingEstimator
+
+DEFAULTS: Final = FcacOptions()
 
 
 class FcacFederation(InMemoryFederation):
@@ -81,15 +85,15 @@ class FCAC(StreamingEstimator):
         *,
         clients: int = 1,
         random_state: int = 0,
-        edge_factor: float = FcacOptions.edge_factor,
-        initial_rows: int = FcacOptions.initial_rows,
-        diversity_cut: float = FcacOptions.diversity_cut,
-        diversity_nodes_min: int = FcacOptions.diversity_nodes_min,
-        second_winner_factor: float = FcacOptions.second_winner_factor,
-        neighbour_factor: float = FcacOptions.neighbour_factor,
-        similarity: str = FcacOptions.similarity,
-        nodes_max: int | None = FcacOptions.nodes_max,
-        contribute: str = FcacOptions.contribute,
+        edge_factor: float = DEFAULTS.edge_factor,
+        initial_rows: int = DEFAULTS.initial_rows,
+        diversity_cut: float = DEFAULTS.diversity_cut,
+        diversity_nodes_min: int = DEFAULTS.diversity_nodes_min,
+        second_winner_factor: float = DEFAULTS.second_winner_factor,
+        neighbour_factor: float = DEFAULTS.neighbour_factor,
+        similarity: str = DEFAULTS.similarity,
+        nodes_max: int | None = DEFAULTS.nodes_max,
+        contribute: str = DEFAULTS.contribute,
     ) -> None:
         self.clients = clients
         self.random_state = random_state

@@ -72,11 +72,11 @@ class RoundsEstimatorBase(BaseEstimator):  # type: ignore[misc]  # scikit-learn 
             return
         algorithm, most = self._algorithm(), getattr(self, "max_clusters", 1)
         options = algorithm.options
-        if self.n_clusters not in CRITERIA or not options["clusters"].is_valid(self.n_clusters):
-            names = [name for name in CRITERIA if options["clusters"].is_valid(name)]
+        if self.n_clusters not in CRITERIA or not options.accepts("clusters", self.n_clusters):
+            names = [name for name in CRITERIA if options.accepts("clusters", name)]
             raise SettingsError(f"n_clusters = {self.n_clusters!r}, must be {' or '.join(['a number', *names])}")
-        if "clusters_max" in options and not options["clusters_max"].is_valid(most):
-            raise SettingsError(f"max_clusters = {most!r}, must be {options['clusters_max'].expected}")
+        if algorithm.takes("clusters_max") and not options.accepts("clusters_max", most):
+            raise SettingsError(f"max_clusters = {most!r}, must be {options.expected('clusters_max')}")
         self.n_clusters_ = self._chosen(self.n_clusters, tables, box, most)
 
     def _chosen(self, criterion: str, tables: list[Floats], box: InitHint, most: int) -> int:

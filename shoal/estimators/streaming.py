@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Protocol, Self
+from typing import Annotated, Any, ClassVar, Protocol, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from pydantic import Field
 
+from shoal.algorithms.options import AlgorithmOptions, option
 from shoal.algorithms.registry import streaming_algorithm
 from shoal.algorithms.state_reader import StateReader
 from shoal.algorithms.streaming import Arrays, ClientHalf, Contribution, ServerHalf, State
 from shoal.algorithms.view import NO_CLUSTER, ClusteringView
-from shoal.errors import InvalidData, InvalidState, SettingsError
+from shoal.errors import InvalidData, InvalidState
 from shoal.estimators.base import (
     BaseEstimator,
     ClusterMixin,
@@ -27,6 +29,21 @@ from shoal.estimators.base import (
 )
 
 STATE_VERSION = 1
+
+
+class FederationOptions(AlgorithmOptions):
+    """Parameters of an estimator that say how its rows are dealt to clients."""
+
+    clients: int = option(1, "virtual clients to which rows without a client name are dealt in turn", least=1)
+    random_state: int = option(0, "seed of everything that is random", least=0)
+    update_readings: Annotated[int, Field(ge=1)] | None = option(
+        None, "rows of a client after which it contributes within one call; None: at the end"
+    )
+
+    @classmethod
+    def of(cls, **parameters: Any) -> Self:
+        """Checked parameters; NumPy's whole numbers count as such. Raises `SettingsError`."""
+        return cls.parse({name: int(n) if isinstance(n, np.integer) else n for name, n in parameters.items()})
 
 
 class InMemoryFederation:
@@ -59,18 +76,11 @@ class InMemoryFederation:
         seed: int,
         update_readings: int | None = None,
     ) -> None:
-        numbers = [("clients", n_clients, 1), ("random_state", seed, 0)]
-        if update_readings is not None:
-            numbers.append(("update_readings", update_readings, 1))
-        for name, value, least in numbers:
-            if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
-                raise SettingsError(f"{name} = {value!r}, must be a whole number, at least {least}")
+        own = FederationOptions.of(clients=n_clients, random_state=seed, update_readings=update_readings)
         self._algorithm = algorithm
         self._options = dict(options)
         self.width = width
-        self._n_clients = int(n_clients)
-        self._seed = int(seed)
-        self._update_readings = None if update_readings is None else int(update_readings)
+        self._n_clients, self._seed, self._update_readings = own.clients, own.random_state, own.update_readings
         self._clients: dict[str, ClientHalf] = {}
         self._calls = 0
         self._rows = 0

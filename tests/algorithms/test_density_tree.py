@@ -246,4 +246,4 @@ def test_an_option_out_of_range_is_refused_by_name(wrong: dict[str, float]) -> N
     with pytest.raises(SettingsError, match=next(iter(wrong))):
         DensityTreeServer(2, **wrong)
     with pytest.raises(SettingsError, match="no option"):
-        DensityTreeOptions.from_mapping({"leafs": 3})
+        DensityTreeOptions.parse({"leafs": 3})

@@ -46,10 +46,10 @@ def test_every_algorithm_publishes_centres_with_their_mass() -> None:
     for algorithm in map(rounds_algorithm, rounds_names()):
         assert {"centre", "weight"} <= set(algorithm.snapshot), algorithm.name
         assert algorithm.snapshot["centre"].rowlike
-        for option in algorithm.options.values():
-            assert option.is_valid(option.default), algorithm.name
-            assert option.meaning
-            assert option.expected
+        for name, option in algorithm.options.model_fields.items():
+            assert algorithm.options.accepts(name, option.default), algorithm.name
+            assert option.description
+            assert algorithm.options.expected(name)
 
 
 def test_starting_centres_lie_in_the_box_or_are_given_points_reduced_by_kmeans() -> None:

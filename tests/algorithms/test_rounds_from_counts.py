@@ -90,5 +90,5 @@ def test_options_of_the_algorithm_and_of_its_tree_are_taken_and_others_refused()
     ):
         with pytest.raises(SettingsError, match=why):
             declared.server(options, 2)
-    tree_options = set(DensityTreeOptions.__dataclass_fields__)
-    assert not tree_options & set(KMEANS.options), "one name, one meaning"
+    tree_options = set(DensityTreeOptions.model_fields)
+    assert not tree_options & set(KMEANS.options.model_fields), "one name, one meaning"

@@ -66,7 +66,7 @@ def test_invalid_rounds_are_an_error(wrong: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("algorithm", rounds_names())
 def test_every_algorithm_can_be_in_a_contract_and_has_a_policy(algorithm: str) -> None:
-    options = {"clusters": 2} if "clusters" in rounds_algorithm(algorithm).options else {}
+    options = {"clusters": 2} if rounds_algorithm(algorithm).takes("clusters") else {}
     contract = agreed({"name": "heaps", "algorithm": algorithm, "options": options})
     check_models(contract)
     assert round_policy(contract.models[0]).kind == ("decay" if rounds_algorithm(algorithm).additive else "cache")

@@ -100,7 +100,7 @@ def test_every_algorithm_has_an_estimator_and_every_option_a_parameter() -> None
     reached["tsk"] = FederatedTSK().get_params()
     assert set(reached) == set(rounds_names())
     for name, params in reached.items():
-        wanted = {renamed.get(option, option) for option in set(rounds_algorithm(name).options) - shared}
+        wanted = {renamed.get(option, option) for option in set(rounds_algorithm(name).options.model_fields) - shared}
         assert wanted <= set(params), name
 
 

@@ -57,7 +57,7 @@ FIRST: dict[str, Params] = {}
 
 def model_of(algorithm: str) -> str:
     """A model of the algorithm's name, of three clusters where it asks for a number."""
-    options = "options = { clusters = 3 }\n" if "clusters" in rounds_algorithm(algorithm).options else ""
+    options = "options = { clusters = 3 }\n" if rounds_algorithm(algorithm).takes("clusters") else ""
     return f'[[models]]\nname = "{algorithm}"\nalgorithm = "{algorithm}"\n{options}[models.rounds]\nquorum = 1\n'
 
 

@@ -205,7 +205,7 @@ def test_rounds_pass_from_one_form_to_the_other(name: str, d: int, numba: None) 
     clients = [blobs(generator, d) for _ in range(2)]
     found = set()
     for turns in ((NUMPY,), (COMPILED,), (NUMPY, COMPILED), (COMPILED, NUMPY)):
-        clusters = {"clusters": 4} if "clusters" in algorithm.options else {}
+        clusters = {"clusters": 4} if algorithm.takes("clusters") else {}
         params: Params = algorithm.start(clusters, d, bounding_box(clients, 3))
         labels = []
         for number in range(4):

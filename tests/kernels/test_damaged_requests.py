@@ -55,7 +55,7 @@ def honest(case: str, d: int) -> Params:
     """Parameters after two rounds."""
     name, options = CASES.get(case, (case, {}))
     algorithm = rounds_algorithm(name)
-    asked = {"clusters": 3} if "clusters" in algorithm.options else {}
+    asked = {"clusters": 3} if algorithm.takes("clusters") else {}
     params = algorithm.start({**asked, **options}, d, InitHint(np.zeros(d), np.ones(d)))
     return run_rounds(algorithm, params, [rows_of(d)], rounds_max=2, tolerance=0.0).params
 
@@ -111,7 +111,7 @@ FEATURES = [{"name": "warm", "low": 0, "high": 1}, {"name": "damp", "low": 0, "h
 
 def contract_of(case: str) -> Contract:
     name, options = CASES.get(case, (case, {}))
-    clusters = {"clusters": 3} if "clusters" in rounds_algorithm(name).options else {}
+    clusters = {"clusters": 3} if rounds_algorithm(name).takes("clusters") else {}
     model = {"name": "heaps", "algorithm": name, "options": {**clusters, **options}, "rounds": {"rows_min": 10}}
     if name == "tsk":
         model["options"]["target"] = "damp"

@@ -87,7 +87,7 @@ def first_params(contract: Contract, clusters: int, seed: int) -> Params:
     d = contract.width
     hint = InitHint(np.zeros(d), np.ones(d), seed)
     algorithm = rounds_algorithm(model.algorithm)
-    asked = {"clusters": clusters} if "clusters" in algorithm.options else {}
+    asked = {"clusters": clusters} if algorithm.takes("clusters") else {}
     return algorithm.start({**asked, **model.options}, d, hint)
 
 

@@ -69,7 +69,7 @@ def box(rows: Floats, seed: int = 0) -> InitHint:
 
 def started(case: Case, rows: Floats, clusters: int = 3, seed: int = 0) -> Params:
     algorithm, options = case
-    asked = {"clusters": clusters} if "clusters" in algorithm.options else {}
+    asked = {"clusters": clusters} if algorithm.takes("clusters") else {}
     return algorithm.start({**asked, **options}, rows.shape[1], box(rows, seed))
 
 
@@ -357,7 +357,7 @@ def test_an_unknown_option_is_refused(case: Case) -> None:
 def test_models_start_from_the_clusters_of_another(case: Case) -> None:
     algorithm, options = case
     points = np.array([[0.0, 0.0], [5.0, 5.0], [9.0, 0.0]])
-    if "clusters" not in algorithm.options or not algorithm.options["clusters"].is_valid("auto"):
+    if not algorithm.options.accepts("clusters", "auto"):
         # It finds their number itself.
         with pytest.raises(SettingsError, match="clusters"):
             algorithm.check({**options, "clusters": "auto"})

@@ -140,7 +140,7 @@ def _models(names: list[str]) -> str:
     for name in names:
         table = f'[[models]]\nname = "{name.replace("_", "-")}"\nalgorithm = "{name}"\n'
         if name in rounds_names():
-            asked = "clusters = 3" if "clusters" in rounds_algorithm(name).options else ""
+            asked = "clusters = 3" if rounds_algorithm(name).takes("clusters") else ""
             table += f"options = {{ {asked} }}\nrounds = {{ rows_min = 5, deadline_s = 2.0, wake_s = 5.0 }}\n"
         tables.append(table)
     return "".join(tables)

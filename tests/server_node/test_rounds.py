@@ -133,7 +133,7 @@ def test_the_order_in_which_answers_come_changes_nothing() -> None:
 def test_a_served_model_has_the_numbers_of_the_same_rounds_in_memory(algorithm: str, between: str) -> None:
     if between == "decay" and not rounds_algorithm(algorithm).additive:
         between = "cache"
-    options = {"clusters": 3} if "clusters" in rounds_algorithm(algorithm).options else {}
+    options = {"clusters": 3} if rounds_algorithm(algorithm).takes("clusters") else {}
     contract = contract_with(algorithm, options, between=between, rounds_max=12, tolerance=1e-6)
     harness = RoundsHarness(contract, pool_clients=3)
     first = harness.tick(0.0)

@@ -32,7 +32,7 @@ def check_claims(options: Mapping[str, Any], arrays: Arrays, claims: Claims) -> 
     An update to a server that has lost the earlier ones has the history too: as many points again.
     """
     # Once for each update: the options are those of the contract, which has checked them.
-    points_max = options.get("points_max", ClusterTreeOptions.points_max)
+    points_max = ClusterTreeOptions.parse(options).points_max
     check_at_most("point", len(arrays["point"]), 2 * points_max)
     check_masses("count", arrays["count"], claims, spare=HISTORY_READINGS + points_max)
 

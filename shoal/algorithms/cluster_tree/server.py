@@ -233,7 +233,7 @@ class ClusterTreeServer:
 
     def __init__(self, dimensions: int | None = None, **options: Any) -> None:
         check_width(dimensions)
-        self.options = ClusterTreeOptions.from_mapping(options)
+        self.options = ClusterTreeOptions.parse(options)
         self._given_width = dimensions
         self._reset(dimensions)
 

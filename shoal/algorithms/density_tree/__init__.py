@@ -52,7 +52,7 @@ def check_claims(options: Mapping[str, Any], arrays: Arrays, claims: Claims) -> 
 
     They are of one window of a client, or of all windows that a region has added up.
     """
-    variance = DensityTreeOptions.from_mapping(options).noise_variance
+    variance = DensityTreeOptions.parse(options).noise_variance
     counts, cells, windows = arrays["count"], arrays["cells"], arrays.get("windows")
     require_possible(int(arrays["places"][0]) == claims.readings, "its window has other readings than the update")
     for name in ("leaf", "axis", "epoch"):

@@ -167,7 +167,7 @@ class DensityTreeServer:
     half = "density_tree server"
 
     def __init__(self, dimensions: int, **options: Any) -> None:
-        self.options = DensityTreeOptions.from_mapping(options)
+        self.options = DensityTreeOptions.parse(options)
         self.d = dimensions
         self._noise_variance = self.options.noise_variance
         self._oblique = self.options.oblique_axes if dimensions > 1 else 0

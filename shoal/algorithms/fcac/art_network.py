@@ -204,7 +204,7 @@ class ArtNetwork(NetworkAttributes, ABC):
     def __init__(self, dimensions: int | None = None, **options: Any) -> None:
         if dimensions is not None and (not isinstance(dimensions, int) or dimensions < 1):
             raise SettingsError(f"dimensions = {dimensions!r}, must be at least 1")
-        self.options = FcacOptions.from_mapping(options)
+        self.options = FcacOptions.parse(options)
         self._given_width = dimensions
         self._width = dimensions
         self._reset()

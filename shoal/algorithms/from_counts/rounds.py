@@ -20,7 +20,7 @@ from shoal.algorithms.density_tree.arrays import SNAPSHOT as TREE_SNAPSHOT
 from shoal.algorithms.density_tree.arrays import UPDATE
 from shoal.algorithms.density_tree.plan import PLAN_ARRAYS, check_plan
 from shoal.algorithms.density_tree.server import DensityTreeServer
-from shoal.algorithms.options import CRITERIA, resolve_options
+from shoal.algorithms.options import CRITERIA
 from shoal.algorithms.rounds.arrays import n_features
 from shoal.algorithms.rounds.base import InitHint, RoundsAlgorithm
 from shoal.algorithms.rounds.fcm import FCM
@@ -141,14 +141,14 @@ class DrawnRowsServer:
 
 def _parted(learner: RoundsAlgorithm, options: Options) -> tuple[dict[str, Any], dict[str, Any]]:
     """The options of the learner with its defaults, and those of the tree. Raises `SettingsError`."""
-    own = {name: value for name, value in options.items() if name in learner.options}
+    own = {name: value for name, value in options.items() if learner.takes(name)}
     if own.get("clusters") in CRITERIA:
         raise SettingsError(
             f'clusters = "{own["clusters"]}" chooses from the nodes of another model, and {learner.name}_from_counts '
             'has none; give a number, or "auto" for as many as the tree of its counts shows'
         )
-    tree = {name: value for name, value in options.items() if name not in learner.options}
-    return resolve_options(f"{learner.name}_from_counts", learner.options, own), tree
+    tree = {name: value for name, value in options.items() if not learner.takes(name)}
+    return learner.options.parse(own, f"{learner.name}_from_counts").as_dict(), tree
 
 
 def _copies(arrays: Arrays) -> dict[str, NDArray[Any]]:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from shoal.algorithms.claims import Claims
 from shoal.algorithms.family import ROUNDS, Family
-from shoal.algorithms.options import Option, Options, needs_another_model, resolve_options
+from shoal.algorithms.options import AlgorithmOptions, Options, needs_another_model
 from shoal.algorithms.regression import Regression
 from shoal.algorithms.rounds.arrays import Params, Stats, centre_shift, centre_view, nearest_centre
 from shoal.algorithms.rounds.robust import RobustForm
@@ -69,7 +69,8 @@ class RoundsAlgorithm:
     (k,), the mass of the rows assigned to each"""
     update: Mapping[str, ArraySpec]
     """the arrays that a client sends: its answer"""
-    options: Mapping[str, Option]
+    options: type[AlgorithmOptions]
+    """its options, with their defaults and valid values"""
     start: Callable[[Options, int, InitHint], Params]
     """(options, d, hint) -> the first parameters. Raises `SettingsError`"""
     answer: Callable[[Params, Rows], Stats]
@@ -118,7 +119,11 @@ class RoundsAlgorithm:
 
     def check(self, options: Options) -> None:
         """Raises `SettingsError` for options that the algorithm does not take."""
-        resolve_options(self.name, self.options, options)
+        self.options.parse(options)
+
+    def takes(self, option: str) -> bool:
+        """Whether it has an option of this name."""
+        return option in self.options.model_fields
 
     def summary(self, params: Params) -> Summary:
         """Parameters -> the sizes of its clustering."""

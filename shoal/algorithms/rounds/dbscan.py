@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shoal.algorithms.claims import Claims, check_masses, require_possible
-from shoal.algorithms.options import Option, Options, is_int, is_number, resolve_options
+from shoal.algorithms.options import INT_MAX, AlgorithmOptions, Options, option
 from shoal.algorithms.rounds.arrays import (
     CENTRES,
     FLOAT,
@@ -63,39 +63,51 @@ GRID_CELLS_PER_FEATURE: Final = 32
 BORDER_MAX: Final = 8
 OCCUPIED_MAX: Final = 250_000
 """occupied cells in one answer"""
-OPTIONS: Final = {
-    "cells": Option(
+
+CELLS_EXPECTED: Final = f"a whole number, 2 to {CELLS_MAX}, or 0"
+
+
+class DBSCANOptions(AlgorithmOptions):
+    """Options of dbscan."""
+
+    ALGORITHM = "dbscan"
+
+    cells: int = option(
         0,
-        lambda value: (value == 0 and is_int(value, 0)) or is_int(value, 2, CELLS_MAX),
-        f"a whole number, 2 to {CELLS_MAX}, or 0",
         "cells of the grid along each feature; 0: as many as make about 4096 cells in all, at most 32",
-    ),
-    "min_points": Option(
+        least=0,
+        most=CELLS_MAX,
+        expected=CELLS_EXPECTED,
+    )
+    min_points: float = option(
         1.2,
-        lambda value: is_number(value, 0.0),
-        "above 0",
         "rows that make a cell dense, as a multiple of those of an even spread over the grid; a density, so "
         "a longer window changes nothing",
-    ),
-    "border": Option(
+        above=0.0,
+    )
+    border: int = option(
         2,
-        lambda value: is_int(value, 0, BORDER_MAX),
-        f"a whole number, 0 to {BORDER_MAX}",
         "cells by which a row may be away from a cluster's nearest cell and still belong to it",
-    ),
-    "min_share": Option(
+        least=0,
+        most=BORDER_MAX,
+    )
+    min_share: float = option(
         0.01,
-        lambda value: (value == 0 and not isinstance(value, bool)) or is_number(value, 0.0, 1.0),
-        "from 0 to 1",
         "share of all rows that a group of dense cells must hold to be a cluster; rows of smaller ones are noise",
-    ),
-    "count_min": Option(
+        least=0.0,
+        most=1.0,
+    )
+    count_min: int = option(
         1,
-        lambda value: is_int(value, 1),
-        "a whole number, at least 1",
         "a client leaves out cells in which it has fewer rows; above 1, the result is no longer that of pooled rows",
-    ),
-}
+        least=1,
+        most=INT_MAX,
+    )
+
+    def model_post_init(self, context: Any) -> None:
+        """Raises `SettingsError` for a grid of one cell."""
+        self.require("cells", self.cells != 1, CELLS_EXPECTED)
+
 
 # Client half.
 
@@ -156,9 +168,9 @@ def check_features(d: int) -> None:
 
 def start(options: Options, d: int, hint: InitHint) -> Params:
     """Parameters without clusters: the options and the grid over the box. Raises `SettingsError`."""
-    option: dict[str, Any] = resolve_options("dbscan", OPTIONS, options)
+    chosen = DBSCANOptions.parse(options)
     check_features(d)
-    cells = option["cells"] or grid_size(d, GRID_CELLS, GRID_CELLS_PER_FEATURE)
+    cells = chosen.cells or grid_size(d, GRID_CELLS, GRID_CELLS_PER_FEATURE)
     return {
         "centre": np.empty((0, d)),
         "weight": np.empty(0),
@@ -167,8 +179,8 @@ def start(options: Options, d: int, hint: InitHint) -> Params:
         "group": np.empty(0, dtype=np.int64),
         "rows": float_array(0),
         "cells": int_array(cells),
-        **{name: float_array(option[name]) for name in ("min_points", "min_share")},
-        **{name: int_array(option[name]) for name in ("border", "count_min")},
+        **{name: float_array(getattr(chosen, name)) for name in ("min_points", "min_share")},
+        **{name: int_array(getattr(chosen, name)) for name in ("border", "count_min")},
         "low": hint.low.astype(np.float64),
         "step": (hint.high - hint.low) / cells,
     }
@@ -286,7 +298,7 @@ DBSCAN: Final = RoundsAlgorithm(
     snapshot=PARAMS,
     update=STATS,
     one_shot=True,
-    options=OPTIONS,
+    options=DBSCANOptions,
     start=start,
     answer=answer,
     combine=combine,

@@ -7,19 +7,12 @@ and 2; the centres are eq. 3, the memberships eq. 9. No membership matrix is eve
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import numpy as np
 
 from shoal.algorithms.claims import Claims, check_masses, check_sums
-from shoal.algorithms.options import (
-    CLUSTERS_SOUGHT,
-    Option,
-    Options,
-    chosen_clusters,
-    is_number,
-    resolve_options,
-)
+from shoal.algorithms.options import AlgorithmOptions, Clusters, Options, clusters_max_option, clusters_option, option
 from shoal.algorithms.rounds.arrays import (
     FLOAT,
     SOME_CENTRES,
@@ -43,19 +36,20 @@ from shoal.kernels.lloyd import means
 FUZZIFIER_MAX: Final = 100.0
 
 
-def is_fuzzifier(value: Any) -> bool:
-    """Whether a setting can be the fuzzifier, the exponent of memberships."""
-    return is_number(value, 1.0, FUZZIFIER_MAX)
+def fuzzifier_option() -> Any:
+    """Declares the option `fuzzifier` of all algorithms on fuzzy clusters."""
+    return option(2.0, "how fuzzy clusters are: near 1 is k-means, 2 is usual", above=1.0, most=FUZZIFIER_MAX)
 
 
-FUZZIFIER: Final = Option(
-    2.0, is_fuzzifier, f"above 1, at most {FUZZIFIER_MAX:g}", "how fuzzy clusters are: near 1 is k-means, 2 is usual"
-)
-OPTIONS: Final = {
-    "clusters": chosen_clusters("gap", "silhouette"),
-    "clusters_max": CLUSTERS_SOUGHT,
-    "fuzzifier": FUZZIFIER,
-}
+class FCMOptions(AlgorithmOptions):
+    """Options of fcm."""
+
+    ALGORITHM = "fcm"
+
+    clusters: Clusters | Literal["gap", "silhouette"] = clusters_option("gap", "silhouette")
+    clusters_max: int = clusters_max_option()
+    fuzzifier: float = fuzzifier_option()
+
 
 # Client half.
 
@@ -95,9 +89,9 @@ STATS: Final = {
 
 def start(options: Options, d: int, hint: InitHint) -> Params:
     """The first centres (k, d) and the fuzzifier. Raises `SettingsError`."""
-    option = resolve_options("fcm", OPTIONS, options)
-    centre = starting_centres(option["clusters"], d, hint)
-    return {"centre": centre, "weight": np.zeros(len(centre)), "fuzzifier": float_array(option["fuzzifier"])}
+    chosen = FCMOptions.parse(options)
+    centre = starting_centres(chosen.clusters, d, hint)
+    return {"centre": centre, "weight": np.zeros(len(centre)), "fuzzifier": float_array(chosen.fuzzifier)}
 
 
 def check_claims(params: Params, stats: Stats, claims: Claims) -> None:
@@ -120,7 +114,7 @@ FCM: Final = RoundsAlgorithm(
     name="fcm",
     snapshot=PARAMS,
     update=STATS,
-    options=OPTIONS,
+    options=FCMOptions,
     start=start,
     answer=answer,
     combine=combine,

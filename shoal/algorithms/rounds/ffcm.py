@@ -10,12 +10,12 @@ With one step and powers, avg1 is the exact algorithm of `shoal.algorithms.round
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, Literal, get_args
 
 import numpy as np
 
 from shoal.algorithms.claims import Claims, check_at_most, check_masses
-from shoal.algorithms.options import CLUSTERS, Option, Options, choice, is_number, resolve_options
+from shoal.algorithms.options import AlgorithmOptions, Clusters, Options, clusters_option, option
 from shoal.algorithms.rounds.arrays import (
     FLOAT,
     INT,
@@ -35,7 +35,7 @@ from shoal.algorithms.rounds.arrays import (
     row_blocks,
 )
 from shoal.algorithms.rounds.base import InitHint, RoundsAlgorithm, starting_centres
-from shoal.algorithms.rounds.fcm import FUZZIFIER, fuzzy_sums
+from shoal.algorithms.rounds.fcm import fuzzifier_option, fuzzy_sums
 from shoal.algorithms.rounds.one_shot import candidates
 from shoal.algorithms.rounds.robust import RobustForm
 from shoal.algorithms.streaming import ArraySpec, Rows
@@ -44,25 +44,38 @@ from shoal.kernels.fuzzy import memberships
 from shoal.kernels.lloyd import best_kmeans, lloyd, means
 from shoal.kernels.matching import match_order
 
-AVERAGES: Final = ("avg1", "avg2")
-LOCALS: Final = ("fit", "step")
-SUPPORTS: Final = ("memberships", "powers")
+Average = Literal["avg1", "avg2"]
+Local = Literal["fit", "step"]
+Support = Literal["memberships", "powers"]
+AVERAGES: Final = get_args(Average)
+LOCALS: Final = get_args(Local)
+SUPPORTS: Final = get_args(Support)
 LOCAL_STEPS: Final = 1000
 SERVER_STARTS: Final = 10
 SERVER_STEPS: Final = 300
-OPTIONS: Final = {
-    "clusters": CLUSTERS,
-    "fuzzifier": FUZZIFIER,
-    "average": choice(AVERAGES, "the mean of centres in the same position, weighted by support; or k-means on all"),
-    "local": choice(LOCALS, "what a client runs from the centres received: fuzzy c-means to convergence, or one step"),
-    "support": choice(SUPPORTS, "weight of a centre: the sum of its memberships, or of their powers"),
-    "tolerance": Option(
+
+
+class FFCMOptions(AlgorithmOptions):
+    """Options of ffcm."""
+
+    ALGORITHM = "ffcm"
+
+    clusters: Clusters = clusters_option()
+    fuzzifier: float = fuzzifier_option()
+    average: Average = option(
+        "avg1", "the mean of centres in the same position, weighted by support; or k-means on all"
+    )
+    local: Local = option(
+        "fit", "what a client runs from the centres received: fuzzy c-means to convergence, or one step"
+    )
+    support: Support = option("memberships", "weight of a centre: the sum of its memberships, or of their powers")
+    tolerance: float = option(
         1e-4,
-        lambda value: is_number(value, 0.0, 1.0),
-        "above 0, at most 1",
         "a client's fit has converged when its centres move less than this share of the rows' standard deviation",
-    ),
-}
+        above=0.0,
+        most=1.0,
+    )
+
 
 # Client half.
 
@@ -117,16 +130,16 @@ STATS: Final = {
 
 def start(options: Options, d: int, hint: InitHint) -> Params:
     """The first centres (k, d), and the options that clients and server need. Raises `SettingsError`."""
-    option = resolve_options("ffcm", OPTIONS, options)
-    centre = starting_centres(option["clusters"], d, hint)
+    chosen = FFCMOptions.parse(options)
+    centre = starting_centres(chosen.clusters, d, hint)
     return {
         "centre": centre,
         "weight": np.zeros(len(centre)),
-        "fuzzifier": float_array(option["fuzzifier"]),
-        "tolerance": float_array(option["tolerance"]),
-        "average": choice_array(option["average"], AVERAGES),
-        "local": choice_array(option["local"], LOCALS),
-        "support": choice_array(option["support"], SUPPORTS),
+        "fuzzifier": float_array(chosen.fuzzifier),
+        "tolerance": float_array(chosen.tolerance),
+        "average": choice_array(chosen.average, AVERAGES),
+        "local": choice_array(chosen.local, LOCALS),
+        "support": choice_array(chosen.support, SUPPORTS),
         "seed": int_array(hint.seed),
     }
 
@@ -182,7 +195,7 @@ FFCM: Final = RoundsAlgorithm(
     name="ffcm",
     snapshot=PARAMS,
     update=STATS,
-    options=OPTIONS,
+    options=FFCMOptions,
     start=start,
     answer=answer,
     combine=combine,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,15 +24,7 @@ from shoal.algorithms.claims import (
     check_total_moments,
     require_possible,
 )
-from shoal.algorithms.options import (
-    CLUSTERS_SOUGHT,
-    Option,
-    Options,
-    choice,
-    chosen_clusters,
-    is_number,
-    resolve_options,
-)
+from shoal.algorithms.options import AlgorithmOptions, Clusters, Options, clusters_max_option, clusters_option, option
 from shoal.algorithms.rounds.arrays import (
     FLOAT,
     INT,
@@ -69,18 +61,22 @@ MASS_GRAIN: Final = 10 * float(np.finfo(np.float64).eps)
 """added to each mass, as scikit-learn does"""
 MASS_MIN: Final = 1e-6
 """in rows; a component with less mass keeps its mean and covariance"""
-RIDGE: Final = Option(
-    1e-6, lambda value: is_number(value, 0.0), "above 0", "added to every variance, in unit coordinates squared"
-)
-OPTIONS: Final = {
-    "clusters": chosen_clusters("gap", "silhouette", "bic"),
-    "clusters_max": CLUSTERS_SOUGHT,
-    "covariance": choice(
-        COVARIANCE_TYPES,
-        "per component a matrix, one matrix for all, per component a variance by feature, or one variance",
-    ),
-    "ridge": RIDGE,
-}
+CovarianceType = Literal["full", "tied", "diag", "spherical"]
+"""forms of covariance, as in `shoal.kernels.gaussian.COVARIANCE_TYPES`"""
+
+
+class GMMOptions(AlgorithmOptions):
+    """Options of gmm."""
+
+    ALGORITHM = "gmm"
+
+    clusters: Clusters | Literal["gap", "silhouette", "bic"] = clusters_option("gap", "silhouette", "bic")
+    clusters_max: int = clusters_max_option()
+    covariance: CovarianceType = option(
+        "full", "per component a matrix, one matrix for all, per component a variance by feature, or one variance"
+    )
+    ridge: float = option(1e-6, "added to every variance, in unit coordinates squared", above=0.0)
+
 
 # Client half.
 
@@ -166,17 +162,17 @@ STATS: Final = {
 
 def start(options: Options, d: int, hint: InitHint) -> Params:
     """The first components, spheres that together fill the box. Raises `SettingsError`."""
-    option = resolve_options("gmm", OPTIONS, options)
-    centre = starting_centres(option["clusters"], d, hint)
-    k, covariance_type = len(centre), option["covariance"]
+    chosen = GMMOptions.parse(options)
+    centre = starting_centres(chosen.clusters, d, hint)
+    k, covariance_type = len(centre), chosen.covariance
     radii = (hint.high - hint.low) / (2.0 * k ** (1.0 / d))
     return {
         "centre": centre,
         "weight": np.zeros(k),
-        "spread": spherical_spread(covariance_type, radii * radii + option["ridge"], k),
+        "spread": spherical_spread(covariance_type, radii * radii + chosen.ridge, k),
         "form": choice_array(covariance_type, COVARIANCE_TYPES),
         "origin": hint.low + (hint.high - hint.low) / 2,
-        "ridge": float_array(option["ridge"]),
+        "ridge": float_array(chosen.ridge),
         "likelihood": np.empty(0),
     }
 
@@ -276,7 +272,7 @@ GMM: Final = RoundsAlgorithm(
     name="gmm",
     snapshot=PARAMS,
     update=STATS,
-    options=OPTIONS,
+    options=GMMOptions,
     start=start,
     answer=answer,
     combine=combine,

@@ -9,12 +9,12 @@ a client (`average`). The weighted average also adds the scatter between the cli
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, Literal, get_args
 
 import numpy as np
 
 from shoal.algorithms.claims import Claims, check_definite, check_masses, require_possible
-from shoal.algorithms.options import Option, Options, choice, is_int, resolve_options
+from shoal.algorithms.options import Options, option
 from shoal.algorithms.rounds import gmm
 from shoal.algorithms.rounds.arrays import (
     FLOAT,
@@ -31,30 +31,34 @@ from shoal.algorithms.rounds.arrays import (
     reject_unless,
 )
 from shoal.algorithms.rounds.base import InitHint, RoundsAlgorithm
-from shoal.algorithms.rounds.gmm import GMM, read_covariance_type
+from shoal.algorithms.rounds.gmm import GMM, GMMOptions, read_covariance_type
 from shoal.algorithms.streaming import ArraySpec, Rows
 from shoal.kernels.distance import Floats
 from shoal.kernels.gaussian import affinity, ensure_positive_definite, matrices, merge_mixtures, spread_shape
 from shoal.kernels.matching import assignment
 
 STEPS_MAX: Final = 1000
-AVERAGES: Final = ("unweighted", "weighted")
-MATCHES: Final = ("overlap", "place")
+Average = Literal["unweighted", "weighted"]
+Match = Literal["overlap", "place"]
+AVERAGES: Final = get_args(Average)
+MATCHES: Final = get_args(Match)
 CLIENT_TOLERANCE: Final = 1e-3
 """of the mean log-likelihood, as in scikit-learn"""
 VARIANCE_SLACK: Final = 1e-6
 """by which a variance may lie beyond its bound, as a part of the bound: flat components are widened by rounding"""
-OPTIONS: Final = {
-    **GMM.options,
-    "average": choice(AVERAGES, "mean of the clients' components: plain, or weighted by the mass of each"),
-    "match": choice(MATCHES, "which components are averaged: those that overlap most, or those in the same position"),
-    "steps": Option(
-        100,
-        lambda value: is_int(value, 1, STEPS_MAX),
-        f"a whole number, 1 to {STEPS_MAX}",
-        "steps of EM that each client runs alone, at most",
-    ),
-}
+
+
+class GMMLocalOptions(GMMOptions):
+    """Options of gmm_local: those of gmm, and three more."""
+
+    ALGORITHM = "gmm_local"
+
+    average: Average = option("unweighted", "mean of the clients' components: plain, or weighted by the mass of each")
+    match: Match = option(
+        "overlap", "which components are averaged: those that overlap most, or those in the same position"
+    )
+    steps: int = option(100, "steps of EM that each client runs alone, at most", least=1, most=STEPS_MAX)
+
 
 # Client half.
 
@@ -103,12 +107,12 @@ STATS: Final = {
 
 def start(options: Options, d: int, hint: InitHint) -> Params:
     """The first parameters of `gmm`, and the options that clients and server need. Raises `SettingsError`."""
-    option = resolve_options("gmm_local", OPTIONS, options)
+    chosen = GMMLocalOptions.parse(options)
     return {
-        **gmm.start({name: option[name] for name in GMM.options}, d, hint),
-        "average": choice_array(option["average"], AVERAGES),
-        "match": choice_array(option["match"], MATCHES),
-        "steps": int_array(option["steps"]),
+        **gmm.start({name: getattr(chosen, name) for name in GMMOptions.model_fields}, d, hint),
+        "average": choice_array(chosen.average, AVERAGES),
+        "match": choice_array(chosen.match, MATCHES),
+        "steps": int_array(chosen.steps),
     }
 
 
@@ -183,7 +187,7 @@ GMM_LOCAL: Final = RoundsAlgorithm(
     name="gmm_local",
     snapshot=PARAMS,
     update=STATS,
-    options=OPTIONS,
+    options=GMMLocalOptions,
     start=start,
     answer=answer,
     combine=combine,

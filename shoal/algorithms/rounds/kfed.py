@@ -8,12 +8,12 @@ the paper's server does not use; `average = "weighted"` weights by it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, Literal, get_args
 
 import numpy as np
 
 from shoal.algorithms.claims import Claims
-from shoal.algorithms.options import CLUSTERS, Options, choice, resolve_options
+from shoal.algorithms.options import Options, option
 from shoal.algorithms.rounds.arrays import (
     CENTRES,
     INT,
@@ -29,7 +29,7 @@ from shoal.algorithms.rounds.arrays import (
 from shoal.algorithms.rounds.base import InitHint, RoundsAlgorithm
 from shoal.algorithms.rounds.one_shot import (
     CLUSTERED_ANSWERS,
-    LOCAL_CLUSTERS,
+    OneShotOptions,
     candidates,
     check_local_counts,
     fit_lloyd,
@@ -43,19 +43,26 @@ from shoal.algorithms.streaming import ArraySpec, Rows
 from shoal.kernels.distance import Floats, block_rows, squared_by_differences, squared_distances
 from shoal.kernels.lloyd import assign, kmeans_plusplus, lloyd
 
-AVERAGES: Final = ("unweighted", "weighted")
-PICKS: Final = ("farthest", "seeded")
+Average = Literal["unweighted", "weighted"]
+Pick = Literal["farthest", "seeded"]
+AVERAGES: Final = get_args(Average)
+PICKS: Final = get_args(Pick)
 SEPARATION: Final = 3.0
 """a row counts for its seed if every other seed is at least this many times as far away (algorithm 1, step 3)"""
 SERVER_STEPS: Final = 300
-OPTIONS: Final = {
-    "clusters": CLUSTERS,
-    "local_clusters": LOCAL_CLUSTERS,
-    "average": choice(AVERAGES, "of the centres in a group: plain mean, or weighted by their rows"),
-    "pick": choice(
-        PICKS, "how the server starts: from the first client's centres and then the farthest from all, or by k-means++"
-    ),
-}
+
+
+class KFedOptions(OneShotOptions):
+    """Options of kfed."""
+
+    ALGORITHM = "kfed"
+
+    average: Average = option("unweighted", "of the centres in a group: plain mean, or weighted by their rows")
+    pick: Pick = option(
+        "farthest",
+        "how the server starts: from the first client's centres and then the farthest from all, or by k-means++",
+    )
+
 
 # Client half.
 
@@ -116,11 +123,11 @@ STATS: Final = {
 
 def start(options: Options, d: int, hint: InitHint) -> Params:
     """Parameters without centres: the options that clients and server need. Raises `SettingsError`."""
-    option = resolve_options("kfed", OPTIONS, options)
+    chosen = KFedOptions.parse(options)
     return {
-        **plan_params(option, d, hint),
-        "average": choice_array(option["average"], AVERAGES),
-        "pick": choice_array(option["pick"], PICKS),
+        **plan_params(chosen, d, hint),
+        "average": choice_array(chosen.average, AVERAGES),
+        "pick": choice_array(chosen.pick, PICKS),
     }
 
 
@@ -166,7 +173,7 @@ KFED: Final = RoundsAlgorithm(
     snapshot=PARAMS,
     update=STATS,
     one_shot=True,
-    options=OPTIONS,
+    options=KFedOptions,
     start=start,
     answer=answer,
     combine=combine,

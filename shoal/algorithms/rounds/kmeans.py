@@ -7,12 +7,12 @@ by the total numbers.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, Literal
 
 import numpy as np
 
 from shoal.algorithms.claims import Claims, check_between, check_masses, check_sums
-from shoal.algorithms.options import CLUSTERS_SOUGHT, Options, chosen_clusters, resolve_options
+from shoal.algorithms.options import AlgorithmOptions, Clusters, Options, clusters_max_option, clusters_option
 from shoal.algorithms.rounds.arrays import (
     FLOAT,
     SOME_CENTRES,
@@ -31,7 +31,15 @@ from shoal.algorithms.streaming import ArraySpec, Rows
 from shoal.kernels.distance import Floats
 from shoal.kernels.lloyd import assign_block, means
 
-OPTIONS: Final = {"clusters": chosen_clusters("gap", "silhouette"), "clusters_max": CLUSTERS_SOUGHT}
+
+class KMeansOptions(AlgorithmOptions):
+    """Options of kmeans."""
+
+    ALGORITHM = "kmeans"
+
+    clusters: Clusters | Literal["gap", "silhouette"] = clusters_option("gap", "silhouette")
+    clusters_max: int = clusters_max_option()
+
 
 # Client half.
 
@@ -72,7 +80,7 @@ STATS: Final = {
 
 def start(options: Options, d: int, hint: InitHint) -> Params:
     """The first centres (k, d), without rows. Raises `SettingsError`."""
-    centre = starting_centres(resolve_options("kmeans", OPTIONS, options)["clusters"], d, hint)
+    centre = starting_centres(KMeansOptions.parse(options).clusters, d, hint)
     return {"centre": centre, "weight": np.zeros(len(centre))}
 
 
@@ -102,7 +110,7 @@ KMEANS: Final = RoundsAlgorithm(
     name="kmeans",
     snapshot=PARAMS,
     update=STATS,
-    options=OPTIONS,
+    options=KMeansOptions,
     start=start,
     answer=answer,
     combine=combine,

@@ -7,11 +7,11 @@ Source: M. Uranga, "Federated clustering" (2024), section 4.2. It is here to be 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, Literal, get_args
 
 import numpy as np
 
-from shoal.algorithms.options import Option, Options, choice, is_int, resolve_options
+from shoal.algorithms.options import Options, option
 from shoal.algorithms.rounds import kmeans
 from shoal.algorithms.rounds.arrays import (
     INT,
@@ -27,22 +27,23 @@ from shoal.algorithms.rounds.base import InitHint, RoundsAlgorithm
 from shoal.algorithms.streaming import Rows
 from shoal.kernels.lloyd import means
 
-AVERAGES: Final = ("weighted", "unweighted")
+Average = Literal["weighted", "unweighted"]
+AVERAGES: Final = get_args(Average)
 STEPS_MAX: Final = 1000
-OPTIONS: Final = {
-    **kmeans.OPTIONS,
-    "average": choice(
-        AVERAGES,
+
+
+class KMeansLocalOptions(kmeans.KMeansOptions):
+    """Options of kmeans_local: those of kmeans, and two more."""
+
+    ALGORITHM = "kmeans_local"
+
+    average: Average = option(
+        "weighted",
         "mean of the clients' centres by their number of rows; or plain mean, where a client without rows of a cluster "
         "repeats the centre it was sent",
-    ),
-    "steps": Option(
-        5,
-        lambda value: is_int(value, 1, STEPS_MAX),
-        f"a whole number, 1 to {STEPS_MAX}",
-        "steps of Lloyd's algorithm that each client runs alone",
-    ),
-}
+    )
+    steps: int = option(5, "steps of Lloyd's algorithm that each client runs alone", least=1, most=STEPS_MAX)
+
 
 # Client half.
 
@@ -69,11 +70,11 @@ PARAMS: Final = {**kmeans.PARAMS, "average": INT, "steps": INT}
 
 def start(options: Options, d: int, hint: InitHint) -> Params:
     """The first centres, and the options that clients and server need. Raises `SettingsError`."""
-    option = resolve_options("kmeans_local", OPTIONS, options)
+    chosen = KMeansLocalOptions.parse(options)
     return {
-        **kmeans.start({"clusters": option["clusters"]}, d, hint),
-        "average": choice_array(option["average"], AVERAGES),
-        "steps": int_array(option["steps"]),
+        **kmeans.start({"clusters": chosen.clusters}, d, hint),
+        "average": choice_array(chosen.average, AVERAGES),
+        "steps": int_array(chosen.steps),
     }
 
 
@@ -95,7 +96,7 @@ KMEANS_LOCAL: Final = RoundsAlgorithm(
     name="kmeans_local",
     snapshot=PARAMS,
     update=kmeans.STATS,
-    options=OPTIONS,
+    options=KMeansLocalOptions,
     start=start,
     answer=answer,
     combine=combine,

@@ -12,12 +12,12 @@ Unlearning a row that is not a seed leaves the client's seeds unchanged and one 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, Literal, get_args
 
 import numpy as np
 
 from shoal.algorithms.claims import Claims, require_possible
-from shoal.algorithms.options import CLUSTERS, Option, Options, choice, is_int, resolve_options
+from shoal.algorithms.options import Options, option
 from shoal.algorithms.rounds.arrays import (
     CENTRES,
     INT,
@@ -34,7 +34,7 @@ from shoal.algorithms.rounds.arrays import (
 from shoal.algorithms.rounds.base import InitHint, RoundsAlgorithm
 from shoal.algorithms.rounds.one_shot import (
     CLUSTERED_ANSWERS,
-    LOCAL_CLUSTERS,
+    OneShotOptions,
     candidates,
     check_local_counts,
     count_and_sum,
@@ -49,25 +49,30 @@ from shoal.errors import InvalidData
 from shoal.kernels.distance import Floats
 from shoal.kernels.lloyd import assign, best_kmeans, kmeans_plusplus
 
-LOCALS: Final = ("seeds", "kmeans")
+Local = Literal["seeds", "kmeans"]
+LOCALS: Final = get_args(Local)
 CELLS_MAX: Final = 2**31
 POINTS_PER_CELL_MAX: Final = 64
 """a cell that counts more rows gets heavier points, not more of them"""
 STARTS: Final = 10
 SERVER_STEPS: Final = 300
-OPTIONS: Final = {
-    "clusters": CLUSTERS,
-    "local_clusters": LOCAL_CLUSTERS,
-    "local": choice(
-        LOCALS, "which points a client's cells contain: k-means++ seeds, or the k-means centres found from them"
-    ),
-    "cells": Option(
+
+
+class MUFCOptions(OneShotOptions):
+    """Options of mufc."""
+
+    ALGORITHM = "mufc"
+
+    local: Local = option(
+        "seeds", "which points a client's cells contain: k-means++ seeds, or the k-means centres found from them"
+    )
+    cells: int = option(
         100,
-        lambda value: is_int(value, 1, CELLS_MAX),
-        f"a whole number, 1 to {CELLS_MAX}",
         "cells of the grid along each feature (in the paper the square root of the number of rows)",
-    ),
-}
+        least=1,
+        most=CELLS_MAX,
+    )
+
 
 # Client half.
 
@@ -126,13 +131,13 @@ STATS: Final = {
 
 def start(options: Options, d: int, hint: InitHint) -> Params:
     """Parameters without centres: the options and the grid that clients and server need. Raises `SettingsError`."""
-    option = resolve_options("mufc", OPTIONS, options)
+    chosen = MUFCOptions.parse(options)
     return {
-        **plan_params(option, d, hint),
-        "local": choice_array(option["local"], LOCALS),
-        "cells": int_array(option["cells"]),
+        **plan_params(chosen, d, hint),
+        "local": choice_array(chosen.local, LOCALS),
+        "cells": int_array(chosen.cells),
         "low": hint.low.astype(np.float64),
-        "step": (hint.high - hint.low) / option["cells"],
+        "step": (hint.high - hint.low) / chosen.cells,
     }
 
 
@@ -175,7 +180,7 @@ MUFC: Final = RoundsAlgorithm(
     snapshot=PARAMS,
     update=STATS,
     one_shot=True,
-    options=OPTIONS,
+    options=MUFCOptions,
     start=start,
     answer=answer,
     combine=combine,

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from typing import Any, Final
 
 import numpy as np
 
 from shoal.algorithms.claims import Claims, check_at_most, check_masses
-from shoal.algorithms.options import CLUSTERS_MAX, Option, is_int
+from shoal.algorithms.options import CLUSTERS_MAX, AlgorithmOptions, Clusters, clusters_option, option
 from shoal.algorithms.rounds.arrays import Params, Stats, int_array, read_int, row_blocks
 from shoal.algorithms.rounds.base import InitHint
 from shoal.algorithms.streaming import Rows, check_rows
@@ -21,18 +20,22 @@ from shoal.kernels.matching import match_order, matched_distance
 CANDIDATES_MAX: Final = 50_000
 """of more rows, seeds are chosen among this many evenly spaced ones, to bound memory"""
 CLIENT_STEPS: Final = 300
-LOCAL_CLUSTERS: Final = Option(
-    0,
-    lambda value: is_int(value, 0, CLUSTERS_MAX),
-    f"a whole number, 0 to {CLUSTERS_MAX}",
-    "number of clusters that each client looks for (k'); 0: as many as `clusters`",
-)
 
 CLUSTERED_ANSWERS: Final = (
     "its server clusters what clients send, so answers far from all others get a cluster of their own instead of being "
     "outvoted"
 )
 """why answers of algorithms of one round cannot be combined robustly"""
+
+
+class OneShotOptions(AlgorithmOptions):
+    """Options that the algorithms of one round share."""
+
+    clusters: Clusters = clusters_option()
+    local_clusters: int = option(
+        0, "number of clusters that each client looks for (k'); 0: as many as `clusters`", least=0, most=CLUSTERS_MAX
+    )
+
 
 # Client half.
 
@@ -71,14 +74,14 @@ def nonempty_centres(centres: Floats, count: Floats, name: str) -> Stats:
 # Server half.
 
 
-def plan_params(option: Mapping[str, Any], d: int, hint: InitHint) -> dict[str, Any]:
+def plan_params(options: OneShotOptions, d: int, hint: InitHint) -> dict[str, Any]:
     """The parameters of a model without centres. Raises `SettingsError`."""
-    k = option["clusters"]
+    k = options.clusters
     if k == "auto":
         if hint.points is None or not len(hint.points):
             raise SettingsError('clusters = "auto" needs a model to start from that has found some; or give a number')
         k = len(hint.points)
-    local = option["local_clusters"] or k
+    local = options.local_clusters or k
     if local > k:
         raise SettingsError(f"local_clusters = {local}, must be at most clusters, which is {k}")
     return {

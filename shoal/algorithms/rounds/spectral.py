@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,7 +30,7 @@ from shoal.algorithms.claims import (
     check_masses,
     require_possible,
 )
-from shoal.algorithms.options import CLUSTERS_MAX, Option, Options, is_int, resolve_options
+from shoal.algorithms.options import CLUSTERS_MAX, AlgorithmOptions, Number, Options, option
 from shoal.algorithms.rounds.arrays import (
     CENTRES,
     FLOAT,
@@ -74,32 +74,28 @@ ASKS: Final = ("prototypes", "gram")
 """what an answer to the parameters holds"""
 LANDMARKS_MAX: Final = 400
 NEAR_MAX: Final = 10
-OPTIONS: Final[dict[str, Option]] = {
-    "clusters": Option(
+
+
+class SpectralOptions(AlgorithmOptions):
+    """Options of spectral."""
+
+    ALGORITHM = "spectral"
+
+    clusters: Number | Literal["eigengap"] = option(
         "eigengap",
-        lambda value: value == "eigengap" or is_int(value, 1, CLUSTERS_MAX),
-        f'a whole number, 1 to {CLUSTERS_MAX}, or "eigengap"',
         'number of clusters; "eigengap": as many as the eigenvalues and cuts of the graph show, 1 to 20',
-    ),
-    "landmarks": Option(
-        100,
-        lambda value: is_int(value, 2, LANDMARKS_MAX),
-        f"a whole number, 2 to {LANDMARKS_MAX}",
-        "number of landmarks; fewer even out noise, more follow finer shapes",
-    ),
-    "prototypes": Option(
+    )
+    landmarks: int = option(
+        100, "number of landmarks; fewer even out noise, more follow finer shapes", least=2, most=LANDMARKS_MAX
+    )
+    prototypes: int = option(
         60,
-        lambda value: is_int(value, 1, LANDMARKS_MAX),
-        f"a whole number, 1 to {LANDMARKS_MAX}",
         "number of prototypes of its rows that each client sends when landmarks are chosen",
-    ),
-    "near": Option(
-        3,
-        lambda value: is_int(value, 2, NEAR_MAX),
-        f"a whole number, 2 to {NEAR_MAX}",
-        "number of nearest landmarks that each row ties together",
-    ),
-}
+        least=1,
+        most=LANDMARKS_MAX,
+    )
+    near: int = option(3, "number of nearest landmarks that each row ties together", least=2, most=NEAR_MAX)
+
 
 PARAMS: Final = {
     **CENTRES,
@@ -135,8 +131,8 @@ STATS: Final = {
 
 def start(options: Options, d: int, hint: InitHint) -> Params:
     """Parameters without landmarks, which ask for prototypes. Raises `SettingsError`."""
-    option: dict[str, Any] = resolve_options("spectral", OPTIONS, options)
-    clusters = 0 if option["clusters"] == "eigengap" else option["clusters"]
+    chosen = SpectralOptions.parse(options)
+    clusters = 0 if chosen.clusters == "eigengap" else chosen.clusters
     return {
         "centre": np.empty((0, d)),
         "weight": np.empty(0),
@@ -152,7 +148,7 @@ def start(options: Options, d: int, hint: InitHint) -> Params:
         "error": np.empty(0),
         "eigenvalue": np.empty(0),
         "clusters": int_array(clusters),
-        **{name: int_array(option[name]) for name in ("landmarks", "prototypes", "near")},
+        **{name: int_array(getattr(chosen, name)) for name in ("landmarks", "prototypes", "near")},
         "seed": int_array(hint.seed),
     }
 
@@ -363,7 +359,7 @@ SPECTRAL: Final = RoundsAlgorithm(
     name="spectral",
     snapshot=PARAMS,
     update=STATS,
-    options=OPTIONS,
+    options=SpectralOptions,
     start=start,
     answer=answer,
     combine=combine,

@@ -16,15 +16,15 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from shoal.algorithms.options import Options, resolve_options
+from shoal.algorithms.options import Options
 from shoal.algorithms.regression import Regression, RuleBase, target_position
 from shoal.algorithms.rounds.arrays import Params, label_rows, n_features, row_blocks
 from shoal.algorithms.rounds.base import RoundsAlgorithm
 from shoal.algorithms.streaming import Rows
 from shoal.algorithms.tsk.client import (
-    OPTIONS,
     PARAMS,
     STATS,
+    TSKOptions,
     answer,
     check_claims,
     epoch,
@@ -63,7 +63,7 @@ def predicted_target(params: Params, rows: Rows) -> Floats:
 
 def named_target(options: Options, d: int, names: Sequence[str]) -> int:
     """The position of the target that the options name. Raises `SettingsError`."""
-    return target_position(resolve_options("tsk", OPTIONS, options)["target"], d, names)
+    return target_position(TSKOptions.parse(options).target, d, names)
 
 
 def rule_base(params: Params) -> RuleBase:
@@ -92,7 +92,7 @@ TSK: Final = RoundsAlgorithm(
     name="tsk",
     snapshot=PARAMS,
     update=STATS,
-    options=OPTIONS,
+    options=TSKOptions,
     start=start,
     answer=answer,
     combine=combine,

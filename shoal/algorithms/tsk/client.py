@@ -7,8 +7,7 @@ target: x is z with 1 in the column of the target, and a rule's value is its d c
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
-from typing import Final
+from typing import Final, Literal, get_args
 
 import numpy as np
 
@@ -22,8 +21,8 @@ from shoal.algorithms.claims import (
     check_sums,
     require_possible,
 )
-from shoal.algorithms.options import CLUSTERS, Option, choice, is_int, is_number
-from shoal.algorithms.regression import TARGET
+from shoal.algorithms.options import AUTO_MEANS, AlgorithmOptions, Clusters, option
+from shoal.algorithms.regression import Target, target_option
 from shoal.algorithms.rounds.arrays import (
     FLOAT,
     INT,
@@ -37,44 +36,46 @@ from shoal.algorithms.rounds.arrays import (
     require_centres,
     row_blocks,
 )
-from shoal.algorithms.rounds.fcm import FUZZIFIER
+from shoal.algorithms.rounds.fcm import fuzzifier_option
 from shoal.algorithms.streaming import ArraySpec, Rows
 from shoal.errors import InvalidData
 from shoal.kernels.arrays import pair_count, pair_products
 from shoal.kernels.distance import Floats
 from shoal.kernels.fuzzy import expand_gram, firing_strengths, fuzzy_weights
 
-FORMS: Final = ("least_squares", "gradient")
+Form = Literal["least_squares", "gradient"]
+FORMS: Final = get_args(Form)
 ROUNDS_MAX: Final = 10_000
-OPTIONS: Final = {
-    "clusters": replace(
-        CLUSTERS,
-        meaning='number of rules; "auto": as many as the model it is initialised from has found. Rules times features '
-        "is at most 2000",
-    ),
-    "target": TARGET,
-    "consequents": choice(FORMS, "solved from the summed normal equations, or one gradient step in each round (F2LS)"),
-    "ridge": Option(
+
+
+class TSKOptions(AlgorithmOptions):
+    """Options of tsk."""
+
+    ALGORITHM = "tsk"
+
+    clusters: Clusters = option("auto", f"number of rules; {AUTO_MEANS}. Rules times features is at most 2000")
+    target: Target = target_option()
+    consequents: Form = option(
+        "least_squares", "solved from the summed normal equations, or one gradient step in each round (F2LS)"
+    )
+    ridge: float = option(
         1.0,
-        lambda value: is_number(value, 0.0),
-        "above 0",
         "least squares: what is added to the diagonal of the normal equations, which keeps coefficients small",
-    ),
-    "step": Option(0.01, lambda value: is_number(value, 0.0, 1.0), "above 0, at most 1", "gradient: length of a step"),
-    "fuzzifier": FUZZIFIER,
-    "condition_rounds": Option(
+        above=0.0,
+    )
+    step: float = option(0.01, "gradient: length of a step", above=0.0, most=1.0)
+    fuzzifier: float = fuzzifier_option()
+    condition_rounds: int = option(
         30,
-        lambda value: is_int(value, 0, ROUNDS_MAX),
-        f"a whole number, 0 to {ROUNDS_MAX}",
         "most rounds of fuzzy c-means to find the conditions; 0: they keep the centres that the model starts from",
-    ),
-    "outdated": Option(
+        least=0,
+        most=ROUNDS_MAX,
+    )
+    outdated: float = option(
         1.0,
-        lambda value: is_number(value, 0.0),
-        "above 0",
-        "the conditions are found again when the rows of a rule have moved by so many standard deviations",
-    ),
-}
+        "the conditions are found again when the rows of a rule have moved by this many standard deviations",
+        above=0.0,
+    )
 
 
 COEFFICIENTS_MAX: Final = 2000

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from shoal.algorithms.options import Options, resolve_options
+from shoal.algorithms.options import Options
 from shoal.algorithms.regression import target_position
 from shoal.algorithms.rounds.arrays import (
     Params,
@@ -26,9 +26,9 @@ from shoal.algorithms.rounds.arrays import (
 from shoal.algorithms.rounds.base import InitHint, starting_centres
 from shoal.algorithms.tsk.client import (
     FORMS,
-    OPTIONS,
     STAGES,
     STATS,
+    TSKOptions,
     empty_sums,
     epoch,
     has_conditions,
@@ -62,12 +62,12 @@ class Consequents(NamedTuple):
 
 def start(options: Options, d: int, hint: InitHint) -> Params:
     """The first centres, standardised by the box. Raises `SettingsError`."""
-    option = resolve_options("tsk", OPTIONS, options)
-    target = target_position(option["target"], d, hint.features)
+    chosen = TSKOptions.parse(options)
+    target = target_position(chosen.target, d, hint.features)
     most = rules_max(d)
-    if option["clusters"] != "auto" and option["clusters"] > most:
-        raise SettingsError(f"clusters = {option['clusters']}, must be at most {most} for {d} features")
-    centre = starting_centres(option["clusters"], d, hint)
+    if chosen.clusters != "auto" and chosen.clusters > most:
+        raise SettingsError(f"clusters = {chosen.clusters}, must be at most {most} for {d} features")
+    centre = starting_centres(chosen.clusters, d, hint)
     if len(centre) > most:
         centre = starting_centres(most, d, hint)
     half = (hint.high - hint.low) / 2
@@ -85,9 +85,9 @@ def start(options: Options, d: int, hint: InitHint) -> Params:
         "stage": choice_array("conditions", STAGES),
         "epoch": int_array(0),
         "steps": int_array(0),
-        "form": choice_array(option["consequents"], FORMS),
-        "condition_rounds": int_array(option["condition_rounds"]),
-        **{name: float_array(option[name]) for name in ("fuzzifier", "ridge", "step", "outdated")},
+        "form": choice_array(chosen.consequents, FORMS),
+        "condition_rounds": int_array(chosen.condition_rounds),
+        **{name: float_array(getattr(chosen, name)) for name in ("fuzzifier", "ridge", "step", "outdated")},
     }
 
 

@@ -43,7 +43,7 @@ def contract_with_every_algorithm() -> Contract:
         {
             "name": name,
             "algorithm": name,
-            "options": {"clusters": 3} if "clusters" in rounds_algorithm(name).options else {},
+            "options": {"clusters": 3} if rounds_algorithm(name).takes("clusters") else {},
             "rounds": {"rows_min": 5, "deadline_s": 60, "quorum": 1},
         }
         for name in rounds_names()

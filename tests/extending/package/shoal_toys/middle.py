@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from shoal.algorithms.claims import Claims, check_masses, check_sums
-from shoal.algorithms.options import Options, resolve_options
+from shoal.algorithms.options import AlgorithmOptions, Options
 from shoal.algorithms.rounds.arrays import CENTRES, Params, Stats, reject_unless, sum_answers
 from shoal.algorithms.rounds.base import InitHint, RoundsAlgorithm
 from shoal.algorithms.streaming import ArraySpec, Rows
@@ -15,9 +15,15 @@ from shoal.algorithms.streaming import ArraySpec, Rows
 STATS = {"count": ArraySpec("<f8", (1,)), "sum": ArraySpec("<f8", ("d",))}
 
 
+class MiddleOptions(AlgorithmOptions):
+    """It has none."""
+
+    ALGORITHM = "middle"
+
+
 def start(options: Options, d: int, hint: InitHint) -> Params:
     """The first centre (1, d): the middle of the bounds."""
-    resolve_options("middle", {}, options)
+    MiddleOptions.parse(options)
     return {"centre": (hint.low + hint.high)[None] / 2, "weight": np.zeros(1)}
 
 
@@ -45,7 +51,7 @@ MIDDLE = RoundsAlgorithm(
     name="middle",
     snapshot=CENTRES,
     update=STATS,
-    options={},
+    options=MiddleOptions,
     start=start,
     answer=answer,
     combine=combine,
