@@ -185,7 +185,18 @@ class Model(Table):
 
 
 class Contract(Table):
-    """All that the members of a federation have agreed on."""
+    """All that the members of a federation have agreed on.
+
+    >>> import shoal
+    >>> contract = shoal.Contract(
+    ...     federation="plant",
+    ...     features=[{"name": "temperature", "low": 0, "high": 40}],
+    ...     privacy={"mode": "off"},
+    ...     models=[{"name": "heaps", "algorithm": "fcac"}],
+    ... )
+    >>> contract.width, contract.models[0].algorithm
+    (1, 'fcac')
+    """
 
     federation: Name = Field(description="prefix of its topics")
     features: tuple[Feature, ...] = Field(min_length=1, max_length=FEATURES_MAX)

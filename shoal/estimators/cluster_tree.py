@@ -60,6 +60,18 @@ class ClusterTree(IdentityEstimator):
         Only if the first rows had names.
 
     Methods raise `InvalidData` (a ValueError) for rows, and `SettingsError` for parameters when learning begins.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import shoal
+    >>> rng = np.random.default_rng(0)
+    >>> rows = np.repeat([[0.2, 0.2], [0.8, 0.7]], 300, axis=0) + rng.normal(0.0, 0.03, (600, 2))
+    >>> model = shoal.ClusterTree(clients=3).fit(rng.permutation(rows))
+    >>> model.identities_
+    array([0, 1])
+    >>> sorted(model.predict([[0.2, 0.2], [0.8, 0.7]]).tolist())
+    [0, 1]
     """
 
     ALGORITHM = "cluster_tree"

@@ -212,6 +212,19 @@ class DensityTree(IdentityEstimator):
         Only if the first rows had names.
 
     Methods raise `InvalidData` (a ValueError) for rows, and `SettingsError` for parameters when learning begins.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import shoal
+    >>> rng = np.random.default_rng(0)
+    >>> rows = np.repeat([[0.2, 0.2], [0.8, 0.7]], 10_000, axis=0) + rng.normal(0.0, 0.03, (20_000, 2))
+    >>> model = shoal.DensityTree(epsilon=4.0, clients=3).fit(rng.permutation(rows))
+    >>> model.n_clusters_
+    2
+    >>> np.sort(model.cluster_centers_, axis=0).round(1)
+    array([[0.2, 0.2],
+           [0.8, 0.7]])
     """
 
     ALGORITHM = "density_tree"

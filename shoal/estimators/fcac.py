@@ -74,6 +74,18 @@ class FCAC(StreamingEstimator):
         Only if the first rows had names.
 
     Methods raise `InvalidData` (a ValueError) for rows, and `SettingsError` for parameters when learning begins.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import shoal
+    >>> rng = np.random.default_rng(0)
+    >>> rows = np.repeat([[0.2, 0.2], [0.8, 0.7]], 300, axis=0) + rng.normal(0.0, 0.03, (600, 2))
+    >>> model = shoal.FCAC(clients=3).fit(rng.permutation(rows))
+    >>> here, there = model.predict([[0.2, 0.2], [0.8, 0.7]])
+    >>> bool(here != there)
+    True
+    >>> model.learn_one({"humidity": 0.7, "temperature": 0.8})
     """
 
     ALGORITHM = "fcac"

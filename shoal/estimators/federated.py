@@ -45,6 +45,17 @@ class FederatedKMeans(RoundsEstimator):
     policy : Policy, optional
         How answers of earlier rounds count; by default not at all.
     random_state : int, default=0
+
+    Examples
+    --------
+    >>> import shoal
+    >>> one_client, another = [[0.0, 0.1], [0.1, 0.0], [0.9, 1.0]], [[1.0, 0.9], [0.05, 0.05]]
+    >>> model = shoal.FederatedKMeans(n_clusters=2).fit([one_client, another])
+    >>> sorted(model.cluster_centers_.round(2).tolist())
+    [[0.05, 0.05], [0.95, 0.95]]
+    >>> here, there = model.predict([[0.0, 0.0], [1.0, 1.0]])
+    >>> bool(here != there)
+    True
     """
 
     def __init__(  # noqa: PLR0913 - scikit-learn's convention: every parameter by its name
@@ -108,6 +119,14 @@ class FederatedFCM(RoundsEstimator):
     policy : Policy, optional
         How answers of earlier rounds count; by default not at all.
     random_state : int, default=0
+
+    Examples
+    --------
+    >>> import shoal
+    >>> one_client, another = [[0.0, 0.1], [0.1, 0.0], [0.9, 1.0]], [[1.0, 0.9], [0.05, 0.05]]
+    >>> model = shoal.FederatedFCM(n_clusters=2, fuzzifier=2.0).fit([one_client, another])
+    >>> sorted(model.cluster_centers_.round(1).tolist())
+    [[0.1, 0.1], [0.9, 0.9]]
     """
 
     def __init__(  # noqa: PLR0913 - scikit-learn's convention: every parameter by its name
@@ -173,6 +192,18 @@ class FederatedGMM(RoundsEstimator):
     policy : Policy, optional
         How answers of earlier rounds count; by default not at all.
     random_state : int, default=0
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import shoal
+    >>> rng = np.random.default_rng(0)
+    >>> clients = [rng.normal(mean, 0.05, (200, 2)) for mean in (0.2, 0.2, 0.8)]
+    >>> model = shoal.FederatedGMM(n_clusters=2, covariance="diag").fit(clients)
+    >>> sorted(model.weights_.round(2).tolist())
+    [0.33, 0.67]
+    >>> model.covariances_.shape
+    (2, 2, 2)
     """
 
     def __init__(  # noqa: PLR0913 - scikit-learn's convention: every parameter by its name
@@ -254,6 +285,18 @@ class FederatedDBSCAN(RoundsEstimator):
         A client leaves out cells in which it has fewer rows.
     bounds : pair of numbers or of array-likes of shape (d,), optional
         The box of the grid; by default the smallest box of all rows.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import shoal
+    >>> rng = np.random.default_rng(0)
+    >>> clients = [rng.normal(mean, 0.03, (500, 2)) for mean in (0.2, 0.8)]
+    >>> model = shoal.FederatedDBSCAN(bounds=(0.0, 1.0)).fit(clients)
+    >>> len(model.cluster_centers_)
+    2
+    >>> model.predict([[0.5, 0.5]])
+    array([-1])
     """
 
     ALGORITHM = "dbscan"
@@ -297,6 +340,17 @@ class FederatedSpectral(RoundsEstimator):
     policy : Policy, optional
         How answers of earlier rounds count; by default not at all.
     random_state : int, default=0
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import shoal
+    >>> angle = np.linspace(0.0, 2.0 * np.pi, 400, endpoint=False)
+    >>> ring = np.column_stack([np.cos(angle), np.sin(angle)])
+    >>> model = shoal.FederatedSpectral(n_clusters=2).fit([ring, 0.3 * ring])
+    >>> outer, inner = model.labels_by_client_
+    >>> len(set(outer.tolist())), len(set(inner.tolist())), bool(outer[0] != inner[0])
+    (1, 1, True)
     """
 
     ALGORITHM = "spectral"
@@ -339,6 +393,18 @@ class KFED(RoundsEstimator):
     pick : {"farthest", "seeded"}, default="farthest"
         How the server starts: from the first client's centres and then the farthest ones, or by k-means++.
     random_state : int, default=0
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import shoal
+    >>> rng = np.random.default_rng(0)
+    >>> clients = [rng.normal(mean, 0.05, (100, 2)) for mean in (1.0, 2.0, 3.0)]
+    >>> model = shoal.KFED(n_clusters=3, local_clusters=1).fit(clients)
+    >>> np.sort(model.cluster_centers_, axis=0).round(1)
+    array([[1., 1.],
+           [2., 2.],
+           [3., 3.]])
     """
 
     ALGORITHM = "kfed"
@@ -375,6 +441,16 @@ class MUFC(RoundsEstimator):
     bounds : pair of numbers or of array-likes of shape (d,), optional
         The box of the grid; by default the smallest box of all rows.
     random_state : int, default=0
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import shoal
+    >>> rng = np.random.default_rng(0)
+    >>> clients = [rng.normal(mean, 0.05, (100, 2)) for mean in (0.0, 1.0, 2.0)]
+    >>> model = shoal.MUFC(n_clusters=3, local_clusters=1).fit(clients)
+    >>> len(set(model.predict([[0.0, 0.0], [1.0, 1.0], [2.0, 2.0]]).tolist()))
+    3
     """
 
     ALGORITHM = "mufc"

@@ -73,6 +73,18 @@ class FederatedTSK(RegressorMixin, RoundsEstimatorBase):  # type: ignore[misc]  
     n_features_in_ : int
     feature_names_in_ : ndarray of str
         Only where X was a DataFrame.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import shoal
+    >>> x = np.linspace(0.0, 1.0, 200)[:, None]
+    >>> y = 2.0 * x[:, 0] + 1.0
+    >>> model = shoal.FederatedTSK(n_clusters=2, ridge=1e-6).fit([x[::2], x[1::2]], [y[::2], y[1::2]])
+    >>> model.predict([[0.0], [1.0]]).round(2)
+    array([1., 3.])
+    >>> sorted(model.rules_)[0]
+    'if x0 is very high then y = 1.00 + 2.00 × x0'
     """
 
     ALGORITHM: ClassVar[str] = "tsk"

@@ -171,7 +171,18 @@ class ClusterName(ModelMessage):
 
 @dataclass(frozen=True)
 class Update(ModelMessage):
-    """What a client publishes for a model: what it has learnt from its readings, never the readings."""
+    """What a client publishes for a model: what it has learnt from its readings, never the readings.
+
+    >>> import numpy as np
+    >>> import shoal
+    >>> update = shoal.Update(
+    ...     federation="plant", contract="0" * 32, model="heaps", algorithm="fcac", client="boiler-1", sequence=1,
+    ...     readings=2, privacy={"mode": "off"}, made_at=0.0,
+    ...     arrays={"weight": np.array([[0.2, 0.7]]), "count": np.array([2])},
+    ... )
+    >>> shoal.Update.decode(update.encode(), update.headers()).arrays["weight"]
+    array([[0.2, 0.7]])
+    """
 
     TYPE: ClassVar[str] = "update"
 
@@ -206,7 +217,18 @@ class Update(ModelMessage):
 
 @dataclass(frozen=True)
 class Snapshot(ModelMessage):
-    """What the server publishes for a model: the whole clustering at one moment."""
+    """What the server publishes for a model: the whole clustering at one moment.
+
+    >>> import numpy as np
+    >>> import shoal
+    >>> snapshot = shoal.Snapshot(
+    ...     federation="plant", contract="0" * 32, model="heaps", algorithm="kmeans", version=1, positions=[[0, 3]],
+    ...     updates=3, readings=900, clients=2, clusters=1, nodes=1, pooled=2, privacy={"mode": "off"}, made_at=0.0,
+    ...     arrays={"centre": np.array([[0.2, 0.7]]), "weight": np.array([900.0])},
+    ... )
+    >>> shoal.Snapshot.decode(snapshot.encode(), snapshot.headers()).arrays["centre"]
+    array([[0.2, 0.7]])
+    """
 
     TYPE: ClassVar[str] = "snapshot"
 

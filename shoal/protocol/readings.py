@@ -27,7 +27,14 @@ RowsOfValues = NDArray[np.float64] | Sequence[NDArray[np.float64] | list[Any]]
 
 @dataclass(frozen=True)
 class Reading(Envelope):
-    """One raw reading in the readings log of a client. It never leaves the client's site."""
+    """One raw reading in the readings log of a client. It never leaves the client's site.
+
+    >>> import numpy as np
+    >>> import shoal
+    >>> reading = shoal.Reading(time=1_700_000_000.0, values=np.array([21.5, 0.4]))
+    >>> shoal.Reading.decode(reading.encode(), reading.headers()).values
+    array([21.5,  0.4])
+    """
 
     TYPE: ClassVar[str] = "reading"
 
