@@ -73,7 +73,7 @@ def press(tab: Tab, element: str) -> None:
 
 def choose_cluster(tab: Tab, turn: int) -> None:
     """Press the name of a cluster: it opens, and the others fade."""
-    press(tab, f"document.querySelectorAll('#lives-rows button.pin')[{turn % 10}]")
+    press(tab, f"document.querySelectorAll('#timeline-rows button.pin')[{turn % 10}]")
 
 
 def move_along_time(tab: Tab, turn: int) -> None:
@@ -144,8 +144,8 @@ def main(quick: bool, out: Path) -> None:
 
 def opened(tab: Tab) -> dict[str, Callable[[Tab, int], None]]:
     """The interactions, once the page shows everything."""
-    tab.until("document.querySelectorAll('#lives-rows tr').length > 5")
-    tab.until("[...document.querySelectorAll('#lives-rows path')].some(path => path.getAttribute('d'))")
+    tab.until("document.querySelectorAll('#timeline-rows tr').length > 5")
+    tab.until("[...document.querySelectorAll('#timeline-rows path')].some(path => path.getAttribute('d'))")
     tab.until("document.querySelectorAll('#models [role=tab]').length === 2")
     tab.until("!document.getElementById('axes').hidden")  # the map is drawn
     tab.value_of(MEASURE)

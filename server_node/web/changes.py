@@ -2,7 +2,7 @@
 
 The change of an object is an object with the changes of its members; `REMOVED` lists the members that it has no more.
 The change of an array of the same length may be an object too, with the changes of its elements by their positions. Any
-other value replaces what was there. The page's `live.js` applies changes.
+other value replaces what was there. The page's `status.js` applies changes.
 """
 
 from __future__ import annotations

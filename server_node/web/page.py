@@ -114,11 +114,8 @@ def _event(kind: str, etag: str, data: bytes) -> bytes:
 
 
 SCRIPTS = (
-    *("page", "live", "nodes", "theme", "tabs", "counters", "format"),
-    *("map", "map_panel", "map_text", "missing", "axes", "marks", "chart"),
-    *("now", "lives", "bars", "share", "span", "times", "strip", "overview", "opened", "histograms", "partings"),
-    *("order", "past", "differ", "happened", "feeds", "clusters", "rules", "naming", "clients", "regions"),
-    *("sorting", "privacy", "session", "below", "observed"),
+    *("page", "theme", "status", "format", "summary", "timeline", "history", "sorting", "map_panel"),
+    *("overview", "histograms", "map", "details", "clusters", "clients"),
 )
 FILES = {
     "/": ("page.html", "text/html"),

@@ -232,7 +232,7 @@ def test_every_interaction_with_the_page_is_measured_up_to_the_frame_that_shows_
         assert measured["over_goal"] <= page["page"]["turns"]
     # Which of its functions are among the slowest is a matter of chance, in any single one.
     slowest = {one["name"] for measured in page["interactions"].values() for one in measured["slowest_functions"]}
-    assert any(name.endswith("(lives.js)") for name in slowest), "the bands show what is chosen"
+    assert any(name.endswith("(timeline.js)") for name in slowest), "the bands show what is chosen"
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="Linux: memory is read from /proc")

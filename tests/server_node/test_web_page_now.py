@@ -31,7 +31,7 @@ EVENTS = (
     RecentEvent(NOW - 3600, "parted", 1, 0, "cluster 1 has parted from cluster 0: 20 % of the recent readings"),
     RecentEvent(NOW - 60, "quiet", 2, None, "cluster 2 is quiet: no readings fall to it at present"),
 )
-ROWS = "[...document.querySelectorAll('#lives-rows tr')]"
+ROWS = "[...document.querySelectorAll('#timeline-rows tr')]"
 MOSTLY = r"mostly -?[\d.,]+ to [\d.,]+ \S+; all others: mostly -?[\d.,]+ to [\d.,]+ \S+"
 DRAWN = f"{ROWS}.some(row => row.querySelector('path').getAttribute('d'))"
 ANSWERS = "Object.fromEntries([...document.querySelectorAll('#answers div')].map(row => "
@@ -162,10 +162,10 @@ def test_a_chosen_cluster_is_chosen_everywhere(browser: Browser, tmp_path: Path)
         tab.until(f"{ROWS}.length >= 3")
         tab.value_of("document.querySelector('#shares button').click()")
         pressed = "document.querySelectorAll('{} .pin[aria-pressed=true]').length"
-        tab.until(f"{pressed.format('#lives')} === 1 && {pressed.format('#clusters')} === 1")
+        tab.until(f"{pressed.format('#timeline')} === 1 && {pressed.format('#clusters')} === 1")
         assert tab.value_of(f"{ROWS}.filter(row => row.classList.contains('faded')).length") == 2
         tab.value_of("document.querySelector('#shares button').click()")
-        tab.until(f"{pressed.format('#lives')} === 0")
+        tab.until(f"{pressed.format('#timeline')} === 0")
 
 
 def test_the_row_below_a_chosen_cluster_says_what_is_known_of_it(browser: Browser, tmp_path: Path) -> None:
@@ -173,7 +173,7 @@ def test_the_row_below_a_chosen_cluster_says_what_is_known_of_it(browser: Browse
     with shown(browser, status, history(tmp_path, {0: 60, 1: 40}, {0: 60, 1: 40})) as (tab, _):
         tab.until(DRAWN)
         tab.value_of(f"{ROWS}.find(row => row.textContent.includes('(1)')).querySelector('button').click()")
-        facts = "Object.fromEntries([...document.querySelectorAll('#lives .opened dl div')]"
+        facts = "Object.fromEntries([...document.querySelectorAll('#timeline .details dl div')]"
         facts += ".map(fact => [...fact.children].map(part => part.textContent)))"
         tab.until(f"'Share' in {facts}")
         known = tab.value_of(facts)
@@ -185,7 +185,7 @@ def test_the_row_below_a_chosen_cluster_says_what_is_known_of_it(browser: Browse
         assert known["Parted"].startswith("parted from ")
         assert known["Parted"].endswith("(0)")
         tab.value_of(f"{ROWS}.find(row => row.textContent.includes('(1)')).querySelector('button').click()")
-        tab.until("document.querySelector('#lives .opened') === null")
+        tab.until("document.querySelector('#timeline .details') === null")
 
 
 def test_the_row_below_a_chosen_cluster_shows_its_histograms_before_all_others(
@@ -195,7 +195,7 @@ def test_the_row_below_a_chosen_cluster_shows_its_histograms_before_all_others(
         tab.until(DRAWN)
         for identity in (1, 0):
             tab.value_of(f"{ROWS}.find(row => row.textContent.includes('({identity})')).querySelector('.pin').click()")
-            figures = "[...document.querySelectorAll('#lives .histograms figure')]"
+            figures = "[...document.querySelectorAll('#timeline .histograms figure')]"
             colour = f"c{identity}"
             tab.until(f"{figures}.length === 4 && {figures}.every(each => each.querySelector('.own.{colour}'))")
             words = tab.value_of(f"{figures}.map(each => each.innerText)")
@@ -228,7 +228,7 @@ def test_curves_lead_from_a_cluster_to_what_parted_from_it_and_from_a_merged_one
         ends = tab.value_of(
             "[...document.querySelectorAll('#partings g path')].map(path => [0, path.getTotalLength()].map(length => {"
             "const {x, y} = path.getPointAtLength(length), frame = path.ownerSVGElement.getBoundingClientRect();"
-            "const over = [...document.querySelectorAll('#lives-rows tr')].find(row => {"
+            "const over = [...document.querySelectorAll('#timeline-rows tr')].find(row => {"
             "const {top, bottom} = row.getBoundingClientRect(); return frame.top + y > top && frame.top + y < bottom});"
             "return over.querySelector('.pin').textContent.match(/\\((\\d)\\)$/)[1]}).join(' to '))"
         )
@@ -320,7 +320,7 @@ def test_one_and_sixty_clusters_and_two_hundred_clients_fit(
             assert ratio >= 4.5, text
         assert tab.value_of("document.getElementById('differ-panel').hidden") == (clusters == 1)
         if clusters > 12:
-            tab.value_of("document.getElementById('all-lives').click()")
+            tab.value_of("document.getElementById('all-rows').click()")
             tab.until(f"{ROWS}.length === {clusters}")
             tab.value_of(
                 "(() => {const field = document.getElementById('find-cluster'); field.value = '(17)';"
@@ -343,7 +343,7 @@ def test_before_the_first_snapshot_the_page_says_what_it_waits_for(browser: Brow
     with shown(browser, a_status(CONTRACT)) as (tab, _):
         assert tab.value_of("document.getElementById('now-count').textContent") == "No cluster yet"
         assert tab.value_of("document.getElementById('now-known').textContent") == "1 of 2 clients have sent updates."
-        for part in ("lives-panel", "differ-panel", "feeds-panel", "shares"):
+        for part in ("timeline-panel", "differ-panel", "feeds-panel", "shares"):
             assert tab.value_of(f"document.getElementById('{part}').hidden")
 
 

@@ -44,9 +44,9 @@ def browser(chromium: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 
 
 OUTSIDE = """(() => {
-const bands = document.querySelector('#lives-axis').getBoundingClientRect();
+const bands = document.querySelector('#timeline-axis').getBoundingClientRect();
 const box = document.querySelector('#tick-lines').getBoundingClientRect();
-const labels = [...document.querySelectorAll('#lives-axis span')].map(label => label.getBoundingClientRect());
+const labels = [...document.querySelectorAll('#timeline-axis span')].map(label => label.getBoundingClientRect());
 const words = [...labels].sort((a, b) => a.left - b.left);
 return [
   ...(box.width && (box.left < bands.left - 1 || box.right > bands.right + 1) ? ['lines'] : []),
@@ -142,12 +142,12 @@ def test_keys_move_and_zoom_the_time_shown_in_all_of_the_history(browser: Browse
         tab.press("Home")
         tab.until(f"Math.abs({ENDS}[1] - {oldest + 14 * DAY}) < {DAY} && !{SPAN}.includes('now')")
         tab.until(f"{ASKED}.some(name => /&to=\\d+$/.test(name))")
-        tab.until("document.querySelector('#lives-axis').lastChild.textContent !== 'now'")
+        tab.until("document.querySelector('#timeline-axis').lastChild.textContent !== 'now'")
         tab.press("ArrowRight")
         tab.until(f"{ENDS}[1] > {oldest + 15 * DAY}")
         tab.press("End")
         tab.until(f"{ENDS}[1] === {newest} && {SPAN}.endsWith('up to now')")
-        tab.until("document.querySelector('#lives-axis').lastChild.textContent === 'now'")
+        tab.until("document.querySelector('#timeline-axis').lastChild.textContent === 'now'")
 
 
 def test_the_pointer_chooses_a_span_and_drags_the_window(browser: Browser, tmp_path: Path) -> None:

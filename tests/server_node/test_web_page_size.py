@@ -27,13 +27,7 @@ CONTRACT = a_contract(8)
 CLUSTERS, CLIENTS, NODES = 60, 200, 1000
 FIRST_BYTES_MAX = 60_000
 CHANGE_BYTES_MAX = 20_000
-LATER = {
-    f"/{name}.js"
-    for name in (
-        *("map", "map_text", "axes", "histograms", "partings", "strip", "overview", "below", "differ", "feeds"),
-        *("privacy", "rules", "regions", "clusters", "naming", "clients", "sorting", "chart", "counters"),
-    )
-}
+LATER = {f"/{name}.js" for name in ("overview", "histograms", "map", "details", "clusters", "clients")}
 """scripts that the page imports when it needs them, after the first picture"""
 NEWEST = int(NOW) // COARSE_S * COARSE_S
 

@@ -96,7 +96,7 @@ def test_without_privacy_the_page_shows_no_epsilon() -> None:
 
 
 def test_the_page_has_words_for_every_reason_for_rejection() -> None:
-    script = (Path(web.__file__).parent / "static" / "privacy.js").read_text(encoding="utf-8")
+    script = (Path(web.__file__).parent / "static" / "details.js").read_text(encoding="utf-8")
     words = re.search(r"const REASONS = \{\n(.*?)\n\};", script, re.DOTALL)
     assert words
     assert set(re.findall(r"^  (\w+): \"", words[1], re.MULTILINE)) == set(REASONS)

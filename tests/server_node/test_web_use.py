@@ -239,7 +239,7 @@ def test_screen_readers_get_the_headline_and_not_every_number(tab: Tab) -> None:
 
 
 def test_the_page_applies_changes_as_they_are_defined(tab: Tab) -> None:
-    tab.value_of("void import('./live.js').then(({applied}) => { window.applied = applied; })")
+    tab.value_of("void import('./status.js').then(({applied}) => { window.applied = applied; })")
     tab.until("typeof window.applied === 'function'")
     before = {"a": [1, {"b": 2}, None, 44, 55, 66], "c": {"d": 1, "e": [1, 2]}, "f": None, "__proto__": {"g": 1}}
     after = {

@@ -144,7 +144,7 @@ def states() -> dict[str, State]:
     regional = [ClientStatus("north", NOW - 3, 900, 1_640_000, 92.0), ClientStatus("south", NOW - 95, 900, 640_000, 0)]
     return {
         "office": State(clustered(8, five), 6),
-        "opened": State(clustered(8, five), 6, choose_first),
+        "chosen": State(clustered(8, five), 6, choose_first),
         "young": State(clustered(8, five), 0.02),
         "empty": State(a_status(CONTRACT)),
         "one": State(clustered(1, five), 0.5),
@@ -160,8 +160,8 @@ def replace_seen(client: ClientStatus, seen: float) -> ClientStatus:
 
 
 def choose_first(tab: Tab) -> None:
-    tab.value_of("document.querySelector('#lives .pin').click()")
-    tab.until("document.querySelector('#lives .histograms figure') !== null")
+    tab.value_of("document.querySelector('#timeline .pin').click()")
+    tab.until("document.querySelector('#timeline .histograms figure') !== null")
 
 
 def main(folder: Path, names: Sequence[str]) -> None:
@@ -188,7 +188,7 @@ def take(tab: Tab, name: str, state: State, scratch: Path, folder: Path) -> None
         tab.open(f"http://127.0.0.1:{web.start()}/#model=rooms")
         tab.until("document.querySelectorAll('#answers div').length === 4")
         if past is not None:
-            tab.until("[...document.querySelectorAll('#lives path')].some(path => path.getAttribute('d'))")
+            tab.until("[...document.querySelectorAll('#timeline path')].some(path => path.getAttribute('d'))")
         state.then(tab)
         if state.gone:
             web.stop()

@@ -1,20 +1,137 @@
-// The table of clusters: the mark, the share and the centre of each.
+// The tables of clusters: the mark, the share and the centre of each, with a field to name it; and how they differ by feature.
 
-import { fillSwatch, swatch } from "./marks.js";
-import { Naming } from "./naming.js";
-import { SteadyOrder } from "./order.js";
-import { Sorting } from "./sorting.js";
-import { clusterTitle, count, duration, fixed, reconcile, make, featureLabel, percent, plural, setText } from "./format.js";
+import {
+  at, clusterTitle, count, duration, featureLabel, fillSwatch, fixed, make, markOf, percent, plural, reconcile, setText, SVG, swatch, value,
+} from "./format.js";
+import { Sorting, SteadyOrder } from "./sorting.js";
+import { session } from "./status.js";
 
-const table = document.getElementById("clusters");
-const note = document.getElementById("clusters-note");
+const PENCIL = "M2 11.2V14h2.8l7.6-7.6-2.8-2.8zM10.6 2.6l2.8 2.8 1-1a.8.8 0 0 0 0-1.1L12.7 1.6a.8.8 0 0 0-1.1 0z";
+const CHARACTERS_MAX = 60;
+
+// A button beside the title of a cluster opens a text field to name it: Enter saves, Escape cancels.
+class Naming {
+  // `status` is a live region, which says what was requested, or why that failed.
+  constructor(status) {
+    [this.status, this.model, this.open, this.requested] = [status, "", null, null];
+  }
+
+  // The cell of a title with its button. `clusterOf` returns the cluster that the row shows at the time.
+  cell(title, clusterOf) {
+    const cell = make("th", { scope: "row" }, make("div", { class: "title" }, title));
+    if (session.may_name) cell.firstChild.append(this.button(cell, clusterOf));
+    return cell;
+  }
+
+  button(cell, clusterOf) {
+    const icon = document.createElementNS(SVG, "svg");
+    icon.setAttribute("viewBox", "0 0 16 16");
+    icon.setAttribute("aria-hidden", "true");
+    icon.append(document.createElementNS(SVG, "path"));
+    icon.firstChild.setAttribute("d", PENCIL);
+    const button = make("button", { type: "button", class: "rename", title: "Name this cluster" }, icon);
+    button.addEventListener("click", () => this.edit(cell, clusterOf()));
+    return button;
+  }
+
+  fill(cell, title) {
+    const name = `Name cluster ${title}`;
+    const button = cell.querySelector(".rename");
+    if (button && button.ariaLabel !== name) button.ariaLabel = name;
+  }
+
+  // The model on the page and its clusters: a name that was requested and is there now is reported once.
+  show(model, clusters) {
+    if (this.model !== model) this.reset(model);
+    const asked = this.requested;
+    if (!asked || !clusters.some(({ identity, name }) => identity === asked.identity && name === asked.name)) return;
+    this.requested = null;
+    this.report(asked.name ? `Cluster ${asked.identity} is named “${asked.name}”.` : `Cluster ${asked.identity} has no name any more.`);
+  }
+
+  reset(model) {
+    this.close();
+    [this.model, this.requested] = [model, null];
+    this.report("");
+  }
+
+  edit(cell, { identity, name, label }) {
+    this.close();
+    const field = make("input", { type: "text", class: "name-field", maxlength: CHARACTERS_MAX, placeholder: label, autocomplete: "off", spellcheck: "false" });
+    field.ariaLabel = `Name of cluster ${identity}`;
+    field.value = name;
+    field.addEventListener("keydown", (event) => this.key(event));
+    cell.firstChild.hidden = true;
+    cell.append(field);
+    this.open = { cell, field, identity };
+    field.select();
+    field.focus();
+    this.report("Enter saves the name, Escape cancels; an empty name takes it away.");
+  }
+
+  key(event) {
+    if (event.isComposing) return;
+    if (event.key === "Escape") {
+      this.close();
+      this.report("");
+    }
+    if (event.key === "Enter") this.save();
+  }
+
+  async save() {
+    const { field, identity } = this.open;
+    const [model, name] = [this.model, field.value.trim()];
+    if (field.readOnly) return;
+    field.readOnly = true;
+    const refusal = await request(model, identity, name);
+    if (this.model !== model) return; // another model is shown by now
+    if (refusal) {
+      field.readOnly = false;
+      field.ariaInvalid = "true";
+      return this.report(refusal);
+    }
+    this.requested = { identity, name };
+    if (this.open?.field === field) this.close();
+    this.report(`Requested ${name ? `the name “${name}”` : "no name"} for cluster ${identity}; the server reads it next.`);
+  }
+
+  close() {
+    if (!this.open) return;
+    const { cell, field } = this.open;
+    const focused = document.activeElement === field;
+    this.open = null;
+    field.remove();
+    cell.firstChild.hidden = false;
+    if (focused) cell.querySelector(".rename").focus();
+  }
+
+  report(text) {
+    setText(this.status, text);
+  }
+}
+
+// "" where the server has accepted the request, else why not.
+async function request(model, identity, name) {
+  try {
+    const response = await fetch(`clusters/${identity}/name?model=${encodeURIComponent(model)}`, {
+      method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify({ name }),
+    });
+    return response.ok ? "" : `Not named: ${(await response.json()).error}.`;
+  } catch {
+    return "Not named: the server does not respond.";
+  }
+}
+
+const table = at("clusters");
+const note = at("clusters-note");
 const EMPTY = { clusters: [], features: [], features_total: 0 };
 
+// The table of the known clusters.
 export class Clusters {
   // `onHover` and `onChoose` get the identity of a cluster; `onHover` null where the pointer leaves it.
   constructor(onHover, onChoose) {
     [this.onHover, this.onChoose, this.pinned] = [onHover, onChoose, null];
-    this.naming = new Naming(document.getElementById("naming"));
+    this.naming = new Naming(at("naming"));
     this.order = new SteadyOrder(table.tBodies[0]);
     this.sorting = new Sorting(table, "share", true, () => this.show(this.model, this.now));
   }
@@ -96,4 +213,69 @@ function notesOn(model, clustering) {
   if (model.clusters_total > clustering.clusters.length) notes.push(`The ${clustering.clusters.length} largest of ${count(model.clusters_total)} are listed.`);
   if (clustering.single_nodes) notes.push(`Beside them are ${plural(clustering.single_nodes, "single node")}, which no edge joins to a cluster.`);
   return notes;
+}
+
+const WIDTH = 100;
+const HEIGHT = 18;
+
+// For each feature, where the middle 80 % of every cluster lies, all on one scale.
+export function showDifferences(model) {
+  const clustering = model.clustering;
+  const clusters = (clustering?.clusters ?? []).filter(({ spread }) => spread); // the server sends it for the heaviest
+  at("differ-panel").hidden = clusters.length < 2 || Boolean(model.waiting_for);
+  if (at("differ-panel").hidden) return;
+  const { features } = clustering;
+  const scales = features.map((_, j) => scaleOf(clusters.map(({ spread }) => spread[j])));
+  reconcile(
+    at("differ").tHead, [features], () => features.map(featureLabel).join("|"),
+    () => make("tr", {}, make("th", { scope: "col" }, "Cluster"), ...features.map((feature) => make("th", { scope: "col" }, featureLabel(feature)))),
+    () => {},
+  );
+  reconcile(
+    at("differ").tBodies[0], clusters, ({ identity }) => `${identity}/${features.length}`, () => differencesRow(features),
+    (line, cluster) => fillDifferences(line, cluster, features, scales),
+  );
+  reconcile(
+    at("differ").tFoot, [scales], () => features.length,
+    () => make("tr", {}, make("th", { scope: "row" }, "From, to"), ...features.map(() => make("td"))),
+    (line) => scales.forEach(([low, high], j) => setText(line.children[j + 1], `${value(low)} – ${value(high)}`)),
+  );
+}
+
+// From the lowest to the highest end of all clusters shown.
+function scaleOf(spreads) {
+  const [low, high] = [Math.min(...spreads.map(([least]) => least)), Math.max(...spreads.map(([, most]) => most))];
+  return high > low ? [low, high] : [low - 0.5, high + 0.5];
+}
+
+function differencesRow(features) {
+  const cells = features.map(() => {
+    const frame = document.createElementNS(SVG, "svg");
+    frame.setAttribute("viewBox", `0 0 ${WIDTH} ${HEIGHT}`);
+    frame.setAttribute("preserveAspectRatio", "none");
+    frame.setAttribute("aria-hidden", "true");
+    for (const part of ["rect", "rect", "rect"]) frame.append(document.createElementNS(SVG, part));
+    return make("td", {}, frame, make("span", { class: "visually-hidden" }));
+  });
+  return make("tr", {}, make("th", { scope: "row" }, swatch(), make("span")), ...cells);
+}
+
+function fillDifferences(line, cluster, features, scales) {
+  fillSwatch(line.firstChild.firstChild, cluster.slot);
+  setText(line.firstChild.lastChild, clusterTitle(cluster));
+  features.forEach((feature, j) => {
+    const [[low, high], centre] = [cluster.spread[j], cluster.centre[j]];
+    const [frame, words] = line.children[j + 1].children;
+    const x = (number) => ((number - scales[j][0]) / (scales[j][1] - scales[j][0])) * WIDTH;
+    place(frame.children[0], "scale", 0, WIDTH, HEIGHT / 2 - 0.5, 1);
+    place(frame.children[1], `range c${markOf(cluster.slot).colour}`, x(low), Math.max(1, x(high) - x(low)), 4, HEIGHT - 8);
+    place(frame.children[2], "middle", Math.min(WIDTH - 1.2, Math.max(0, x(centre))), 1.2, 1, HEIGHT - 2);
+    const text = `${value(low)} to ${value(high)}${feature.unit ? ` ${feature.unit}` : ""}, centre ${value(centre)}`;
+    setText(words, text);
+    if (line.children[j + 1].title !== text) line.children[j + 1].title = text;
+  });
+}
+
+function place(shape, name, x, width, y, height) {
+  for (const [attribute, content] of Object.entries({ class: name, x, width, y, height })) shape.setAttribute(attribute, content);
 }

@@ -1,9 +1,7 @@
 // The histograms of the chosen cluster: how its readings lie in each feature, before all others in grey.
 
-import { featureLabel, fixed, make, reconcile, setText } from "./format.js";
-import { markOf } from "./marks.js";
+import { featureLabel, fixed, make, markOf, reconcile, setText, SVG } from "./format.js";
 
-const SVG = "http://www.w3.org/2000/svg";
 const REFRESH_MS = 5000;
 const HEIGHT = 40;
 const newest = { key: "", version: -1, features: [], fetchedAt: -REFRESH_MS, busy: false };

@@ -1,8 +1,84 @@
-// The map of nodes: drawn on a canvas, explored by pointer or keyboard.
+// The map of nodes: drawn on a canvas, explored by pointer or keyboard; its axes, and the texts around it.
 
-import { axisOf, drawAxes, extent, fits, padded, spanAround } from "./axes.js";
-import { COLOURS, markOf, trace } from "./marks.js";
-import { fixed, make, value } from "./format.js";
+import {
+  at, COLOURS, count, featureLabel, fixed, make, markOf, percent, plural, reconcile, setText, trace, value,
+} from "./format.js";
+
+// One axis: `at` (a coordinate per node), its label, and whether its coordinates are shown as numbers.
+function axisOf(clustering, which, name) {
+  const j = clustering.features.findIndex((feature) => feature.name === name);
+  if (name && j >= 0) return { label: featureLabel(clustering.features[j]), at: clustering.nodes.values.map((row) => row[j]), numbered: true };
+  return { label: clustering.axes[which], at: which ? clustering.nodes.y : clustering.nodes.x, numbered: clustering.explained_variance === null };
+}
+
+function extent(numbers) {
+  let [low, high] = [Infinity, -Infinity];
+  for (const number of numbers) [low, high] = [Math.min(low, number), Math.max(high, number)];
+  return low <= high ? [low, high] : [0, 1];
+}
+
+function padded([low, high]) {
+  const margin = 0.08 * (high - low) || Math.abs(low) * 0.1 || 0.5;
+  return [low - margin, high + margin];
+}
+
+// The span [low, high] of `size` around its middle.
+const spanAround = (middle, size) => [middle - size / 2, middle + size / 2];
+
+// Whether a view still fits points of this extent: all lie within it and fill enough of it.
+function fits(view, span) {
+  return view && span[0] >= view[0] && span[1] <= view[1] && span[1] - span[0] > 0.6 * (view[1] - view[0]);
+}
+
+// Round numbers within a span, about `wanted` of them, each with its text.
+function ticks([low, high], wanted) {
+  const rough = (high - low) / Math.max(2, wanted);
+  const power = 10 ** Math.floor(Math.log10(rough));
+  const step = power * [1, 2, 5, 10].find((size) => size * power >= rough);
+  const first = Math.ceil(low / step);
+  const digits = Math.max(0, -Math.floor(Math.log10(step) + 1e-9));
+  const marks = Array.from({ length: Math.max(0, Math.floor(high / step) - first + 1) }, (_, i) => (first + i) * step);
+  return marks.map((mark) => [mark, fixed(mark, Math.min(digits, 12))]);
+}
+
+function shortened(context, text, width) {
+  if (context.measureText(text).width <= width) return text;
+  let end = text.length;
+  while (end > 1 && context.measureText(`${text.slice(0, end)}…`).width > width) end -= 1;
+  return `${text.slice(0, end)}…`;
+}
+
+// Draws grid, numbers and labels. `axes` as returned by `axisOf`, `box` in pixels, `spans` the range of each axis.
+function drawAxes(context, colour, axes, box, spans) {
+  const { left, right, top, bottom } = box;
+  const x = (mark) => Math.round(left + ((mark - spans.x[0]) / (spans.x[1] - spans.x[0])) * (right - left)) + 0.5;
+  const y = (mark) => Math.round(bottom - ((mark - spans.y[0]) / (spans.y[1] - spans.y[0])) * (bottom - top)) + 0.5;
+  context.font = "12px system-ui, 'Liberation Sans', sans-serif";
+  context.strokeStyle = colour.line;
+  context.fillStyle = colour.quiet;
+  context.lineWidth = 1;
+  context.beginPath();
+  context.textAlign = "center";
+  for (const [mark, text] of ticks(spans.x, (right - left) / 90)) {
+    context.moveTo(x(mark), top);
+    context.lineTo(x(mark), bottom);
+    if (axes[0].numbered) context.fillText(text, x(mark), bottom + 16);
+  }
+  context.textAlign = "right";
+  for (const [mark, text] of ticks(spans.y, (bottom - top) / 60)) {
+    context.moveTo(left, y(mark));
+    context.lineTo(right, y(mark));
+    if (axes[1].numbered) context.fillText(text, left - 6, y(mark) + 4);
+  }
+  context.stroke();
+  context.textAlign = "center";
+  context.fillText(shortened(context, axes[0].label, right - left), (left + right) / 2, bottom + (axes[0].numbered ? 36 : 18));
+  context.save();
+  context.translate(12, (top + bottom) / 2);
+  context.rotate(-Math.PI / 2);
+  context.fillText(shortened(context, axes[1].label, bottom - top), 0, 0);
+  context.restore();
+}
 
 const LABEL_SHARE_MIN = 0.005;
 const REACH_PX = 16;
@@ -267,4 +343,38 @@ export class NodeMap {
     const y = Math.max(0, Math.min(this.py[i] - high / 2, height - high));
     this.tip.style.transform = `translate(${Math.round(x)}px, ${Math.round(y)}px)`;
   }
+}
+
+const HELP_WITH_NODES = at("map-help").textContent;
+const HELP_WITH_CENTRES = "Each mark is the centre of a cluster: the larger, the more rows were assigned to it in the newest answers. " +
+  "Point at one, or move between them with the arrow keys, to read it.";
+
+// The axes to choose from: the server's projection of all features, or any feature whose values were sent.
+export function offerAxes(clustering, chosen) {
+  at("axes").hidden = clustering.explained_variance === null;
+  if (at("axes").hidden) return;
+  for (const [i, axis] of ["across", "up"].entries()) {
+    const offered = [{ name: "", label: `component ${i + 1}` }, ...clustering.features.map((feature) => ({ name: feature.name, label: featureLabel(feature) }))];
+    reconcile(at(axis), offered, ({ name }) => name, ({ name }) => make("option", { value: name }), (option, { label }) => setText(option, label));
+    const known = clustering.features.some(({ name }) => name === chosen[axis]);
+    const selected = known ? chosen[axis] : "";
+    if (at(axis).value !== selected) at(axis).value = selected;
+  }
+}
+
+// `clustering` are the nodes drawn, null where there are none.
+export function describeMap(model, clustering, chosen) {
+  at("map-note").hidden = true;
+  at("map-help").hidden = !clustering;
+  setText(at("map-help"), model.rounds ? HELP_WITH_CENTRES : HELP_WITH_NODES);
+  if (!clustering) return;
+  const notes = [];
+  const projected = ["across", "up"].filter((axis) => !clustering.features.some(({ name }) => name === chosen[axis]));
+  if (clustering.explained_variance !== null && projected.length === 2)
+    notes.push(`The axes are two components of ${count(model.clustering.features_total)} features and explain ${percent(clustering.explained_variance)} of the variance of the nodes.`);
+  if (model.nodes_total > clustering.nodes.id.length) notes.push(`${count(clustering.nodes.id.length)} of ${count(model.nodes_total)} nodes are drawn, the heaviest ones.`);
+  setText(at("map-note"), notes.join(" "));
+  at("map-note").hidden = !notes.length;
+  const what = model.rounds ? "centre" : "node";
+  at("map").setAttribute("aria-label", `Map of ${plural(clustering.nodes.id.length, what)} in ${plural(model.clusters_total, "cluster")}`);
 }

@@ -1,26 +1,79 @@
-// The panel of the map: the nodes of the model shown, or what is missing before there are any. Nodes and the scripts that
-// draw them are most of what the page loads, so they come after its first picture.
+// The panel of the map: the nodes of the model shown, or what is missing before there are any. Nodes and the script that
+// draws them are most of what the page loads, so they come after its first picture.
 
-import { showMissing } from "./missing.js";
-import { Nodes } from "./nodes.js";
+import { at, make, plural, reconcile, setText } from "./format.js";
 
-const at = (id) => document.getElementById(id);
+const EVERY_MS = 1000;
+
+// The nodes of a model, for its map: read when its clustering has changed, and after the first time only while the map is on
+// the screen, because they are most of what a clustering holds.
+class Nodes {
+  // Calls `onNodes` when others have been read.
+  constructor(map, onNodes) {
+    [this.onNodes, this.visible, this.reading, this.wanted, this.read] = [onNodes, false, false, null, null];
+    new IntersectionObserver(([{ isIntersecting }]) => {
+      this.visible = isIntersecting;
+      this.readAgain();
+    }, { rootMargin: "200px" }).observe(map);
+  }
+
+  // The nodes of this model, null before they are read.
+  of(model) {
+    return this.read?.model === model.name ? this.read.nodes : null;
+  }
+
+  follow(model, contract) {
+    this.wanted = model.clustering ? { model: model.name, key: [contract, model.version, model.made_at].join("/") } : null;
+    this.readAgain();
+  }
+
+  async readAgain() {
+    const { wanted, read } = this;
+    if (this.reading || !wanted) return;
+    if (wanted.model === read?.model && (wanted.key === read.key || !this.visible)) return;
+    this.reading = true;
+    const response = await fetch(`nodes?model=${encodeURIComponent(wanted.model)}`).catch(() => null);
+    const nodes = response?.ok ? await response.json().catch(() => null) : null;
+    if (nodes) this.read = { ...wanted, nodes };
+    if (nodes) this.onNodes();
+    setTimeout(() => {
+      this.reading = false;
+      this.readAgain();
+    }, EVERY_MS);
+  }
+}
+
+// The steps towards a first clustering, and which of them are done.
+function showMissing(status, model) {
+  const clients = status.clients_total;
+  const steps = [
+    ["log", status.ready, status.ready ? "The log is read" : "The log is being opened or read"],
+    ["clients", clients > 0, clients ? `Updates of ${plural(clients, "client")}` : "An update of a client"],
+    ["clustering", false, model.rounds && model.version ? "A first round of answers" : "A first clustering"],
+  ];
+  setText(at("waiting-for"), model.waiting_for);
+  reconcile(at("missing"), steps, ([name]) => name, () => make("li", {}, make("span", { "aria-hidden": "true" }), make("span"), make("span", { class: "visually-hidden" })), (item, [, done, text]) => {
+    item.classList.toggle("done", done);
+    setText(item.children[0], done ? "✓" : "○");
+    setText(item.children[1], text);
+    setText(item.children[2], done ? " (done)" : " (missing)");
+  });
+}
 
 export class MapPanel {
   constructor() {
-    [this.model, this.map, this.text, this.pinned] = [null, null, null, null];
+    [this.model, this.map, this.script, this.pinned] = [null, null, null, null];
     this.nodes = new Nodes(at("map"), async () => {
       if (this.map || (await this.load())) this.draw();
     });
   }
 
-  // Whether the scripts are there; while the server is away they are not.
+  // Whether the script is there; while the server is away it is not.
   async load() {
-    const scripts = await Promise.all([import("./map.js"), import("./map_text.js")]).catch(() => null);
-    if (!scripts) return false;
-    const [{ NodeMap }, text] = scripts;
-    this.text = text;
-    this.map ??= new NodeMap(at("map"), at("tip"), at("map-announcement"));
+    const script = await import("./map.js").catch(() => null);
+    if (!script) return false;
+    this.script = script;
+    this.map ??= new script.NodeMap(at("map"), at("tip"), at("map-announcement"));
     this.map.pin(this.pinned);
     return true;
   }
@@ -52,10 +105,10 @@ export class MapPanel {
     at("axes").hidden = !shown;
     if (!at("empty").hidden) showMissing(status, model);
     if (!this.map) return;
-    if (shown) this.text.offerAxes(drawn, chosen);
+    if (shown) this.script.offerAxes(drawn, chosen);
     this.map.setAxes(chosen.across ?? "", chosen.up ?? "");
     const note = status.privacy.adds_noise ? "A learnt prototype, not a reading." : "A prototype, learnt without privacy.";
     this.map.show(shown ? drawn : null, note, Boolean(model.rounds));
-    this.text.describeMap(model, shown ? drawn : null, chosen);
+    this.script.describeMap(model, shown ? drawn : null, chosen);
   }
 }

@@ -1,26 +1,84 @@
-// All of a model's history in one strip, in which the time shown is a window: drag it, or drag beside it to choose another.
+// What the timeline has besides its rows, loaded after the first picture: curves between clusters, the strip of new readings,
+// and the overview of all of the history.
 
-import { barsOf, shareOf } from "./bars.js";
-import { duration } from "./format.js";
-import { markOf } from "./marks.js";
-import { NO_CLUSTER, Past } from "./past.js";
-import { SHORTEST } from "./span.js";
-import { fromTo, moment } from "./times.js";
+import { at, duration, markOf, percent, setText, SVG } from "./format.js";
+import { barsOf, fromTo, LoadedHistory, moment, NO_CLUSTER, shareOf, SHORTEST, steps } from "./history.js";
 
-const SVG = "http://www.w3.org/2000/svg";
+const ROOM_MIN = 500; // pixels; where there is less, words stand between the bands, and curves would go through them
+const BEND = 14; // pixels over which a curve leaves a band
+let [every, ticks] = [[], []];
+
+// Draws lines at the ticks of the axis, and curves from a cluster to one that parted from it, and from a merged one to the one
+// that took it. `next`: the identities of the rows that a curve goes `from` and `to`, its `place` in the time shown from 0 to 1,
+// the `slot` of the cluster that it is coloured as, and whether it is `faded`. `nextTicks` have a `place` too.
+export function showPartings(next, nextTicks) {
+  [every, ticks] = [next, nextTicks];
+  draw();
+}
+
+function draw() {
+  const frame = at("timeline-frame").getBoundingClientRect();
+  drawTicks(frame);
+  const curves = frame.width < ROOM_MIN ? [] : every;
+  const rows = new Map([...at("timeline-rows").rows].map((row) => [row.dataset.key, row]));
+  const drawing = at("partings").querySelector("g");
+  const missing = curves.length - drawing.children.length;
+  for (let i = 0; i < missing; i += 1) drawing.append(document.createElementNS(SVG, "path"));
+  [...drawing.children].forEach((path, i) => {
+    const curve = curves[i];
+    const [from, to] = [rows.get(String(curve?.from)), rows.get(String(curve?.to))];
+    if (!from || !to) return path.remove();
+    const [first, last] = [from, to].map((row) => row.querySelector(".band").getBoundingClientRect());
+    const x = first.left - frame.left + curve.place * first.width;
+    const [above, below] = [first, last].map(({ top, height }) => top - frame.top + height / 2);
+    path.setAttribute("class", `c${markOf(curve.slot).colour}${curve.faded ? " faded" : ""}`);
+    path.setAttribute("d", `M${x - BEND} ${above}C${x - 4} ${above} ${x - 10} ${below} ${x} ${below}`);
+  });
+}
+
+// A line through each band, so that none goes through the words between bands that stand below them.
+function drawTicks(frame) {
+  const bands = [...at("timeline").querySelectorAll("tbody .band")].map((band) => band.getBoundingClientRect()).filter(({ height }) => height);
+  const lines = bands.flatMap(({ left, top, width, height }) => ticks.map(({ place }) => `M${(left - frame.left + place * width).toFixed(1)} ${(top - frame.top).toFixed(1)}v${height.toFixed(1)}`));
+  at("tick-lines").setAttribute("d", lines.join(""));
+}
+
+new ResizeObserver(draw).observe(at("timeline"));
+
+const LOWEST_TOP = 0.1; // what the full height is at least, so that a few such readings look few
+const row = at("new-readings");
+
+// In each bar of the time shown, the share of readings that fell to no cluster known then.
+export function showStrip(bars, window, usual) {
+  const [, share, band, since] = row.cells;
+  row.hidden = !bars.length;
+  const now = usual?.new ?? null;
+  const rarely = usual?.new_usual ?? null;
+  setText(share.firstChild, now === null ? "" : `${percent(now / 1000)} last hour`);
+  setText(share.lastChild, rarely === null ? "" : `up to ${percent(rarely / 1000)} usual`);
+  const highest = bars.reduce((most, bar) => (shareOf(bar, NO_CLUSTER) > shareOf(most, NO_CLUSTER) ? bar : most), bars[0] ?? { total: 0 });
+  const top = Math.max(LOWEST_TOP, bars.length ? shareOf(highest, NO_CLUSTER) : 0);
+  const outline = bars.length ? steps(bars, NO_CLUSTER, window, top) : "";
+  const path = band.querySelector("path");
+  if (path.getAttribute("d") !== outline) path.setAttribute("d", outline);
+  setText(since, `full: ${percent(top)}`);
+  setText(band.lastChild, outline ? `At most ${percent(shareOf(highest, NO_CLUSTER))}, ${moment(highest.start)}` : "None in the time shown");
+  band.title = band.lastChild.textContent;
+}
+
 const REFRESH_MS = 30_000;
 const COLOURED_MAX = 12; // clusters, those with the most readings; all others are one grey
 const HEIGHT = 100;
 const KEYS_MOVE = { ArrowLeft: -0.25, ArrowDown: -0.25, ArrowRight: 0.25, ArrowUp: 0.25, PageDown: -1, PageUp: 1 };
 const KEYS_SCALE = { "+": 0.5, "=": 0.5, "-": 2 };
 const PRESS_PX = 4; // a pointer that moves less has pressed, not dragged
-const at = (id) => document.getElementById(id);
 
+// All of a model's history in one strip, in which the time shown is a window: drag it, or drag beside it to choose another.
 export class Overview {
   // `onZoom` is called when another time was chosen in `span`.
   constructor(span, onZoom) {
     [this.span, this.onZoom, this.from, this.drawn] = [span, onZoom, null, ""];
-    this.past = new Past(() => this.draw(), REFRESH_MS);
+    this.history = new LoadedHistory(() => this.draw(), REFRESH_MS);
     const strip = at("overview");
     strip.addEventListener("keydown", (event) => this.press(event));
     strip.addEventListener("pointerdown", (event) => this.take(event));
@@ -34,12 +92,12 @@ export class Overview {
     const known = span.newest - span.oldest;
     at("overview-row").hidden = !model.clustering.usual || known < 2 * SHORTEST;
     if (at("overview-row").hidden) return;
-    this.past.follow(model, span.whole);
+    this.history.follow(model, span.whole);
     this.draw();
   }
 
   draw() {
-    const drawn = `${this.past.shown}/${this.past.changes}`;
+    const drawn = `${this.history.shown}/${this.history.changes}`;
     if (this.drawn !== drawn) this.paint();
     this.drawn = drawn;
     if (this.from === null) this.frame(this.span.asked);
@@ -47,7 +105,7 @@ export class Overview {
 
   // A stack of shares for each bar.
   paint() {
-    const bars = barsOf(this.past.columns, this.past.span?.step ?? 1);
+    const bars = barsOf(this.history.columns, this.history.span?.step ?? 1);
     const slots = new Map(this.model.clustering.clusters.map(({ identity, slot }) => [identity, slot]));
     const readings = new Map();
     for (const { clusters } of bars) for (const [identity, number] of clusters) readings.set(identity, (readings.get(identity) ?? 0) + number);
@@ -71,7 +129,7 @@ export class Overview {
     at("overview-from").textContent = bars.length ? `since ${moment(bars[0].start)}` : "";
   }
 
-  // Shows the window, and says it. `end` is null where it ends now.
+  // Shows the window, also in words. `end` is null where it ends now.
   frame({ start, end, length }) {
     const { oldest, newest } = this.span;
     const place = (time) => Math.min(100, Math.max(0, (100 * (time - oldest)) / (newest - oldest)));

@@ -1,20 +1,59 @@
-// The live page: follows the server's status and shows the newest one once per frame.
+// The live page: follows the server's status and shows the newest one once per frame; and the tabs of its models.
 
-import { Happened } from "./happened.js";
-import { Lives } from "./lives.js";
-import { Live } from "./live.js";
+import { at, clock, make, plural, reconcile, setText } from "./format.js";
 import { MapPanel } from "./map_panel.js";
-import { showNow } from "./now.js";
-import { offerLogOut } from "./session.js";
-import { Tabs } from "./tabs.js";
-import { clock, plural, setText } from "./format.js";
+import { Live, offerLogOut } from "./status.js";
+import { EventList, showSummary } from "./summary.js";
+import { Timeline } from "./timeline.js";
 
-const at = (id) => document.getElementById(id);
+const MOVES = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 };
+
+// One tab per model, chosen by pointer or by the arrow keys, Home and End.
+class Tabs {
+  // `panel` is the element that the tabs control; `onChoose` gets the name of a model.
+  constructor(list, panel, onChoose) {
+    [this.list, this.panel, this.onChoose] = [list, panel, onChoose];
+    list.addEventListener("keydown", (event) => this.move(event));
+  }
+
+  show(models, chosen) {
+    this.list.hidden = models.length < 2;
+    reconcile(this.list, models, ({ name }) => name, ({ name }) => this.tab(name), (tab, model) => {
+      const selected = model === chosen;
+      tab.ariaSelected = String(selected);
+      tab.tabIndex = selected ? 0 : -1;
+      const found = model.version && !model.waiting_for ? plural(model.clusters_total, "cluster") : "no clusters yet";
+      setText(tab.lastChild, `${model.algorithm} · ${found}`);
+    });
+    if (this.list.hidden) return ["role", "aria-labelledby"].forEach((name) => this.panel.removeAttribute(name));
+    this.panel.setAttribute("role", "tabpanel");
+    this.panel.setAttribute("aria-labelledby", `tab-${chosen.name}`);
+  }
+
+  tab(name) {
+    const tab = make("button", { type: "button", role: "tab", id: `tab-${name}`, "aria-controls": this.panel.id },
+      make("span", { class: "name" }, name), make("small"));
+    tab.addEventListener("click", () => this.onChoose(name));
+    return tab;
+  }
+
+  move(event) {
+    const tabs = [...this.list.children];
+    const from = tabs.indexOf(event.target);
+    const to = { Home: 0, End: tabs.length - 1 }[event.key] ?? (from + MOVES[event.key] + tabs.length) % tabs.length;
+    if (from < 0 || Number.isNaN(to)) return;
+    event.preventDefault();
+    tabs[to].focus();
+    tabs[to].click();
+    tabs[to].scrollIntoView({ block: "nearest", inline: "nearest" });
+  }
+}
+
 const HIDDEN_MS = 1000;
 const ANNOUNCE_EVERY_MS = 20_000;
 const map = new MapPanel();
-const lives = new Lives(toggle);
-const happened = new Happened();
+const timeline = new Timeline(toggle);
+const events = new EventList();
 const tabs = new Tabs(at("models"), at("model"), (name) => {
   remember({ model: name });
   live.follow(name); // it is shown when it arrives
@@ -23,7 +62,7 @@ const tabs = new Tabs(at("models"), at("model"), (name) => {
 let newest = null; // a status that is not shown yet
 let status = null;
 let pinned = null; // the identity of the chosen cluster
-let below = null; // what stands low on the page
+let details = null; // the lower part of the page; null until its scripts are there
 let receivedAt = 0;
 let connected = true;
 let chosen = Object.fromEntries(new URLSearchParams(location.hash.slice(1)));
@@ -90,28 +129,28 @@ function show() {
   if (nameShown !== model.name) pin(null);
   nameShown = model.name;
   map.show(status, model, chosen);
-  lives.show(model, now());
-  showBelow();
+  timeline.show(model, now());
+  showDetails();
   showTitle();
   announce(model);
   tick();
 }
 
-async function showBelow() {
-  const script = below ? null : await import("./below.js").catch(() => null);
-  if (script && !below) {
-    below = new script.Below((identity) => map.hover(identity), toggle);
+async function showDetails() {
+  const script = details ? null : await import("./details.js").catch(() => null);
+  if (script && !details) {
+    details = new script.Details((identity) => map.hover(identity), toggle);
     tick();
   }
-  below?.show(status, modelShown(), pinned); // null while the server is away
+  details?.show(status, modelShown(), pinned); // null while the server is away
 }
 
 // Chooses a cluster everywhere.
 function pin(identity) {
   pinned = identity;
   map.pin(identity);
-  lives.choose(identity);
-  below?.pin(identity);
+  timeline.choose(identity);
+  details?.pin(identity);
 }
 
 // Chooses a cluster, or lets it go if it is chosen.
@@ -123,9 +162,9 @@ function toggle(identity) {
 function tick() {
   if (!status) return;
   const model = modelShown();
-  showNow(status, model, now(), connected, toggle);
-  happened.show(model.waiting_for ? null : model.clustering, now());
-  below?.tick(status, model, now());
+  showSummary(status, model, now(), connected, toggle);
+  events.show(model.waiting_for ? null : model.clustering, now());
+  details?.tick(status, model, now());
 }
 
 // Reloads the page, with the reason, where the status is of another federation, contract or version of the page.

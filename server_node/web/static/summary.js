@@ -1,17 +1,18 @@
-// The top of the page: how many clusters there are now, what changed last, four questions with their answers, and shares.
+// The top of the page, with the clusters there are now, what changed last, four questions with their answers, and shares; and
+// the list of cluster events.
 
-import { clientsOf } from "./observed.js";
-import { clusterTitle, count, make, percent, plural, reconcile, setText, value } from "./format.js";
-import { fillSwatch, markOf, swatch } from "./marks.js";
+import {
+  at, clusterTitle, count, fillSwatch, make, markOf, percent, plural, reconcile, setText, swatch, value,
+} from "./format.js";
+import { clientsOf } from "./status.js";
 
-const at = (id) => document.getElementById(id);
 const BLOCKS_MAX = 8;
 const BLOCK_SHARE_MIN = 0.07; // beyond the first three, a cluster with less has no block of its own
 const NEW_SPARE = 10; // thousandths above what is usual that are not remarkable yet
 const LIKE_SPARE = 50;
 
 // `onChoose` gets the identity of the cluster whose block is pressed.
-export function showNow(status, model, now, connected, onChoose) {
+export function showSummary(status, model, now, connected, onChoose) {
   const clustering = model.clustering;
   const shown = Boolean(clustering) && !model.waiting_for;
   at("shares").hidden = !shown;
@@ -34,14 +35,14 @@ function showHeadline(model, shown, connected) {
 
 // The newest event that is more than a pause, and the one before it.
 function showChanges(events, now) {
-  const told = events.filter(({ kind }) => kind !== "quiet").slice(-2);
-  const sentence = ({ at: moment, text }) => `${moment_text(moment, now)} ${text}`;
-  setText(at("changed"), told.length ? sentence(told.at(-1)) : "Nothing has changed yet.");
-  setText(at("before"), told.length > 1 ? `Before: ${sentence(told.at(-2))}` : "");
+  const shown = events.filter(({ kind }) => kind !== "quiet").slice(-2);
+  const sentence = ({ at: moment, text }) => `${momentText(moment, now)} ${text}`;
+  setText(at("changed"), shown.length ? sentence(shown.at(-1)) : "Nothing has changed yet.");
+  setText(at("before"), shown.length > 1 ? `Before: ${sentence(shown.at(-2))}` : "");
 }
 
 // The time of day, with the date where it is not of today. `moment` and `now` are seconds since 1970.
-export function moment_text(moment, now) {
+export function momentText(moment, now) {
   const [date, today] = [new Date(moment * 1000), new Date(now * 1000)];
   const time = date.toLocaleTimeString("en-GB", { hour: "2-digit", minute: "2-digit" });
   if (date.toDateString() === today.toDateString()) return time;
@@ -136,4 +137,57 @@ function fillBlock(block, cluster) {
   setText(words, [percent(cluster.recent_share), cluster.fed_by_text].filter(Boolean).join(" · "));
   block.firstChild.title = `${title.textContent}, ${words.textContent}`;
   block.style.flexGrow = Math.max(1, Math.round(100 * cluster.recent_share));
+}
+
+const KINDS = {
+  birth: "new", parted: "parted", merged: "merged", returned: "returned", quiet: "quiet", gone: "gone",
+  share_moved: "share moved", named: "named",
+};
+
+// The newest cluster events, the newest first, all of them or one kind.
+export class EventList {
+  constructor() {
+    this.kind = "";
+  }
+
+  // `clustering` is null before the first snapshot.
+  show(clustering, now) {
+    [this.clustering, this.now] = [clustering, now];
+    const events = clustering?.events ?? [];
+    if (!events.some(({ kind }) => kind === this.kind)) this.kind = "";
+    this.showKinds(events);
+    const listed = events.filter(({ kind }) => !this.kind || kind === this.kind).reverse();
+    reconcile(
+      at("events"), listed, ({ at: moment, kind, cluster, other }) => `${moment}/${kind}/${cluster}/${other}`,
+      ({ kind }) => make("li", { class: kind }, make("time"), make("span")),
+      (item, event) => {
+        item.firstChild.dateTime = new Date(event.at * 1000).toISOString();
+        setText(item.firstChild, momentText(event.at, now));
+        setText(item.lastChild, event.text);
+      },
+    );
+    setText(at("events-note"), events.length ? `The newest ${plural(events.length, "event")}; the topic of events has all.` : "Nothing has happened yet.");
+  }
+
+  showKinds(events) {
+    const present = Object.keys(KINDS).filter((name) => events.some(({ kind }) => kind === name));
+    at("kinds").hidden = present.length < 2;
+    reconcile(
+      at("kinds"), ["", ...present], (name) => name || "all",
+      (name) => {
+        const button = make("button", { type: "button" });
+        button.addEventListener("click", () => {
+          this.kind = name;
+          this.show(this.clustering, this.now);
+        });
+        return button;
+      },
+      (button, name) => {
+        const number = events.filter(({ kind }) => !name || kind === name).length;
+        setText(button, `${name ? KINDS[name] : "all"} ${number}`);
+        const pressed = String(name === this.kind);
+        if (button.ariaPressed !== pressed) button.ariaPressed = pressed;
+      },
+    );
+  }
 }

@@ -1,31 +1,112 @@
-// Clusters over time: a row for each, with its share now and a band that is as thick as its share of the readings was.
+// Clusters over time: a row for each, with its share now, a band that is as thick as its share of the readings was, and what
+// is known of the chosen one.
 
-import { barsOf, HEIGHT, highShare, outlineOf, shareOf, WIDTH } from "./bars.js";
-import { clusterTitle, duration, make, percent, plural, reconcile, setText } from "./format.js";
-import { fillSwatch, markOf, swatch } from "./marks.js";
-import { fillOpened, openedRow } from "./opened.js";
-import { SteadyOrder } from "./order.js";
-import { NO_CLUSTER, Past } from "./past.js";
-import { fillShare, shareCell, usualOf } from "./share.js";
-import { LENGTHS, Span } from "./span.js";
-import { moment, ticksOf } from "./times.js";
+import {
+  at, clusterTitle, duration, fillSwatch, fixed, make, markOf, percent, plural, reconcile, setText, SVG, swatch,
+} from "./format.js";
+import {
+  barsOf, HEIGHT, highShare, LENGTHS, LoadedHistory, moment, NO_CLUSTER, outlineOf, shareOf, Span, ticksOf, WIDTH,
+} from "./history.js";
+import { SteadyOrder } from "./sorting.js";
 
-const SVG = "http://www.w3.org/2000/svg";
+const SPARE = 50; // thousandths beyond what is usual that are not remarkable yet
+
+// The smallest, the mean and the largest share on earlier days of this kind, in thousandths; null until there are some.
+function usualOf(usual, identity) {
+  return usual?.clusters.find((each) => each.identity === identity)?.range ?? null;
+}
+
+// What is usual, in words; empty for null.
+function usualWords(range) {
+  if (!range) return "";
+  const [low, mean, high] = range.map((thousandths) => percent(thousandths / 1000));
+  return low === high ? low : `${low} to ${high}, on average ${mean}`;
+}
+
+// The cell of a share now: in words, as a bar, and with what is usual at this time of day marked on it.
+function shareCell() {
+  const bar = make("div", { class: "share-bar", "aria-hidden": "true" }, make("i", { class: "part" }), make("i", { class: "usual" }), make("i", { class: "mean" }));
+  return make("td", { class: "share", role: "cell" }, make("b"), make("span", { class: "far" }), bar, make("span", { class: "visually-hidden" }));
+}
+
+// `full` is the share from which a bar is full.
+function fillShare(cell, cluster, range, full) {
+  const [now, far, bar, words] = cell.children;
+  const { active, ended, slot, recent_share: share } = cluster;
+  const drawn = JSON.stringify([active, ended, slot, share, range, full, cluster.trend_text]);
+  if (cell.dataset.drawn === drawn) return; // an element that is set anew is styled anew
+  cell.dataset.drawn = drawn;
+  setText(now, ended ? "" : active ? percent(share) : "quiet");
+  const beyond = ended || !range ? 0 : 1000 * share > range[2] + SPARE ? 1 : 1000 * share < range[0] - SPARE ? -1 : 0;
+  setText(far, beyond ? `! ${beyond > 0 ? "more" : "less"} than usual` : "");
+  setText(words, range && !ended ? `, usual at this time ${usualWords(range)}` : "");
+  cell.title = [cluster.trend_text, range && !ended ? `usual at this time: ${usualWords(range)}` : ""].filter(Boolean).join("; ");
+  bar.hidden = ended || (!active && !range);
+  const [part, usual, mean] = bar.children;
+  const place = (part) => `${Math.min(100, (100 * part) / full).toFixed(1)}%`;
+  part.className = `part f${markOf(slot ?? 0).colour}`;
+  part.style.width = active ? place(share) : "0";
+  [usual.hidden, mean.hidden] = [!range, !range];
+  if (!range) return;
+  usual.style.left = place(range[0] / 1000);
+  usual.style.right = `calc(100% - ${place(range[2] / 1000)})`;
+  mean.style.left = place(range[1] / 1000);
+}
+
+// The row below that of the chosen cluster: what it is, what it parted from, its share, its clients, its histograms.
+function detailsRow() {
+  return make("tr", { class: "details", role: "row" }, make("td", { colspan: 4, role: "cell" }, make("dl", { class: "facts" }), make("div", { class: "histograms" }), make("p", { class: "quiet" })));
+}
+
+function fillDetails(row, cluster, model, now) {
+  const { clusters } = model.clustering;
+  const known = facts(cluster, model.clustering, now).filter(([, words]) => words);
+  reconcile(
+    row.firstChild.firstChild, known, ([name]) => name,
+    ([name]) => make("div", {}, make("dt", {}, name), make("dd")),
+    (fact, [, words]) => setText(fact.lastChild, words),
+  );
+  const [, frame, note] = row.firstChild.children;
+  setText(note, clusters.length > 1 ? "Coloured: how its readings lie in each feature. Grey: those of all other clusters." : "");
+  import("./histograms.js").then(({ showHistograms }) => showHistograms(frame, cluster, model)).catch(() => {}); // the server is away
+}
+
+function facts(cluster, { clusters, features, usual }, now) {
+  const parent = clusters.find(({ identity }) => identity === cluster.parent);
+  const parted = clusters.filter((each) => each.parent === cluster.identity).map(clusterTitle).join(", ");
+  const partings = [parent ? `parted from ${clusterTitle(parent)}` : "", parted ? `${parted} parted from it` : ""];
+  return [
+    ["What sets it apart", cluster.text],
+    ["Known for", cluster.since === null ? "" : duration(now - cluster.since)],
+    ["Parted", partings.filter(Boolean).join("; ")],
+    ["Share", cluster.trend_text],
+    ["Usual at this time", usualWords(usualOf(usual, cluster.identity))],
+    ["Newest readings from", cluster.fed_by_text],
+    ...features.map((feature, j) => [feature.name, valuesOf(cluster, feature, j)]),
+  ];
+}
+
+// The centre, and where the middle 80 % lies.
+function valuesOf({ centre, spread }, { unit, digits }, j) {
+  if (!centre) return "";
+  const words = `${fixed(centre[j], digits)} ${unit}`.trim();
+  return spread ? `${words}, mostly ${fixed(spread[j][0], digits)} to ${fixed(spread[j][1], digits)}` : words;
+}
+
 const ROWS_MAX = 12;
 const NAMED_MAX = 4;
 const TICK_PX = 66; // of the axis that a tick and its words take, and those at its end
 const NOW_PX = 70;
 const END_PX = 170;
-const at = (id) => document.getElementById(id);
 
-export class Lives {
+export class Timeline {
   // `onChoose` gets the identity of the cluster whose name is pressed.
   constructor(onChoose) {
     [this.onChoose, this.all, this.model, this.chosen, this.width] = [onChoose, false, null, null, 0];
     [this.bars, this.span] = [barsOf(new Map(), 1), new Span()];
-    this.past = new Past(() => this.draw());
-    this.order = new SteadyOrder(at("lives-rows"));
-    at("all-lives").addEventListener("click", () => {
+    this.history = new LoadedHistory(() => this.draw());
+    this.order = new SteadyOrder(at("timeline-rows"));
+    at("all-rows").addEventListener("click", () => {
       this.all = !this.all;
       this.draw();
     });
@@ -37,8 +118,8 @@ export class Lives {
     new ResizeObserver(([{ contentRect }]) => {
       this.width = contentRect.width;
       this.draw();
-    }).observe(at("lives-axis"));
-    at("lives-frame").addEventListener("pointermove", (event) => this.point(event));
+    }).observe(at("timeline-axis"));
+    at("timeline-frame").addEventListener("pointermove", (event) => this.point(event));
   }
 
   spanButton(name, act, words = name) {
@@ -64,9 +145,9 @@ export class Lives {
     if (this.model?.name !== model.name) [this.all, this.span] = [false, new Span()];
     [this.model, this.now] = [model, now];
     this.span.reach(model.clustering?.usual);
-    at("lives-panel").hidden = !model.clustering || Boolean(model.waiting_for);
-    if (at("lives-panel").hidden) return;
-    if (model.clustering.usual) this.past.follow(model, this.span.asked);
+    at("timeline-panel").hidden = !model.clustering || Boolean(model.waiting_for);
+    if (at("timeline-panel").hidden) return;
+    if (model.clustering.usual) this.history.follow(model, this.span.asked);
     this.draw();
   }
 
@@ -75,7 +156,7 @@ export class Lives {
     const known = this.model.clustering.clusters;
     const order = (a, b) => Number(b.active) - Number(a.active) || b.recent_share - a.recent_share || b.share - a.share;
     const present = new Set(known.map(({ identity }) => identity));
-    const ended = [...this.past.names.values()].filter(({ identity }) => !present.has(identity) && this.bars.lived.has(identity));
+    const ended = [...this.history.names.values()].filter(({ identity }) => !present.has(identity) && this.bars.lived.has(identity));
     return [...[...known].sort(order), ...ended.map((each) => ({ ...each, ended: true }))];
   }
 
@@ -87,38 +168,38 @@ export class Lives {
     const { model } = this;
     if (!model?.clustering) return;
     this.layOut();
-    const every = this.order.keep(this.listed(), ({ identity }) => identity, `${model.name}/${this.past.shown}`);
+    const every = this.order.keep(this.listed(), ({ identity }) => identity, `${model.name}/${this.history.shown}`);
     const query = at("find-cluster").value.trim().toLowerCase();
     const rows = every.filter((cluster) => clusterTitle(cluster).toLowerCase().includes(query));
     const shown = this.all ? rows : rows.filter(({ identity }, place) => place < ROWS_MAX || identity === this.chosen);
     reconcile(
-      at("lives-rows"), shown.flatMap((cluster) => (cluster.identity === this.chosen ? [cluster, { cluster }] : [cluster])),
-      ({ identity, cluster }) => (cluster ? "opened" : identity),
-      (item) => (item.cluster ? openedRow() : this.row(item)),
-      (row, item) => (item.cluster ? fillOpened(row, item.cluster, model, this.now) : this.fill(row, item)),
+      at("timeline-rows"), shown.flatMap((cluster) => (cluster.identity === this.chosen ? [cluster, { cluster }] : [cluster])),
+      ({ identity, cluster }) => (cluster ? "details" : identity),
+      (item) => (item.cluster ? detailsRow() : this.row(item)),
+      (row, item) => (item.cluster ? fillDetails(row, item.cluster, model, this.now) : this.fill(row, item)),
     );
     at("find-cluster").hidden = every.length <= ROWS_MAX;
-    at("all-lives").hidden = rows.length <= ROWS_MAX;
-    setText(at("all-lives"), this.all ? "Show fewer" : `Show all ${rows.length}`);
+    at("all-rows").hidden = rows.length <= ROWS_MAX;
+    setText(at("all-rows"), this.all ? "Show fewer" : `Show all ${rows.length}`);
     this.showSpan();
     this.axis();
-    setText(at("lives-note"), this.note());
+    setText(at("timeline-note"), this.note());
     this.read();
     this.drawMore(shown);
   }
 
   note() {
-    if (this.past.failed) return "The history cannot be read at present.";
-    if (!this.bars.length) return this.past.busy ? "" : this.past.shown ? "There are no readings in this time." : "The history begins with the next snapshot.";
+    if (this.history.failed) return "The history cannot be read at present.";
+    if (!this.bars.length) return this.history.busy ? "" : this.history.shown ? "There are no readings in this time." : "The history begins with the next snapshot.";
     const marks = this.model.clustering.usual?.clusters.length ? " The mark on it is what is usual at this time of day: from the smallest to the largest share, and the mean." : "";
     return `A band of full height, and a full bar, are ${percent(this.full)} of the readings or more. A ring: new or parted.${marks}`;
   }
 
-  // What is drawn beside the rows; its scripts come after the first picture.
+  // What is drawn beside the rows; its script comes after the first picture.
   async drawMore(shown) {
-    const parts = await Promise.all([import("./partings.js"), import("./strip.js"), import("./overview.js")]).catch(() => null);
-    if (!parts || !this.model.clustering) return; // the server is away, or another model is shown by now
-    const [{ showPartings }, { showStrip }, { Overview }] = parts;
+    const script = await import("./overview.js").catch(() => null);
+    if (!script || !this.model.clustering) return; // the server is away, or another model is shown by now
+    const { Overview, showPartings, showStrip } = script;
     showPartings(this.curves(shown), this.ticks);
     showStrip(this.bars, this.window, this.model.clustering.usual);
     this.overview ??= new Overview(this.span, () => this.zoom());
@@ -140,18 +221,18 @@ export class Lives {
     });
   }
 
-  // The cluster that an ended one merged into, as far as the newest events tell.
+  // The cluster that an ended one merged into; null where none of the newest events says so.
   mergedInto(identity) {
     return this.model.clustering.events.findLast(({ kind, cluster }) => kind === "merged" && cluster === identity)?.other ?? null;
   }
 
   // Bars, and what bands are drawn by: anew only when the history has changed.
   layOut() {
-    const { past } = this;
-    if (this.drawn === past.changes) return;
-    this.drawn = past.changes;
-    this.bars = barsOf(past.columns, past.span?.step ?? 1);
-    this.window = windowOf(this.bars, past.span, this.span.oldest, this.span.newest);
+    const { history } = this;
+    if (this.drawn === history.changes) return;
+    this.drawn = history.changes;
+    this.bars = barsOf(history.columns, history.span?.step ?? 1);
+    this.window = windowOf(this.bars, history.span, this.span.oldest, this.span.newest);
     const usual = this.model.clustering.usual?.clusters.map(({ range }) => range[2] / 1000) ?? [];
     this.full = Math.max(highShare(this.bars), 0.01, ...usual);
     this.outlines = new Map(); // identity, and whether it has ended -> outline of its band
@@ -192,7 +273,7 @@ export class Lives {
     const path = band.firstChild.firstChild;
     const outline = this.outline(cluster);
     if (path.getAttribute("d") !== outline) path.setAttribute("d", outline);
-    path.setAttribute("class", `life ${cluster.ended ? "" : `c${markOf(cluster.slot).colour}`}`);
+    path.setAttribute("class", `outline ${cluster.ended ? "" : `c${markOf(cluster.slot).colour}`}`);
     this.mark(band, cluster);
     fillShare(share, cluster, usualOf(usual, cluster.identity), this.full);
     setText(since.firstChild, cluster.ended || cluster.since === null ? "" : `for ${duration(this.now - cluster.since)}`);
@@ -201,7 +282,7 @@ export class Lives {
 
   quietFor(identity) {
     const last = this.last(identity);
-    if (this.past.span?.end !== null) return "";
+    if (this.history.span?.end !== null) return "";
     return last === null ? `quiet over ${duration(this.window.end - this.window.start)}` : `quiet for ${duration(this.window.end - last - this.bars.width)}`;
   }
 
@@ -231,7 +312,7 @@ export class Lives {
     if (!ended.hidden) ended.style.left = place(last + this.bars.width);
   }
 
-  // Which time is shown, as the buttons tell it.
+  // Marks the button of the time shown.
   showSpan() {
     const { start, end, length } = this.span.asked;
     const [earlier, ...buttons] = at("spans").children;
@@ -248,11 +329,11 @@ export class Lives {
 
   axis() {
     const { start, end } = this.window;
-    const live = this.past.span?.end === null;
+    const live = this.history.span?.end === null;
     this.ticks = this.bars.length ? ticksOf(this.window, Math.max(1, Math.floor(this.width / TICK_PX))) : [];
     const room = 1 - (live ? NOW_PX : END_PX) / this.width;
     const last = { place: 1, words: this.bars.length ? (live ? "now" : moment(end)) : "" };
-    reconcile(at("lives-axis"), [...this.ticks.filter(({ place }) => place < room), last], ({ place, words }) => `${place}/${words}`, () => make("span"), (label, { place, words }) => {
+    reconcile(at("timeline-axis"), [...this.ticks.filter(({ place }) => place < room), last], ({ place, words }) => `${place}/${words}`, () => make("span"), (label, { place, words }) => {
       setText(label, words);
       if (place < 1) label.style.left = `${100 * place}%`;
     });
@@ -266,7 +347,7 @@ export class Lives {
 
   // The pointer reads the moment that it is over.
   point({ target, clientX, buttons }) {
-    const cell = target.closest("#lives-rows .band");
+    const cell = target.closest("#timeline-rows .band");
     if (!cell || buttons || at("moment").hidden) return;
     const { left, width } = cell.getBoundingClientRect();
     at("moment").value = Math.floor(((clientX - left) / width) * (Number(at("moment").max) + 1));
@@ -286,7 +367,7 @@ export class Lives {
     setText(at("moment-words"), this.bars.length ? words : "");
     at("moment").setAttribute("aria-valuetext", words);
     const place = at("moment").hidden ? "-1%" : `${(100 * (time + width / 2 - start)) / (end - start)}%`;
-    if (at("lives").style.getPropertyValue("--moment") !== place) at("lives").style.setProperty("--moment", place);
+    if (at("timeline").style.getPropertyValue("--moment") !== place) at("timeline").style.setProperty("--moment", place);
   }
 }
 

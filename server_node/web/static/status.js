@@ -1,6 +1,27 @@
-// The status from the server: read once, then each change of it as it arrives; and the state of the connection.
+// The status from the server: read once, then each change of it as it arrives; the state of the connection; and what this
+// browser may do here.
 
-import { readSession } from "./session.js";
+const EVERYTHING_OPEN = { grant: "open", may_name: false };
+
+// What this browser may do. `grant` is "open" on a server without a token, "session" after the form, null once the session has ended.
+export async function readSession() {
+  try {
+    return await (await fetch("session")).json();
+  } catch {
+    return EVERYTHING_OPEN; // the server is away
+  }
+}
+
+export const session = await readSession();
+
+// `button` is shown where there is a session to end.
+export function offerLogOut(button) {
+  button.hidden = session.grant !== "session";
+  button.addEventListener("click", async () => {
+    await fetch("session", { method: "DELETE" });
+    location.reload();
+  });
+}
 
 const RETRY_MS = 2000;
 const TIMEOUT_MS = 25_000; // the server sends a heartbeat every ten seconds
@@ -100,4 +121,15 @@ export class Live {
     if ((await readSession()).grant === null) location.reload();
     else setTimeout(() => attempt === this.attempt && this.open(), RETRY_MS);
   }
+}
+
+// The clients of a status, one object each, with their ages at `now`.
+export function clientsOf({ clients, inactive_after_s, quarantined: names }, now) {
+  const excluded = new Set(names ?? []);
+  return clients.name.map((name, i) => {
+    const age = Math.max(0, now - clients.last_seen[i]);
+    const inactive = age > inactive_after_s;
+    const quarantined = excluded.has(name);
+    return { name, age, inactive, quarantined, readings: clients.readings[i], rate: inactive ? 0 : clients.readings_per_s[i] };
+  });
 }
