@@ -41,7 +41,7 @@ SAMPLING_US = 100
 SLOWEST = 8
 """functions that are named"""
 MEASURE = """void (() => {
-window.measured = {paints: [], frames: []};
+window.measured = {paints: [], frames: [], tasks: []};
 const note = (event) => requestAnimationFrame(() => {
   // The task after a frame begins when it has been painted.
   const {port1, port2} = new MessageChannel();
@@ -53,8 +53,12 @@ new PerformanceObserver(list => list.getEntries().forEach(({duration, scripts}) 
   measured.frames.push([duration, scripts.map(({sourceFunctionName, sourceURL, duration: took}) =>
     `${sourceFunctionName || 'script'} of ${sourceURL.split('/').pop()} ${Math.round(took)} ms`)])
 )).observe({type: 'long-animation-frame'});
+new PerformanceObserver(list => list.getEntries().forEach(({duration}) => measured.tasks.push(duration)))
+  .observe({type: 'longtask'});
 })()"""
-"""`measured`: milliseconds from a click or an input to the end of the frame that shows it; frames over 50 ms"""
+"""`measured`: milliseconds from a click or an input to the end of the frame that shows it; frames, tasks over 50 ms"""
+VERSION_SHOWN = "Number(document.getElementById('counters').lastChild.children[1].textContent)"
+"""of the snapshot, the last of the counters"""
 SETTLED = (
     "new Promise(done => requestAnimationFrame(() => setTimeout(() => requestIdleCallback(() => done(true)), 50)))"
 )
@@ -123,12 +127,13 @@ def main(quick: bool, out: Path) -> None:
     turns, started, machine = 3 if quick else 40, time.monotonic(), facts(("shoal", "starlette", "uvicorn"))
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "browser").mkdir()
-        with served_page(Path(folder)) as url, browsing(chromium, Path(folder) / "browser") as browser:
+        with served_page(Path(folder)) as (url, board), browsing(chromium, Path(folder) / "browser") as browser:
             version = browser.call("Browser.getVersion")["product"]
             tab = browser.tab()
             tab.resize(WIDTH, HEIGHT)
             tab.open(url)
             found = {name: measure(tab, act, turns) for name, act in opened(tab).items()}
+            updates = follow_updates(tab, board, turns)
     result = {
         "made_by": "python -m benchmarks.page" + " --quick" * quick,
         "took_s": round(time.monotonic() - started),
@@ -136,6 +141,7 @@ def main(quick: bool, out: Path) -> None:
         "browser": version,
         "page": {"clusters": CLUSTERS, "nodes": NODES, "clients": CLIENTS, "features": FEATURES, "turns": turns},
         "interactions": found,
+        "updates": updates,
         "goal": {"ms": GOAL_MS, "reached": all(each["ms"]["median"] < GOAL_MS for each in found.values())},
     }
     write(out, "page", result, markdown(result))
@@ -153,7 +159,7 @@ def opened(tab: Tab) -> dict[str, Callable[[Tab, int], None]]:
 
 
 def measure(tab: Tab, act: Callable[[Tab, int], None], turns: int) -> dict[str, Any]:
-    """Interact so many times: once to warm up and profile, then to measure."""
+    """Interact `turns` times: once to warm up and profile, then to measure."""
     slowest = profiled(tab, act, turns)
     tab.value_of("void (measured.paints.length = measured.frames.length = 0)")
     times = []
@@ -172,8 +178,23 @@ def measure(tab: Tab, act: Callable[[Tab, int], None], turns: int) -> dict[str, 
     }
 
 
+def follow_updates(tab: Tab, board: StatusBoard, updates: int) -> dict[str, Any]:
+    """Publish snapshots in which every node has moved, each once the one before is shown; the tasks over 50 ms."""
+    tab.value_of("void (measured.tasks.length = 0)")
+    status = board.status
+    contract, arrays = status.contract, some_nodes(FEATURES, CLUSTERS, NODES)
+    for version in range(2, updates + 2):
+        moved = {**arrays, "weight": arrays["weight"] + 0.0002 * version}
+        snapshots = [a_snapshot(contract, moved, version, model) for model in MODELS]
+        board.set(a_status(contract, snapshots, clients=status.clients))
+        tab.until(f"{VERSION_SHOWN} >= {version}")
+    tab.value_of(SETTLED)
+    tasks = tab.value_of("measured.tasks.splice(0)")
+    return {"number": updates, "long_tasks": len(tasks), "longest_task_ms": max(tasks, default=None)}
+
+
 def profiled(tab: Tab, act: Callable[[Tab, int], None], turns: int) -> list[dict[str, Any]]:
-    """The slowest functions while interacting so many times, repeated until at least one is known.
+    """The slowest functions while interacting `turns` times, repeated until at least one is known.
 
     A profile is a sample of moments. On a busy machine they are few, and all may miss a short function.
     """
@@ -208,16 +229,17 @@ def functions_of(profile: dict[str, Any], turns: int) -> list[dict[str, Any]]:
 
 
 @contextmanager
-def served_page(folder: Path) -> Iterator[str]:
-    """The URL of a page with two models of `CLUSTERS` clusters and `NODES` nodes, and a month of history."""
+def served_page(folder: Path) -> Iterator[tuple[str, StatusBoard]]:
+    """A page with two models of `CLUSTERS` clusters and `NODES` nodes, and a month of history: its URL, its status."""
     contract = a_contract(FEATURES, models=MODELS)
     arrays = some_nodes(FEATURES, CLUSTERS, NODES)
     clients = tuple(ClientStatus(f"client-{i:03}", NOW - i % 7, 410, 164_000, 9.3) for i in range(CLIENTS))
     status = a_status(contract, [a_snapshot(contract, arrays, model=model) for model in MODELS], clients=clients)
-    web = page_server(StatusBoard(status), CollectorRegistry(), history=history(contract, folder))
+    board = StatusBoard(status)
+    web = page_server(board, CollectorRegistry(), history=history(contract, folder))
     port = web.start()
     try:
-        yield f"http://127.0.0.1:{port}/"
+        yield f"http://127.0.0.1:{port}/", board
     finally:
         web.stop()
 
@@ -250,7 +272,7 @@ def flat(counts: list[int]) -> list[int]:
 
 def markdown(result: dict[str, Any]) -> str:
     """The result as a page."""
-    shown = result["page"]
+    shown, updates = result["page"], result["updates"]
     lines = [
         [
             name,
@@ -270,6 +292,7 @@ def markdown(result: dict[str, Any]) -> str:
             "shows what was chosen, as bands and nodes come with the server's answer. Frames over 50 ms in all turns: "
             f"{sum(each['long_frames'] for each in result['interactions'].values())}. Where: milliseconds of "
             "a turn within these functions, by a profile of other turns.\n",
+            f"Tasks over 50 ms in {updates['number']} updates of all nodes: {updates['long_tasks']}.\n",
             f"Goal, under {GOAL_MS:g} ms: {'reached' if result['goal']['reached'] else 'missed'}.\n",
             one_line(result["machine"]) + "\n",
         ]

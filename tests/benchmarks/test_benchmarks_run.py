@@ -230,6 +230,8 @@ def test_every_interaction_with_the_page_is_measured_up_to_the_frame_that_shows_
         assert is_spread(measured["ms"])
         assert measured["slowest_functions"][0]["ms"] > 0
         assert measured["over_goal"] <= page["page"]["turns"]
+    assert page["updates"]["number"] == page["page"]["turns"]
+    assert page["updates"]["long_tasks"] >= 0
     # Which of its functions are among the slowest is a matter of chance, in any single one.
     slowest = {one["name"] for measured in page["interactions"].values() for one in measured["slowest_functions"]}
     assert any(name.endswith("(timeline.js)") for name in slowest), "the bands show what is chosen"

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 from prometheus_client import CollectorRegistry
 
 from server_node.status import ClientStatus, StatusBoard
 from server_node.web import page_server
 from shoal.protocol.quarantine import QuarantinedClient
-from tests.server_node.web_browser import Browser, Tab, browsing
+from tests.server_node.web_browser import Browser, Tab
 from tests.server_node.web_statuses import NOW, a_contract, a_snapshot, a_status, some_nodes
 
 CONTRACT = a_contract(5, models=("fcac", "slow"))
@@ -42,29 +41,28 @@ NODE_COLOURS = """
 """the number of pixels of the map in each colour of the palette"""
 
 
-def test_the_page_shows_the_status_without_console_errors(chromium: str, tmp_path: Path) -> None:
+def test_the_page_shows_the_status_without_console_errors(browser: Browser) -> None:
     board = StatusBoard(EMPTY)
     web = page_server(board, CollectorRegistry())
     port = web.start()
     try:
-        with browsing(chromium, tmp_path) as browser:
-            tab = browser.tab()
-            tab.resize(1280, 900)
-            tab.open(f"http://127.0.0.1:{port}/")
-            _shows_what_is_missing(tab)
-            board.set(MARKUP)
-            _shows_a_snapshot(tab)
-            _explores_nodes_by_keyboard(tab)
-            _fits_a_phone_and_the_dark_theme(tab)
-            _chooses_another_model(tab)
-            _notices_a_stalled_stream(tab)
-            assert tab.console_errors() == []
-            web.stop()
-            _shows_when_the_server_has_stopped(tab)
-            web = page_server(board, CollectorRegistry(), port=port)
-            web.start()
-            tab.until("document.getElementById('connection').textContent === 'live'")
-            _enforces_the_content_security_policy(browser, port)
+        tab = browser.tab()
+        tab.resize(1280, 900)
+        tab.open(f"http://127.0.0.1:{port}/")
+        _shows_what_is_missing(tab)
+        board.set(MARKUP)
+        _shows_a_snapshot(tab)
+        _explores_nodes_by_keyboard(tab)
+        _fits_a_phone_and_the_dark_theme(tab)
+        _chooses_another_model(tab)
+        _notices_a_stalled_stream(tab)
+        assert tab.console_errors() == []
+        web.stop()
+        _shows_when_the_server_has_stopped(tab)
+        web = page_server(board, CollectorRegistry(), port=port)
+        web.start()
+        tab.until("document.getElementById('connection').textContent === 'live'")
+        _enforces_the_content_security_policy(browser, port)
     finally:
         web.stop()
 

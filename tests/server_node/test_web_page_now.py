@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime, timedelta
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from server_node.clusters.history.store import HISTORY_FILE, HistoryReader, Hist
 from server_node.status import ClientStatus, RecentEvent, ServerStatus, StatusBoard
 from server_node.web import page_server
 from shoal.protocol.history import COARSE_S, FINE_S, NO_CLUSTER, HistoryBin, HistoryNames
-from tests.server_node.web_browser import Browser, Tab, browsing
+from tests.server_node.web_browser import Browser, Tab
 from tests.server_node.web_page_checks import LOWEST_TEXT_CONTRAST, OVERFLOWING
 from tests.server_node.web_statuses import NOW, a_contract, a_snapshot, a_status, some_nodes
 
@@ -72,12 +73,6 @@ def parted_from(status: ServerStatus, identity: int, parent: int) -> ServerStatu
     model = status.models["fcac"]
     clusters = model.lineage.clusters | {identity: replace(model.lineage.clusters[identity], parent=parent)}
     return replace(status, models={"fcac": replace(model, lineage=replace(model.lineage, clusters=clusters))})
-
-
-@pytest.fixture(scope="module")
-def browser(chromium: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    with browsing(chromium, tmp_path_factory.mktemp("browser")) as browser:
-        yield browser
 
 
 @contextmanager
@@ -303,21 +298,18 @@ def test_clients_and_features_of_clusters_are_told_in_numbers(browser: Browser, 
 
 
 @pytest.mark.parametrize("clusters", [1, 60])
-@pytest.mark.parametrize("width", [360, 800, 1280])
-def test_one_and_sixty_clusters_and_two_hundred_clients_fit(
-    browser: Browser, tmp_path: Path, clusters: int, width: int
-) -> None:
+def test_one_and_sixty_clusters_and_two_hundred_clients_fit(browser: Browser, tmp_path: Path, clusters: int) -> None:
     clients = tuple(ClientStatus(f"client-{i:03}", NOW + 3600, 9, 900, 2.0) for i in range(200))
     shares = {identity: 100 + identity for identity in range(clusters)}
     with shown(browser, the_status(clusters, clients=clients), history(tmp_path, shares, shares)) as (tab, _):
         tab.until(f"{ROWS}.length === {min(clusters, 12)}")
-        for scheme in ("light", "dark"):
+        for width, scheme in product((360, 800, 1280), ("light", "dark")):
             tab.resize(width, 900)
             tab.prefer(scheme)
             tab.until(f"innerWidth === {width} && document.documentElement.dataset.theme === '{scheme}'")
-            assert tab.value_of(OVERFLOWING) == []
+            assert tab.value_of(OVERFLOWING) == [], (width, scheme)
             ratio, text = tab.value_of(LOWEST_TEXT_CONTRAST)
-            assert ratio >= 4.5, text
+            assert ratio >= 4.5, (text, width, scheme)
         assert tab.value_of("document.getElementById('differ-panel').hidden") == (clusters == 1)
         if clusters > 12:
             tab.value_of("document.getElementById('all-rows').click()")

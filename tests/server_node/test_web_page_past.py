@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -25,7 +24,7 @@ from tests.server_node.test_web_page_now import (
     shown,
     the_status,
 )
-from tests.server_node.web_browser import Browser, Tab, browsing
+from tests.server_node.web_browser import Browser, Tab
 from tests.server_node.web_page_checks import LOWEST_TEXT_CONTRAST, OVERFLOWING, WITHOUT_NAME
 
 STRIP = "document.querySelector('#new-readings path').getAttribute('d')"
@@ -35,12 +34,6 @@ ENDS = (
 )
 ASKED = "performance.getEntriesByType('resource').map(each => each.name).filter(name => name.includes('v1/history'))"
 HOUR, DAY = 3600, 86_400
-
-
-@pytest.fixture(scope="module")
-def browser(chromium: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    with browsing(chromium, tmp_path_factory.mktemp("browser")) as browser:
-        yield browser
 
 
 OUTSIDE = """(() => {

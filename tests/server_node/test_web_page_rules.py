@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from prometheus_client import CollectorRegistry
 
 from server_node.status import StatusBoard
 from server_node.web import page_server
 from tests.server_node.test_web_rules import CONTRACT, STATUS
-from tests.server_node.web_browser import browsing
+from tests.server_node.web_browser import Browser
 from tests.server_node.web_page_checks import LOWEST_TEXT_CONTRAST, OVERFLOWING
 from tests.server_node.web_statuses import a_status
 
@@ -17,29 +15,28 @@ HIDDEN = "document.getElementById('rules-panel').hidden"
 ITEMS = "[...document.querySelectorAll('#rules li')].map(item => item.textContent)"
 
 
-def test_the_page_shows_the_rules_of_a_model_that_predicts_and_of_no_other(chromium: str, tmp_path: Path) -> None:
+def test_the_page_shows_the_rules_of_a_model_that_predicts_and_of_no_other(browser: Browser) -> None:
     board = StatusBoard(a_status(CONTRACT))
     web = page_server(board, CollectorRegistry())
     port = web.start()
     try:
-        with browsing(chromium, tmp_path) as browser:
-            tab = browser.tab()
-            tab.resize(1280, 900)
-            tab.open(f"http://127.0.0.1:{port}/#model=damp")
-            tab.until("document.querySelectorAll('[role=tab]').length === 2")
-            assert tab.value_of(HIDDEN), "there is no snapshot yet"
-            board.set(STATUS)
-            tab.until(f"!{HIDDEN}")
-            items = tab.value_of(ITEMS)
-            assert len(items) == 3
-            assert all(item.startswith("if temperature is ") and " then humidity = " in item for item in items)
-            assert all(item.endswith(" % of the rows") for item in items)
-            tab.shows("humidity is predicted from the other features. Predictions are off by ")
-            assert tab.value_of(LOWEST_TEXT_CONTRAST)[0] >= 4.5
-            tab.resize(360, 800)
-            assert tab.value_of(OVERFLOWING) == []
-            tab.value_of("document.getElementById('tab-clusters').click()")
-            tab.until(HIDDEN)
-            assert tab.console_errors() == []
+        tab = browser.tab()
+        tab.resize(1280, 900)
+        tab.open(f"http://127.0.0.1:{port}/#model=damp")
+        tab.until("document.querySelectorAll('[role=tab]').length === 2")
+        assert tab.value_of(HIDDEN), "there is no snapshot yet"
+        board.set(STATUS)
+        tab.until(f"!{HIDDEN}")
+        items = tab.value_of(ITEMS)
+        assert len(items) == 3
+        assert all(item.startswith("if temperature is ") and " then humidity = " in item for item in items)
+        assert all(item.endswith(" % of the rows") for item in items)
+        tab.shows("humidity is predicted from the other features. Predictions are off by ")
+        assert tab.value_of(LOWEST_TEXT_CONTRAST)[0] >= 4.5
+        tab.resize(360, 800)
+        assert tab.value_of(OVERFLOWING) == []
+        tab.value_of("document.getElementById('tab-clusters').click()")
+        tab.until(HIDDEN)
+        assert tab.console_errors() == []
     finally:
         web.stop()

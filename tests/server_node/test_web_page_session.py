@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 
-import pytest
 from prometheus_client import CollectorRegistry
 
 from server_node.status import StatusBoard
 from server_node.web import page_server
 from server_node.web.access import Access
 from shoal.protocol.messages import ClusterName
-from tests.server_node.web_browser import Browser, Tab, browsing
+from tests.server_node.web_browser import Browser, Tab
 from tests.server_node.web_page_checks import LOWEST_TEXT_CONTRAST, OVERFLOWING, WITHOUT_NAME
 from tests.server_node.web_statuses import a_contract, a_snapshot, a_status, some_nodes
 
@@ -22,12 +20,6 @@ CONTRACT = a_contract(2)
 STATUS = a_status(CONTRACT, [a_snapshot(CONTRACT, some_nodes(2, 4, 40))])
 FORM = "document.querySelector('form')"
 CONNECTION = "document.getElementById('connection')?.dataset.state"
-
-
-@pytest.fixture(scope="module")
-def browser(chromium: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    with browsing(chromium, tmp_path_factory.mktemp("browser")) as browser:
-        yield browser
 
 
 def log_in(tab: Tab, token: str = TOKEN) -> None:

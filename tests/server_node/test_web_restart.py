@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tests.noisy_rows import noisy_rows_file
-from tests.server_node.web_browser import Tab, browsing
+from tests.server_node.web_browser import Browser, Tab
 
 SERVER = "\n[server]\nport = {}\npool_clients = 1\nsnapshot_s = 0.01\n"
 CONNECTION = "document.getElementById('connection').dataset.state"
@@ -66,45 +66,42 @@ def a_free_port() -> int:
 
 
 def test_a_page_survives_a_restart_of_its_server_and_reloads_for_another_federation(
-    chromium: str, tmp_path: Path
+    browser: Browser, tmp_path: Path
 ) -> None:
     port = a_free_port()
     file, other = a_federation(tmp_path, "shed", port), a_federation(tmp_path, "barn", port)
     learn(tmp_path, file, 2000)
-    (tmp_path / "browser").mkdir()
-    with browsing(chromium, tmp_path / "browser") as browser:
-        tab = browser.tab()
-        tab.resize(1280, 900)
-        with serving(tmp_path, file):
-            _open(tab, port)
-            tab.until(f"{FIGURES}.Readings === '2,000' && {COUNTED}.lines === 1")
-            tab.value_of("void (window.marker = 'not reloaded')")
-            before = tab.value_of(FIGURES)
-            happened = tab.value_of(HAPPENED)
-            assert happened
-        tab.until(f"{CONNECTION} === 'disconnected'")
-        tab.until("/disconnected since \\d\\d:/.test(document.getElementById('connection').textContent)")
-        assert tab.value_of(FIGURES) == before, "the last values stay"
-        learn(tmp_path, file, 4000)
-        with serving(tmp_path, file):
-            tab.until(f"{CONNECTION} === 'live' && {FIGURES}.Readings === '4,000'")
-            assert tab.value_of("window.marker") == "not reloaded"
-            assert tab.value_of(COUNTED) == {"lines": 1, "clusters": True, "clients": ["client-1"]}
-            seen = tab.value_of("document.querySelector('#history svg').ariaLabel")
-            fresh = browser.tab()
-            fresh.resize(1280, 900)
-            _open(fresh, port)
-            fresh.until(f"{FIGURES}.Readings === '4,000'")
-            assert fresh.value_of(HAPPENED)[-len(happened) :] == happened, "the server has kept what happened before"
-            assert (
-                fresh.value_of("document.querySelector('#history svg').ariaLabel.split(' in ')[0]")
-                == seen.split(" in ")[0]
-            )
-        with serving(tmp_path, other):
-            tab.shows("This address now serves federation barn; before, it was shed.")
-            assert tab.value_of("typeof window.marker") == "undefined"
-            tab.shows("No client has sent an update yet.")
-            assert tab.value_of("document.title") == "barn · 0 clusters · shoal"
+    tab = browser.tab()
+    tab.resize(1280, 900)
+    with serving(tmp_path, file):
+        _open(tab, port)
+        tab.until(f"{FIGURES}.Readings === '2,000' && {COUNTED}.lines === 1")
+        tab.value_of("void (window.marker = 'not reloaded')")
+        before = tab.value_of(FIGURES)
+        happened = tab.value_of(HAPPENED)
+        assert happened
+    tab.until(f"{CONNECTION} === 'disconnected'")
+    tab.until("/disconnected since \\d\\d:/.test(document.getElementById('connection').textContent)")
+    assert tab.value_of(FIGURES) == before, "the last values stay"
+    learn(tmp_path, file, 4000)
+    with serving(tmp_path, file):
+        tab.until(f"{CONNECTION} === 'live' && {FIGURES}.Readings === '4,000'")
+        assert tab.value_of("window.marker") == "not reloaded"
+        assert tab.value_of(COUNTED) == {"lines": 1, "clusters": True, "clients": ["client-1"]}
+        seen = tab.value_of("document.querySelector('#history svg').ariaLabel")
+        fresh = browser.tab()
+        fresh.resize(1280, 900)
+        _open(fresh, port)
+        fresh.until(f"{FIGURES}.Readings === '4,000'")
+        assert fresh.value_of(HAPPENED)[-len(happened) :] == happened, "the server has kept what happened before"
+        assert (
+            fresh.value_of("document.querySelector('#history svg').ariaLabel.split(' in ')[0]") == seen.split(" in ")[0]
+        )
+    with serving(tmp_path, other):
+        tab.shows("This address now serves federation barn; before, it was shed.")
+        assert tab.value_of("typeof window.marker") == "undefined"
+        tab.shows("No client has sent an update yet.")
+        assert tab.value_of("document.title") == "barn · 0 clusters · shoal"
 
 
 def _open(tab: Tab, port: int) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,7 +16,7 @@ from server_node.status import HistoryPoint, RoundStatus, ServerStatus, StatusBo
 from server_node.web import create_app, page_server, predict
 from shoal.config.contract import Contract, parse_contract
 from shoal.protocol.messages import Snapshot
-from tests.server_node.web_browser import browsing
+from tests.server_node.web_browser import Browser
 from tests.server_node.web_client import WebClient
 from tests.server_node.web_statuses import NOW, a_contract, a_snapshot, a_status
 
@@ -97,38 +96,35 @@ def test_readings_are_predicted_by_a_model_in_rounds_too() -> None:
     assert answer == {"clusters": [0, 1], "identities": [0, 1], "version": 1}
 
 
-def test_the_page_shows_the_rounds(chromium: str, tmp_path: Path) -> None:
+def test_the_page_shows_the_rounds(browser: Browser) -> None:
     board = StatusBoard(NO_ANSWERS)
     web = page_server(board, CollectorRegistry())
     port = web.start()
     try:
-        with browsing(chromium, tmp_path) as browser:
-            tab = browser.tab()
-            tab.resize(1280, 900)
-            tab.open(f"http://127.0.0.1:{port}/")
-            tab.shows("their first answers have not come yet")
-            tab.shows("A first round of answers")
-            assert not tab.value_of("document.getElementById('map-help').checkVisibility()")
-            board.set(COLLECTING)
-            tab.shows("Each mark is the centre of a cluster")
-            counters = "document.getElementById('counters').textContent"
-            tab.until(f"{counters}.includes('Shift0.0123in the newest round')")
-            for words in ("Round7collecting answers", "Answers1of 5 requested", "Readings48,000in newest answers"):
-                assert words in tab.value_of(counters)
-            board.set(status_with(RoundStatus(7, Phase.SLEEPING, counted=4, received=0, shift=0.0)))
-            tab.until(f"{counters}.includes('Round7sleeping')")
-            assert "Answers4in the newest round" in tab.value_of(counters)
-            cells = (
-                "[...document.querySelectorAll('#clusters tbody tr')].map(row => row.innerText.split(/\\s+/).join(' '))"
-            )
-            first, second = tab.value_of(cells)
-            assert re.fullmatch(r"temperature low, humidity high \(0\) active 67 % 67 % \d+ \w+ 0.00 50.0", first)
-            assert re.fullmatch(r"temperature high, humidity low \(1\) active 33 % 33 % \d+ \w+ 40.00 10.0", second)
-            tab.shows("its share is of the rows behind the newest answers")
-            tab.value_of("document.getElementById('map').focus()")
-            tab.press("ArrowRight")
-            announcement = "document.getElementById('map-announcement').textContent"
-            tab.until(f"{announcement}.startsWith('Centre of cluster 0 · weight 120')")
-            assert tab.console_errors() == []
+        tab = browser.tab()
+        tab.resize(1280, 900)
+        tab.open(f"http://127.0.0.1:{port}/")
+        tab.shows("their first answers have not come yet")
+        tab.shows("A first round of answers")
+        assert not tab.value_of("document.getElementById('map-help').checkVisibility()")
+        board.set(COLLECTING)
+        tab.shows("Each mark is the centre of a cluster")
+        counters = "document.getElementById('counters').textContent"
+        tab.until(f"{counters}.includes('Shift0.0123in the newest round')")
+        for words in ("Round7collecting answers", "Answers1of 5 requested", "Readings48,000in newest answers"):
+            assert words in tab.value_of(counters)
+        board.set(status_with(RoundStatus(7, Phase.SLEEPING, counted=4, received=0, shift=0.0)))
+        tab.until(f"{counters}.includes('Round7sleeping')")
+        assert "Answers4in the newest round" in tab.value_of(counters)
+        cells = "[...document.querySelectorAll('#clusters tbody tr')].map(row => row.innerText.split(/\\s+/).join(' '))"
+        first, second = tab.value_of(cells)
+        assert re.fullmatch(r"temperature low, humidity high \(0\) active 67 % 67 % \d+ \w+ 0.00 50.0", first)
+        assert re.fullmatch(r"temperature high, humidity low \(1\) active 33 % 33 % \d+ \w+ 40.00 10.0", second)
+        tab.shows("its share is of the rows behind the newest answers")
+        tab.value_of("document.getElementById('map').focus()")
+        tab.press("ArrowRight")
+        announcement = "document.getElementById('map-announcement').textContent"
+        tab.until(f"{announcement}.startsWith('Centre of cluster 0 · weight 120')")
+        assert tab.console_errors() == []
     finally:
         web.stop()

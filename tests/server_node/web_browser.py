@@ -111,13 +111,26 @@ class Browser:
 
     def __init__(self, out: int, back: int) -> None:
         self._out, self._back = out, back
+        self._context: dict[str, str] = {}
+        """the profile of its tabs; empty: the one that it was started with"""
         self._number = 0
         self._unread = b""
         self.console_errors: list[tuple[str, str]] = []
 
     def tab(self) -> Tab:
-        target = self.call("Target.createTarget", url="about:blank")["targetId"]
+        target = self.call("Target.createTarget", url="about:blank", **self._context)["targetId"]
         return Tab(self, self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"])
+
+    @contextlib.contextmanager
+    def profile(self) -> Iterator[Browser]:
+        """The same browser with an empty profile, whose tabs are closed at the end."""
+        before, self._context = self._context, self.call("Target.createBrowserContext")
+        created = self._context
+        try:
+            yield self
+        finally:
+            self._context = before
+            self.call("Target.disposeBrowserContext", **created)
 
     def call(self, method: str, session: str | None = None, **parameters: Any) -> dict[str, Any]:
         """Send a command; its result. Console errors that arrive meanwhile are kept."""

@@ -1,4 +1,4 @@
-"""Measurements inside the page: contrast of texts and marks, overflow, layout shifts, long tasks."""
+"""Measurements inside the page: contrast of texts and marks, overflow, layout shifts."""
 
 from __future__ import annotations
 
@@ -76,14 +76,13 @@ WITHOUT_NAME = """[...document.querySelectorAll('button, a, input, select, canva
 """focusable elements without an accessible name"""
 
 OBSERVE = """void (() => {
-window.observed = {shift: 0, long: 0, shown: new Set(), frames: 0};
+window.observed = {shift: 0, shown: new Set(), frames: 0};
 const observe = (type, note) => new PerformanceObserver(list => list.getEntries().forEach(note)).observe({type});
 observe('layout-shift', ({value}) => observed.shift += value);
-observe('longtask', () => observed.long += 1);
 const counters = document.getElementById('counters');
 new MutationObserver(() => observed.shown.add(counters.lastChild.children[1].textContent))
   .observe(counters, {subtree: true, characterData: true, childList: true});
 const frame = () => { observed.frames += 1; requestAnimationFrame(frame); };
 frame();
 })()"""
-"""records from now on, in `observed`: layout shift, tasks over 50 ms, versions shown, frames"""
+"""records from now on, in `observed`: layout shift, versions shown, frames"""
