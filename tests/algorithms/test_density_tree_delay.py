@@ -1,4 +1,4 @@
-"""What it costs that clients count under a tree that they have read late: figures of docs/explanation/privacy.md."""
+"""What it costs that clients count under a tree that they have read late: figures of benchmarks/privacy/README.md."""
 
 from __future__ import annotations
 
