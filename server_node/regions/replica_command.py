@@ -50,7 +50,7 @@ def replica(files: tuple[Path, ...], name: str, as_json: bool, verbose: bool) ->
     try:
         from server_node.regions.replica import run_replica  # noqa: PLC0415 - Quix Streams is an extra
     except ModuleNotFoundError as missing:
-        if missing.name not in ("quixstreams", "confluent_kafka"):
+        if missing.name not in ("quixstreams", "confluent_kafka", "kafka"):
             raise
         raise MissingExtra("A replica", "scale") from None
     check_installed(configs[0].log)
