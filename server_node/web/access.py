@@ -128,6 +128,7 @@ def cookie_name(*, secure: bool) -> str:
 
 def is_from_this_page(host: str, origin: str | None, fetch_site: str | None) -> bool:
     """Whether a request with these headers comes from a page of this server, or from no page of any site."""
+    # An old browser sends no Sec-Fetch-Site and a program no Origin, so each is checked where it is there.
     foreign = origin is not None and origin.lower() not in (f"http://{host.lower()}", f"https://{host.lower()}")
     return not foreign and fetch_site in SAME_SITE
 
@@ -165,7 +166,7 @@ def login_form(notice: str = "") -> Response:
 
 
 GRANT = "shoal.grant"
-"""key of the scope of a request: why it is answered"""
+"""name of the entry in the scope of a request that says why it is answered"""
 PUBLIC = ("/livez", "/session")
 """paths that need no token: whether the process runs, and where a session begins"""
 

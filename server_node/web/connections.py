@@ -32,7 +32,7 @@ SLACK = 16
 DESCRIPTORS_KEPT = 48
 """descriptors that the rest of the process needs: the log, the checkpoint, and what they open for a moment"""
 PATIENCE = 3
-"""a body may take so many times as long as a header, and so may a client that does not read"""
+"""how many times as long as a header a body may take, and a client that does not read"""
 _EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
@@ -137,6 +137,7 @@ class Listener(socket.socket):
 
     def _make_room(self) -> None:
         """Close the connection that has waited longest for its client, if any waits."""
+        # A connection whose request is being answered stays: only what waits for its client gives way.
         waiting = [connection for connection in self._open.values() if connection.waits]
         if waiting:
             min(waiting, key=lambda connection: connection.since).end()
@@ -233,7 +234,7 @@ BURST = 2.0
 ADDRESSES_MAX = 4096
 """addresses that are remembered: those seen last"""
 LOG_S = 60.0
-"""at most one line of the log about an address in this time"""
+"""seconds between two lines of the log about one address"""
 
 
 class RateLimit:
@@ -262,6 +263,7 @@ class RateLimit:
         """Count one request of this address; 0 if it may be answered, else the seconds until the next one may."""
         now, full = self._clock(), max(1.0, BURST * self._per_s)
         left, counted_at = self._buckets.get(address, (full, now))
+        # The bucket has filled since then, up to its size.
         left = min(full, left + (now - counted_at) * self._per_s)
         allowed = left >= 1
         self._buckets[address] = (left - allowed, now)

@@ -40,7 +40,7 @@ BINS_AT_ONCE = 50
 ROWS_AT_ONCE = 64
 """rows that are unpacked together, as all columns are unpacked for them"""
 PIECE_CHARACTERS = 1 << 15
-"""from which a piece of the JSON is sent: each is compressed by itself, small ones less"""
+"""length of the pieces in which the JSON is sent: each is compressed by itself, and small ones less"""
 
 
 class Columns:
@@ -89,17 +89,17 @@ class History:
 
     model: str
     width_s: int
-    """of the bins"""
+    """seconds of a bin"""
     step_s: int
-    """of the columns, a multiple"""
+    """seconds of a column, a multiple of `width_s`"""
     starts: list[int]
-    """of the columns, seconds since 1970"""
+    """start of each column, seconds since 1970"""
     readings: list[int]
-    """in all, of each column"""
+    """number of readings in each column"""
     clusters: Columns
-    """by identity"""
+    """readings by the identity of the cluster"""
     clients: Columns
-    """by number; empty where only clusters were asked for"""
+    """readings by the number of the client; empty where only clusters were asked for"""
     names: HistoryNames | None
     more_from: int | None
     """the start of the next column, where there are more than fit into an answer"""

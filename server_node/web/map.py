@@ -27,7 +27,7 @@ POINTS_MAX = 256
 TIE_BREAK = np.array([2e-6, 1e-6])
 """far below any deviation that matters, relative to all together; it selects the axes where points leave them open"""
 SQUARINGS = 50
-"""of a matrix, after which only the largest of eigenvalues is left that differ by a tie break"""
+"""squarings of a matrix after which only the largest eigenvalue is left, even if two differ by a tie break only"""
 CONVERGED = 1 - 1e-15
 """trace from which only one eigenvalue is left: the eigenvalues add up to 1 before they are squared"""
 
@@ -55,7 +55,7 @@ def principal_axes(points: Points) -> Points:
 
 
 def _main_direction(rows: Points) -> Points:
-    """rows (n, d) -> (d,) of length 1: the direction of which the rows have most.
+    """rows (n, d) -> (d,) of length 1: the direction along which the rows are longest.
 
     By the power method on their products, squared again and again. NumPy's own decompositions would bring a megabyte of
     LAPACK into memory, which nothing else in a server needs.
@@ -132,6 +132,7 @@ def map_json(
     version: int,
 ) -> str:
     """JSON in one line. `points` (n, 2) are the places of the nodes, `features` those whose values are sent."""
+    # Sorted again, so that a node keeps its place in the list while others change their mass.
     kept = np.sort(np.argsort(-view.mass, kind="stable")[:NODES_MAX])
     total = len(view.centres)
     head = {

@@ -19,10 +19,10 @@ from server_node.status import StatusBoard
 from server_node.web.changes import as_json
 from server_node.web.clusters import requested_model
 from server_node.web.page_renderer import NO_SNAPSHOT, PageRenderer, RenderedStatus
-from server_node.web.responses import Departure, PiecesResponse, conditional
+from server_node.web.responses import Disconnection, PiecesResponse, conditional
 
 INTERVAL_S = 0.2
-"""at most five events a second"""
+"""seconds between two events of a stream: at most five a second"""
 HEARTBEAT_S = 10.0
 RETRY_MS = 1000
 SUBSCRIBERS_MAX = 64
@@ -99,7 +99,7 @@ class EventResponse(Response):
                 await refusal(scope, receive, send)
                 return
             headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
-            async with Departure(receive) as left:
+            async with Disconnection(receive) as left:
                 events = self._stream.events(self._last_etag, self._shown, left)
                 response = PiecesResponse(events, media_type="text/event-stream", headers=headers)
                 await response(scope, receive, send)

@@ -20,13 +20,12 @@ from server_node.web.changes import UNCHANGED, as_json, change
 from server_node.web.map import Points, axis_sample, map_json, scatter, steady_axes
 from server_node.web.predictions import rules_table
 from server_node.web.snapshot_json import view_of
-from server_node.web.tables import clients_table, clusters_table, overview_json
+from server_node.web.tables import clients_table, clusters_table, overview_json, privacy_text
 from server_node.web.units import feature_json, feature_label
 from shoal import __version__
 from shoal.algorithms.view import ClusteringView
 from shoal.config.contract import Contract
-from shoal.config.privacy import declared_bounds, privacy_mode, total_epsilon
-from shoal.config.privacy_report import models_report
+from shoal.config.privacy import declared_bounds
 from shoal.protocol.messages import Snapshot
 
 INACTIVE_AFTER_S = 30
@@ -88,7 +87,7 @@ class PageRenderer:
         return self._newest[shown][1]
 
     def recent(self, shown: str | None, etag: str) -> RenderedStatus | None:
-        """A status that was rendered lately, by its etag; None if it is none of the newest."""
+        """A status with this etag among the `RECENT_MAX` newest; None if it is none of them."""
         return next((one for one in self._recent.get(shown, ()) if one.etag == etag), None)
 
     def change(self, before: RenderedStatus, after: RenderedStatus) -> bytes:
@@ -262,47 +261,3 @@ def _axis_label(axis: NDArray[np.float64], contract: Contract) -> str:
     less = [contract.features[j].name for j in main if axis[j] <= 0]
     parts = [f"{word} {', '.join(names)}" for word, names in (("more", more), ("less", less)) if names]
     return f"{', '.join(parts)} →"
-
-
-EPSILONS_MAX = 64
-"""features whose epsilon is listed one by one"""
-
-
-def privacy_text(contract: Contract) -> dict[str, Any]:
-    """The privacy panel as plain values: title and tone (good, warn, bad), sentences, what is not covered, epsilons.
-
-    `epsilon` is the sum over all models, `per` what it is of in words; None when the mode has no epsilons. With
-    `nominal` they guarantee nothing. `noise` is how far a feature is moved on average, in its own unit, or None if that
-    is not known.
-    """
-    mode = privacy_mode(contract)
-    description, statement = mode.describe(), mode.statement()
-    epsilons, noises = mode.epsilon_per_feature(), mode.noise_per_feature()
-    return {
-        "mode": mode.name,
-        "formal": mode.formal,
-        "adds_noise": mode.adds_noise,
-        "title": description.title,
-        "tone": description.tone,
-        "sentences": list(description.sentences),
-        "not_covered": list(description.not_covered),
-        "epsilon": math.fsum(epsilons) if statement["nominal"] else total_epsilon(contract),
-        "per": mode.unit.phrase,
-        "nominal": statement["nominal"],
-        "models": [
-            {name: model[name] for name in ("name", "learns_from", "unit", "epsilon", "window_readings")}
-            for model in models_report(contract)
-        ],
-        "features_total": contract.width,
-        "epsilon_per_feature": [
-            {
-                "name": feature.name,
-                "epsilon": epsilon,
-                "low": feature.low,
-                "high": feature.high,
-                "unit": feature.unit,
-                "noise": None if noises is None else (feature.high - feature.low) * noises[j],
-            }
-            for j, (feature, epsilon) in enumerate(zip(contract.features[:EPSILONS_MAX], epsilons, strict=False))
-        ],
-    }

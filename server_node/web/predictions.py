@@ -50,7 +50,7 @@ def parse_rows(body: bytes, width: int, target: int | None = None) -> NDArray[np
 
 
 def _with_target(row: Any, width: int, target: int) -> Any:
-    """A row without the target, or with null there, with 0 in its place; anything else as it is."""
+    """A row without the target, or with null there, with 0 in its place; anything else unchanged."""
     if not isinstance(row, list):
         return row
     if len(row) == width - 1:

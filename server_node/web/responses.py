@@ -121,15 +121,15 @@ class PiecesResponse(StreamingResponse):
     """A response whose body is sent piece by piece, in the task of the request alone.
 
     Starlette would start a task beside it to see whether the client has left, and load anyio for that, which takes
-    3 MiB. What is sent to a client that has left is dropped; a body without an end has to watch for it (`Departure`).
+    3 MiB. What is sent to a client that has left is dropped; a body without an end must watch for it (`Disconnection`).
     """
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await self.stream_response(send)
 
 
-class Departure:
-    """Whether a client has left, as a context: its request must have been read."""
+class Disconnection:
+    """The end of a client's connection, as a context that watches for it: its request must have been read."""
 
     def __init__(self, receive: Receive) -> None:
         self._receive = receive

@@ -18,9 +18,9 @@ from shoal.config.sections import is_loopback
 from shoal.errors import SettingsError
 
 STOP_GRACE_S = 0.5
-"""how long a response in progress may take once the server stops, before its connection is closed"""
+"""seconds that a response in progress has once the server stops, before its connection is closed"""
 TASKS_GRACE_S = 10
-"""after it uvicorn cancels requests and logs an error; `stop` ends them much sooner"""
+"""seconds after which uvicorn cancels requests and logs an error; `stop` ends them much sooner"""
 
 _uvicorn_log = logging.getLogger("uvicorn.error")
 _WITHOUT_MALFORMED = WithoutMalformed()

@@ -1,7 +1,8 @@
-"""The page's tables as JSON: clusters, what changed in them last, which client feeds which, and the clients."""
+"""The page's tables as JSON: clusters, what changed in them last, which client feeds which, clients, and privacy."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from itertools import count, islice
 from typing import Any
@@ -15,7 +16,11 @@ from server_node.status import ClientStatus, ModelStatus
 from server_node.web.units import digits
 from shoal.algorithms.view import ClusteringView
 from shoal.config.contract import Contract
+from shoal.config.privacy import privacy_mode, total_epsilon
+from shoal.config.privacy_report import models_report
 
+EPSILONS_MAX = 64
+"""features whose epsilon is listed one by one"""
 CLUSTERS_MAX = 200
 COMPARED_MAX = 12
 """clusters that the page compares by feature: those with the most mass"""
@@ -62,6 +67,7 @@ def heaviest_numbers(lineage: Lineage, view: ClusteringView, described: Mapping[
     Parts of a cluster that are not confirmed yet are shown as that cluster: its heaviest number describes it.
     """
     numbers = [number for number in lineage.of_number if number in described]
+    # The heaviest comes last and so replaces the others of its identity.
     by_mass = sorted(numbers, key=lambda number: float(view.centre_mass[number]))
     return {lineage.of_number[number]: number for number in by_mass}
 
@@ -180,3 +186,43 @@ def feeds_json(by_client: Mapping[str, Sequence[tuple[int, float]]]) -> dict[str
 
 def _thousandths(share: float | None) -> int | None:
     return None if share is None else round(1000 * share)
+
+
+def privacy_text(contract: Contract) -> dict[str, Any]:
+    """The privacy panel as plain values: title and tone (good, warn, bad), sentences, what is not covered, epsilons.
+
+    `epsilon` is the sum over all models, `per` what it is of in words; None when the mode has no epsilons. With
+    `nominal` they guarantee nothing. `noise` is how far a feature is moved on average, in its own unit, or None if that
+    is not known.
+    """
+    mode = privacy_mode(contract)
+    description, statement = mode.describe(), mode.statement()
+    epsilons, noises = mode.epsilon_per_feature(), mode.noise_per_feature()
+    return {
+        "mode": mode.name,
+        "formal": mode.formal,
+        "adds_noise": mode.adds_noise,
+        "title": description.title,
+        "tone": description.tone,
+        "sentences": list(description.sentences),
+        "not_covered": list(description.not_covered),
+        "epsilon": math.fsum(epsilons) if statement["nominal"] else total_epsilon(contract),
+        "per": mode.unit.phrase,
+        "nominal": statement["nominal"],
+        "models": [
+            {name: model[name] for name in ("name", "learns_from", "unit", "epsilon", "window_readings")}
+            for model in models_report(contract)
+        ],
+        "features_total": contract.width,
+        "epsilon_per_feature": [
+            {
+                "name": feature.name,
+                "epsilon": epsilon,
+                "low": feature.low,
+                "high": feature.high,
+                "unit": feature.unit,
+                "noise": None if noises is None else (feature.high - feature.low) * noises[j],
+            }
+            for j, (feature, epsilon) in enumerate(zip(contract.features[:EPSILONS_MAX], epsilons, strict=False))
+        ],
+    }

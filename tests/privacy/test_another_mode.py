@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from server_node.web.page_renderer import privacy_text
+from server_node.web.tables import privacy_text
 from shoal import plugins
 from shoal.cli.check import check
 from shoal.config.contract import parse_contract

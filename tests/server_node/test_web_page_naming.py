@@ -1,4 +1,4 @@
-"""Naming clusters on the live page, with pointer and keyboard, as a screen reader is told of it."""
+"""Naming clusters on the live page, with pointer and keyboard, as a screen reader announces it."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ def days_before(days: int) -> int:
 
 
 def history(folder: Path, now: dict[int, int], earlier: dict[int, int], days: int = 28) -> HistoryReader:
-    """A history of which the newest half hour and the same one of earlier days are known."""
+    """A history that has the newest half hour and the same one of earlier days."""
     cells = (0, 0, 30, 0, 1, 10, 1, 2, 40)
     bins: list[HistoryBin | HistoryNames] = [a_bin(NEWEST, now, FINE_S, cells), a_bin(NEWEST, now, COARSE_S)]
     bins += [a_bin(days_before(back), earlier, COARSE_S) for back in range(1, days + 1)]
@@ -345,7 +345,7 @@ def test_a_screen_reader_finds_headings_the_bands_rows_and_the_slider(browser: B
         tab.call("Accessibility.enable")
         nodes = tab.call("Accessibility.getFullAXTree")["nodes"]
         found = {(node["role"]["value"], node.get("name", {}).get("value", "")) for node in nodes if "role" in node}
-        for heading in ("3 clusters now", "Clusters over time", "How they differ", "What happened"):
+        for heading in ("3 clusters now", "Clusters over time", "How clusters differ", "Cluster events"):
             assert ("heading", heading) in found
         assert ("slider", "A moment in the time shown") in found
         assert ("list", "Clusters now, by their share of the recent readings") in found

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from server_node import web
-from server_node.web.page_renderer import privacy_text
+from server_node.web.tables import privacy_text
 from shoal.config.contract import parse_contract
 from shoal.privacy.formal import EPSILON_WEAK, protection
 from shoal.protocol.rejected import REASONS

@@ -45,18 +45,18 @@ class State:
 
 
 def clustered(number: int, clients: Sequence[ClientStatus], **parts: object) -> ServerStatus:
-    """A status with so many clusters, of which some parted from others and, of a few, some are quiet."""
+    """A status with `number` clusters: some parted from others and, where they are few, some are quiet."""
     snapshot = a_snapshot(CONTRACT, some_nodes(4, number, 20 * number), model="rooms")
     status = a_status(CONTRACT, [snapshot], clients=tuple(clients), **parts)
     model = status.models["rooms"]
-    lineage = with_lives(model.lineage, number)
+    lineage = with_ages(model.lineage, number)
     active = len([1 for cluster in lineage.known if cluster.active])
     snapshot = replace(snapshot, active=active)
     model = replace(model, lineage=lineage, snapshot=snapshot, events=events(number))
     return replace(status, models={**status.models, "rooms": model})
 
 
-def with_lives(lineage: Lineage, number: int) -> Lineage:
+def with_ages(lineage: Lineage, number: int) -> Lineage:
     clusters = {}
     for identity, cluster in lineage.clusters.items():
         active = number > len(NAMES) or identity < QUIET_FROM or number == 1
@@ -92,15 +92,15 @@ def share_of(identity: int, number: int, at: float) -> float:
 
 
 def events(number: int) -> tuple[RecentEvent, ...]:
-    told = [
+    listed = [
         RecentEvent(born(k, number), "parted", k, k - 2, f"cluster {k} has parted from cluster {k - 2}")
         for k in range(2, number, 3)
     ]
-    told.append(RecentEvent(NOW - 3000, "quiet", 1, None, "cluster 1 is quiet: no readings fall to it at present"))
-    told.append(RecentEvent(NOW - 300, "returned", 0, None, "cluster 0 has returned: 60 % of the recent readings"))
+    listed.append(RecentEvent(NOW - 3000, "quiet", 1, None, "cluster 1 is quiet: no readings fall to it at present"))
+    listed.append(RecentEvent(NOW - 300, "returned", 0, None, "cluster 0 has returned: 60 % of the recent readings"))
     if number > 1:
-        told.append(RecentEvent(NOW - 2 * DAY, "merged", 900, 0, "cluster 900 has merged into cluster 0"))
-    return tuple(sorted(told, key=lambda event: event.at))
+        listed.append(RecentEvent(NOW - 2 * DAY, "merged", 900, 0, "cluster 900 has merged into cluster 0"))
+    return tuple(sorted(listed, key=lambda event: event.at))
 
 
 def history(folder: Path, status: ServerStatus, days: float) -> HistoryReader:

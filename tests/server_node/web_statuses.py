@@ -118,7 +118,7 @@ def a_lineage(snapshot: Snapshot, before: Lineage | None = None) -> Lineage:
 
 
 def a_status(contract: Contract, snapshots: Sequence[Snapshot] = (), ready: bool = True, **parts: Any) -> ServerStatus:
-    """The status with `snapshots` of some models, a history, and three clients of which one is inactive."""
+    """The status with `snapshots` of some models, a history, and three clients, one of them inactive."""
     history = [HistoryPoint(NOW - 600 + 60 * i, min(i, 6), 12 * i, 5000 * i) for i in range(10)]
     models = {
         snapshot.model: ModelStatus(

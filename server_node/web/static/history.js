@@ -58,7 +58,7 @@ export class Span {
     if (!this.chosen) this.length = LENGTHS.find(([, length]) => length >= this.newest - this.oldest - FINE)[1];
   }
 
-  // The time shown, as it is fetched. `end` is null where it ends now.
+  // The time to fetch for what is shown. `end` is null where it ends now.
   get asked() {
     const length = Math.min(this.length, this.newest - this.oldest);
     const end = this.end === null ? this.newest : this.end;
@@ -220,7 +220,7 @@ export function outlineOf(bars, { identity, ended }, { start, end }, full) {
   return `M${above.join("L")}L${below.reverse().join("L")}Z`;
 }
 
-// One rectangle for each bar, as high as the share of one cluster, of which `highest` takes the full height.
+// One rectangle for each bar, as high as the share of one cluster; the share `highest` takes the full height.
 export function steps(bars, identity, { start, end }, highest) {
   const x = (time) => ((time - start) / (end - start)) * WIDTH;
   const width = x(start + bars.width).toFixed(1);

@@ -151,7 +151,7 @@ export class Timeline {
     this.draw();
   }
 
-  // Known clusters, those with readings now first; then ended ones of which the time shown has readings.
+  // Known clusters, those with readings now first; then ended ones that have readings in the time shown.
   listed() {
     const known = this.model.clustering.clusters;
     const order = (a, b) => Number(b.active) - Number(a.active) || b.recent_share - a.recent_share || b.share - a.share;
