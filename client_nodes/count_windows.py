@@ -83,7 +83,7 @@ class Contributions:
 
 
 FIRST_WINDOW_PART = 8
-"""the first window of a client has at least one part of so many of a full one"""
+"""the first window of a client has at least one part in this many of a full one"""
 
 
 class CountWindows:
@@ -203,7 +203,7 @@ class CountWindows:
             self._marked = self.closed
 
     def begun_with(self, places: int) -> int:
-        """How many windows there will be, the open one included, once so many places more are read."""
+        """How many windows there will be, the open one included, once this many more places are read."""
         places += len(self._rows)
         full, first = self._contract.privacy.window_readings, self._size
         return self.closed + min(1, places) + -(-max(0, places - first) // full)

@@ -139,7 +139,7 @@ class ModelLearner:
         return self._half.size
 
     def learn(self, rows: Rows, places: int) -> None:
-        """Learn noisy rows (n, d), each once, in order, of so many places of the readings log."""
+        """Learn noisy rows (n, d), each once, in order, from this number of places of the readings log."""
         self._half.learn(rows)
         self._readings += places
 

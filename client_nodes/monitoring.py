@@ -42,7 +42,7 @@ class ClippingWatch:
         self._over = np.zeros(n_features, dtype=np.bool_)
 
     def add(self, readings: int, clipped: Sequence[int]) -> list[tuple[int, float, int]]:
-        """So many readings more, and how many of them were clipped by feature (none: () will do).
+        """Count more readings, and how many of them were clipped by feature (none: () will do).
 
         -> (position of the feature, share clipped, of how many readings) of each one that has begun to be clipped.
         """

@@ -124,18 +124,18 @@ class Budget:
         return max(0, allowed)
 
     def reserve(self, places: int) -> None:
-        """So many places more are released."""
+        """Count this many more places as released."""
         if self._limit and places and not self._by_window:
             self._spending = self._with(places, places)
 
     def _spent_with(self, places: int) -> float:
-        """What a person will have spent at most once so many places more are released."""
+        """What a person will have spent at most once this many more places are released."""
         if self._windows is None or not self._by_window:
             return self._with(places, places).of_person(self._readings)
         return self._with(0, self._windows.begun_with(places) - self._windows_before).of_person(self._readings)
 
     def _with(self, rows: int, counted: int) -> Spending:
-        """The spending if so many noisy rows, and so many counted places or windows, were charged as well."""
+        """The spending if this many more noisy rows, and counted places or windows, were charged."""
         before = self._spending.rows or Noised(0, self._rows_epsilon)
         windows = dict(self._spending.windows)
         windows[self._counts_cost] = windows.get(self._counts_cost, 0) + counted

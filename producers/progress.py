@@ -9,7 +9,7 @@ from typing import Protocol, TextIO
 from shoal.telemetry.events import log_event
 
 WINDOW_S = 10.0
-"""the rate is that of the last so many seconds"""
+"""seconds over which the rate is taken"""
 LINE_EVERY_S = 5.0
 EVENT_EVERY_S = 60.0
 """rare, because the log of a producer that runs for months is kept"""
@@ -24,7 +24,7 @@ class Meter:
         self.total: int | None = None
 
     def note(self, now: float, position: int, total: int | None) -> None:
-        """`position` of `total` rows are stored at `now`."""
+        """`position` of `total` readings are stored at `now`."""
         self.position, self.total = position, total
         if not self._notes or now > self._notes[-1][0]:
             self._notes.append((now, position))
@@ -33,7 +33,7 @@ class Meter:
 
     @property
     def rate(self) -> float | None:
-        """Rows per second over the last seconds; None before there are two positions."""
+        """Readings per second over the last seconds; None before there are two positions."""
         if len(self._notes) < 2:
             return None
         (since, rows_then), (now, rows_now) = self._notes[0], self._notes[-1]
@@ -57,7 +57,7 @@ class Display(Protocol):
     """Shows the progress of a producer."""
 
     def show(self, position: int, total: int | None) -> None:
-        """Show `position` of `total` rows, None when the total is unknown. It may be called at any rate."""
+        """Show `position` of `total` readings, None when the total is unknown. It may be called at any rate."""
         ...
 
     def close(self) -> None:

@@ -1,7 +1,7 @@
 """Publishing of a source's readings, each exactly once: what the logs hold of it, and the bookmark to continue at.
 
-Every record has its row's number in a header, so the logs themselves say what has been published; the bookmark only
-spares the search for it.
+Every record has the number of its reading in a header, so the logs themselves say what has been published; the
+bookmark only spares the search for it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from producers.source import SourceRows
+from producers.source import SourceReadings
 from shoal.errors import InvalidState, OffsetOutOfRange, SettingsError
 from shoal.protocol.readings import USER_ID, Reading
 from shoal.protocol.topics import READINGS_SETTINGS
@@ -40,8 +40,8 @@ class Mark(NamedTuple):
     """of the topic: a log that was created again has another one"""
     end: int
     """offset after the last record that was examined"""
-    last_row: int
-    """the last row of the source that is in the log; -1 for none"""
+    last_number: int
+    """the last reading of the source that is in the log; -1 for none"""
 
 
 class ReadingsPublisher:
@@ -57,23 +57,23 @@ class ReadingsPublisher:
         self.intact = known is None or (known.identity == self._identity and known.end <= end)
         """whether everything that was in the log when `known` was saved is still there"""
         self._end = known.end if known and self.intact else 0
-        self.last_row = known.last_row if known and self.intact else -1
+        self.last_number = known.last_number if known and self.intact else -1
         self._catch_up()
 
-    def publish(self, numbers: Sequence[int], rows: SourceRows) -> None:
-        """Append rows, in order, with their numbers; they are stored for certain only after `flush`."""
-        encoded = Reading.encode_many(rows.times, rows.values)
+    def publish(self, numbers: Sequence[int], readings: SourceReadings) -> None:
+        """Append readings, in order, with their numbers; they are stored for certain only after `flush`."""
+        encoded = Reading.encode_many(readings.times, readings.values)
         of_source: Headers = (*Reading.headers(), ("source", self._source))
-        users = rows.users or [None] * len(rows)
+        users = readings.users or [None] * len(readings)
         # Records of a batch have the same headers: those with a user id have one more.
-        for has_user, same in groupby(range(len(rows)), lambda place: bool(users[place])):
+        for has_user, same in groupby(range(len(readings)), lambda place: bool(users[place])):
             places = list(same)
             part = slice(places[0], places[-1] + 1)
-            varying: list[tuple[str, list[bytes]]] = [("row", [b"%d" % number for number in numbers[part]])]
+            varying: list[tuple[str, list[bytes]]] = [("number", [b"%d" % number for number in numbers[part]])]
             if has_user:
                 varying.append((USER_ID, [(user or "").encode() for user in users[part]]))
             publish_batch(self._log, self._topic, RecordBatch(encoded[part], of_source, varying), PARTITION)
-            self.last_row = numbers[part][-1]
+            self.last_number = numbers[part][-1]
 
     def flush(self) -> None:
         """Return when everything published is stored."""
@@ -81,14 +81,14 @@ class ReadingsPublisher:
 
     def mark(self) -> Mark:
         """How much of the source is in the log now; only after a flush."""
-        return Mark(self._identity, self._log.bounds(self._topic)[PARTITION][1], self.last_row)
+        return Mark(self._identity, self._log.bounds(self._topic)[PARTITION][1], self.last_number)
 
     def close(self) -> None:
         """Close the log."""
         self._log.close()
 
     def _catch_up(self) -> None:
-        """Search the records after the mark for rows of this source."""
+        """Search the records after the mark for readings of this source."""
         first, end = self._log.bounds(self._topic)[PARTITION]
         at = max(self._end, first)
         while at < end:
@@ -98,39 +98,39 @@ class ReadingsPublisher:
                 at = gone.first
                 continue
             at = after[PARTITION]
-            self.last_row = max([self.last_row, *map(self._row_of, records)])
+            self.last_number = max([self.last_number, *map(self._number_of, records)])
 
-    def _row_of(self, record: Record) -> int:
-        """The row's number if the record is one of ours, else -1."""
+    def _number_of(self, record: Record) -> int:
+        """The reading's number if the record is one of ours, else -1."""
         headers = dict(record.headers)
-        row = headers.get("row", b"")
-        return int(row) if headers.get("source") == self._source and row.isdigit() else -1
+        number = headers.get("number", b"")
+        return int(number) if headers.get("source") == self._source and number.isdigit() else -1
 
 
 class Bookmark:
     """The position in one source, in a file that one producer at a time can open, or in memory only.
 
-    All rows before `row` were stored, in the logs that `marks` describes, when the bookmark was saved. Later rows may
-    be stored too: `producers.publisher` finds them. `run` counts how often the source was published on purpose.
+    All readings before `number` were stored, in the logs that `marks` describes, when the bookmark was saved. Later
+    ones may be stored too: `ReadingsPublisher` finds them. `run` counts how often the source was published on purpose.
     """
 
     def __init__(self, checkpoint: Checkpoint | None = None) -> None:
         self._checkpoint = checkpoint
         self.run = 0
-        self.row = 0
+        self.number = 0
         self.marks: dict[str, Mark] = {}
         if checkpoint is not None and (state := checkpoint.load()) is not None:
             self._restore(state)
 
-    def save(self, row: int, marks: dict[str, Mark]) -> None:
-        """Record that everything before `row` is stored. Raises `LogUnavailable` when the disk cannot be written."""
-        self.row, self.marks = row, dict(marks)
+    def save(self, number: int, marks: dict[str, Mark]) -> None:
+        """Record that all readings before `number` are stored. Raises `LogUnavailable` if the disk fails."""
+        self.number, self.marks = number, dict(marks)
         if self._checkpoint is not None:
             marked = {client: list(mark) for client, mark in self.marks.items()}
-            self._checkpoint.save({"run": self.run, "row": self.row, "marks": marked})
+            self._checkpoint.save({"run": self.run, "number": self.number, "marks": marked})
 
     def start_again(self) -> None:
-        """Start from the first row, and publish rows though an earlier run has published them."""
+        """Start from the first reading, and publish readings though an earlier run has published them."""
         self.run += 1
         self.save(0, {})
 
@@ -141,7 +141,7 @@ class Bookmark:
 
     def _restore(self, state: dict[str, Any]) -> None:
         try:
-            self.run, self.row = int(state["run"]), int(state["row"])
+            self.run, self.number = int(state["run"]), int(state["number"])
             self.marks = {client: Mark(*mark) for client, mark in state["marks"].items()}
         except (KeyError, TypeError, ValueError, AttributeError):
             raise InvalidState(

@@ -1,8 +1,9 @@
-"""The pump: takes rows from a source when they are due and stores each in its client's readings log, once.
+"""The pump: takes readings from a source when they are due and stores each in its client's readings log, once.
 
 A kill at any instant loses no reading and repeats none. The order is: publish, flush, save the bookmark. At the start,
-rows are read from the bookmark on, and every log is searched for later rows that it has already; a log that has lost
-rows (deleted, or restored from a backup) gets them again. A log that fails is closed and opened again, as at a start.
+the source is read from the bookmark on, and every log is searched for later readings that it has already; a log that
+has lost readings (deleted, or restored from a backup) gets them again. A log that fails is closed and opened again, as
+at a start.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from producers.publisher import Bookmark, Mark, ReadingsPublisher
-from producers.source import Source, SourceRows
+from producers.source import Source, SourceReadings
 from shoal.errors import InvalidState, LogUnavailable, SettingsError, ShoalError
 from shoal.protocol.topics import READINGS, READINGS_SETTINGS
 from shoal.telemetry.events import log_event
@@ -27,10 +28,10 @@ LONGEST_WAIT_S = 30.0
 
 
 class Pacing:
-    """Computes when each row is due; `due` is called once per row, in order. By default every row is due at once.
+    """Computes when each reading is due; `due` is called once per reading, in order. By default all are due at once.
 
-    speed: event seconds per second of the clock. rate: rows per second. longest_wait_s: of the clock, between two rows.
-    wall: a clock of seconds since 1970; with it, a row has the time at which it is fed, not the time of its source.
+    speed: event seconds per second of the clock. rate: readings per second. longest_wait_s: of the clock, between two
+    readings. wall: a clock of seconds since 1970; with it, a reading has the time at which it is fed, not its own.
     Raises `SettingsError` when both are given or one is not above 0.
     """
 
@@ -54,20 +55,20 @@ class Pacing:
 
     @property
     def by_time(self) -> bool:
-        """Whether rows need an event time."""
+        """Whether readings need an event time."""
         return self._speed is not None
 
     @property
     def at_once(self) -> bool:
-        """Whether every row is due at once, with the time of its source."""
+        """Whether every reading is due at once, with the time of its source."""
         return self._rate is None and self._speed is None and self._wall is None
 
     def time_of(self, own: float | None) -> float | None:
-        """The event time of a row that is due; `own` is the one of its source."""
+        """The event time of a reading that is due; `own` is the one of its source."""
         return own if self._wall is None else self._wall()
 
     def due(self, time: float | None, now: float) -> float:
-        """The clock's time at which the next row, of event time `time`, is due; never before the row ahead of it."""
+        """The clock's time at which the next reading, of event time `time`, is due; never before the one before it."""
         if self._rate is not None:
             if self._rows == 0:
                 self._origin = now
@@ -88,7 +89,7 @@ class Pacing:
         if due < self._due - self._longest_wait_s:
             # The event time starts again, perhaps in a second file: continue from here.
             return self._anchored(time, self._due)
-        # A little out of order: due with the row ahead of it.
+        # A little out of order: due with the one before it.
         return max(due, self._due)
 
     def _anchored(self, time: float, due: float) -> float:
@@ -121,26 +122,26 @@ def rate_of(text: str) -> float:
 
 
 SAVE_EVERY_S = 1.0
-"""of the clock; the bookmark only spares the search of later records"""
+"""seconds of the clock between two saves of the bookmark, which only spares the search of later records"""
 LINGER_S = 0.05
-"""of the clock: rows that are due one by one are stored together after this time, because each store syncs the disk"""
+"""of the clock: readings due one by one are stored together after this time, because each store syncs the disk"""
 RETRY_S = (0.1, 30.0)
 """first wait before a log that is unavailable is tried again, and the longest; each wait is twice the one before"""
 
 
-class NumberedRows(NamedTuple):
-    """Rows of one client."""
+class NumberedReadings(NamedTuple):
+    """Readings of one client."""
 
     numbers: list[int]
     """ascending, of the source"""
-    rows: SourceRows
+    readings: SourceReadings
 
 
 class Pump:
     """Moves one source into its clients' logs. `step` never waits; `wait_s` tells for how long nothing is due.
 
-    open_log: opens the readings log of a client. limit: the source ends after so many rows, counted from its start.
-    topic_settings: how the readings logs are declared. clock: steady, in seconds. Raises `SettingsError` when rows
+    open_log: opens the readings log of a client. limit: the source ends after this many readings from its start.
+    topic_settings: how the readings logs are declared. clock: steady, in seconds. Raises `SettingsError` when readings
     cannot be paced by time.
     """
 
@@ -153,7 +154,7 @@ class Pump:
         pacing: Pacing | None = None,
         bookmark: Bookmark | None = None,
         limit: int | None = None,
-        batch_rows_max: int = 2000,
+        batch_readings_max: int = 2000,
         topic_settings: TopicSettings = READINGS_SETTINGS,
     ) -> None:
         self._pacing = pacing or Pacing()
@@ -164,37 +165,37 @@ class Pump:
             )
         self._source, self._open_log, self._clock = source, open_log, clock
         self._bookmark = bookmark or Bookmark()
-        self._limit, self._batch_rows_max, self._topic_settings = limit, batch_rows_max, topic_settings
+        self._limit, self._batch_readings_max, self._topic_settings = limit, batch_readings_max, topic_settings
         self._run = f"{source.identity}.{self._bookmark.run}"
         self._publishers: dict[str, ReadingsPublisher] = {}
         self._marks: dict[str, Mark] = dict(self._bookmark.marks)
-        self._read_ahead = SourceRows.of([])
-        self._pending: list[tuple[int, SourceRows]] = []
-        """number of the first row, and rows that follow each other"""
-        self._next_row: int | None = None
+        self._read_ahead = SourceReadings.of([])
+        self._pending: list[tuple[int, SourceReadings]] = []
+        """number of the first reading, and readings that follow each other"""
+        self._next_number: int | None = None
         self._due: float | None = None
         self._saved_at = self._retry_at = self._linger_until = -math.inf
         self._failures = 0
         self.finished = False
-        """every row of the source (up to the limit) is stored"""
+        """every reading of the source (up to the limit) is stored"""
         self.published: Counter[str] = Counter()
-        """rows this pump has stored, by client"""
+        """readings this pump has stored, by client"""
         self._before: dict[str, int] = {}
-        """client -> the last row of the source that was in its log when this pump first opened it"""
+        """client -> the last reading of the source that was in its log when this pump first opened it"""
         self._counted: dict[str, int] = {}
-        """client -> the last row that is in `published` or `already_there`"""
+        """client -> the last reading that is in `published` or `already_there`"""
         self.already_there = 0
-        """rows that an earlier run had stored"""
+        """readings that an earlier run had stored"""
 
     @property
     def position(self) -> int:
-        """The number of rows of the source that are stored."""
-        return self._bookmark.row if self._next_row is None else self._next_row - self._n_pending
+        """The number of readings of the source that are stored."""
+        return self._bookmark.number if self._next_number is None else self._next_number - self._n_pending
 
     @property
     def total(self) -> int | None:
-        """The number of rows there will be, if that is known."""
-        known = [rows for rows in (self._limit, self._source.total) if rows is not None]
+        """The number of readings there will be, if that is known."""
+        known = [number for number in (self._limit, self._source.total) if number is not None]
         return min(known, default=None)
 
     @property
@@ -204,7 +205,7 @@ class Pump:
         return max(0.0, until - self._clock())
 
     def step(self) -> bool:
-        """Store the rows that are due, one batch at most; False when there was none.
+        """Store the readings that are due, one batch at most; False when there was none.
 
         Raises `ShoalError` for what a later try cannot mend.
         """
@@ -212,7 +213,7 @@ class Pump:
         if self.finished or now < max(self._retry_at, self._linger_until):
             return False
         try:
-            if self._next_row is None:
+            if self._next_number is None:
                 self._find_start()
             ended = self._take_due(now)
             stored = self._store_pending(now)
@@ -225,9 +226,9 @@ class Pump:
         return stored
 
     def close(self) -> None:
-        """Save the bookmark and close everything; rows not stored are left to the next start."""
+        """Save the bookmark and close everything; readings not stored are left to the next start."""
         with contextlib.suppress(LogUnavailable):
-            if not self._pending and self._next_row is not None:
+            if not self._pending and self._next_number is not None:
                 self._save_position(self._clock())
         if self._pending:
             # What was published and not flushed is stored now, or never: the logs tell once they are opened again.
@@ -237,30 +238,30 @@ class Pump:
         self._bookmark.close()
 
     def _find_start(self) -> None:
-        """Find the first row that may not be stored: the bookmark's, or an earlier one if a log has lost rows since."""
-        row = self._bookmark.row
+        """Find the first reading that may not be stored: the bookmark's, or an earlier one that a log has lost."""
+        number = self._bookmark.number
         for client in self._bookmark.marks:
             publisher = self._publisher(client)
             if not publisher.intact:
                 log_event("readings_log_replaced", logging.WARNING, client=client)
-                row = min(row, publisher.last_row + 1)
-        self._source.skip(row)
-        self._next_row = row
+                number = min(number, publisher.last_number + 1)
+        self._source.skip(number)
+        self._next_number = number
 
     def _take_due(self, now: float) -> bool:
         """Fill the batch from the source; True when there is nothing more to come."""
-        assert self._next_row is not None
-        while (room := self._batch_rows_max - self._n_pending) > 0:
+        assert self._next_number is not None
+        while (room := self._batch_readings_max - self._n_pending) > 0:
             if self._limit is not None:
-                room = min(room, self._limit - self._next_row)
+                room = min(room, self._limit - self._next_number)
             if room <= 0:
                 return True
             if not self._read_ahead:
                 try:
-                    self._read_ahead = SourceRows.of(self._source.read(self._batch_rows_max))
+                    self._read_ahead = SourceReadings.of(self._source.read(self._batch_readings_max))
                 except ShoalError:
                     if self._pending:
-                        # The rows before the damaged place come first; the source raises again at the next step.
+                        # The readings before the damaged place come first; the source raises again at the next step.
                         return False
                     raise
                 if not self._read_ahead:
@@ -271,7 +272,7 @@ class Pump:
         return False
 
     def _count_due(self, limit: int, now: float) -> int:
-        """How many of the rows that were read ahead are due now, at most `limit`; `_due` is when the next one is."""
+        """How many of the readings read ahead are due now, at most `limit`; `_due` is when the next one is."""
         times = self._read_ahead.times[:limit]
         if self._pacing.at_once:
             return len(times)
@@ -284,15 +285,15 @@ class Pump:
         return len(times)
 
     def _take(self, count: int) -> None:
-        """Add the first rows that were read ahead to the batch."""
-        assert self._next_row is not None
+        """Add the first readings that were read ahead to the batch."""
+        assert self._next_number is not None
         if not count:
             return
-        rows, self._read_ahead = self._read_ahead[:count], self._read_ahead[count:]
+        readings, self._read_ahead = self._read_ahead[:count], self._read_ahead[count:]
         if not self._pacing.at_once:
-            rows.times = [self._pacing.time_of(time) for time in rows.times]
-        self._pending.append((self._next_row, rows))
-        self._next_row += count
+            readings.times = [self._pacing.time_of(time) for time in readings.times]
+        self._pending.append((self._next_number, readings))
+        self._next_number += count
 
     def _store_pending(self, now: float) -> bool:
         if not self._pending:
@@ -300,36 +301,36 @@ class Pump:
         by_client = self._pending_by_client()
         for client, parts in by_client.items():
             publisher = self._publisher(client)
-            for numbers, rows in parts:
-                new = bisect_right(numbers, publisher.last_row)
-                publisher.publish(numbers[new:], rows[new:])
+            for numbers, readings in parts:
+                new = bisect_right(numbers, publisher.last_number)
+                publisher.publish(numbers[new:], readings[new:])
         for client, parts in by_client.items():
             self._publishers[client].flush()
             self._count_stored(client, parts)
-        if self._due is not None:  # a row waits for its time, and later ones will come one by one as well
+        if self._due is not None:  # a reading waits for its time, and later ones will come one by one as well
             self._linger_until = now + LINGER_S
         self._pending.clear()
         return True
 
     @property
     def _n_pending(self) -> int:
-        return sum(len(rows) for _, rows in self._pending)
+        return sum(len(readings) for _, readings in self._pending)
 
-    def _pending_by_client(self) -> dict[str, list[NumberedRows]]:
-        """The pending rows of each client, in order."""
-        by_client: dict[str, list[NumberedRows]] = {}
-        for first, rows in self._pending:
+    def _pending_by_client(self) -> dict[str, list[NumberedReadings]]:
+        """The pending readings of each client, in order."""
+        by_client: dict[str, list[NumberedReadings]] = {}
+        for first, readings in self._pending:
             places: defaultdict[str, list[int]] = defaultdict(list)
-            for place, client in enumerate(rows.clients):
+            for place, client in enumerate(readings.clients):
                 places[client].append(place)
             for client, own in places.items():
-                numbered = NumberedRows([first + place for place in own], rows.select(own))
+                numbered = NumberedReadings([first + place for place in own], readings.select(own))
                 by_client.setdefault(client, []).append(numbered)
         return by_client
 
-    def _count_stored(self, client: str, parts: Sequence[NumberedRows]) -> None:
-        """Count the pending rows of a client that its log has, each once, however often they were tried."""
-        counted, last, before = self._counted[client], self._publishers[client].last_row, self._before[client]
+    def _count_stored(self, client: str, parts: Sequence[NumberedReadings]) -> None:
+        """Count the pending readings of a client that its log has, each once, however often they were tried."""
+        counted, last, before = self._counted[client], self._publishers[client].last_number, self._before[client]
         for numbers, _ in parts:
             stored = numbers[bisect_right(numbers, counted) : bisect_right(numbers, last)]
             new = len(stored) - bisect_right(stored, before)
@@ -338,7 +339,7 @@ class Pump:
             self.already_there += len(stored) - new
 
     def _settle(self) -> None:
-        """Count rows that a log has, although it could not say so when they were stored."""
+        """Count readings that a log has, although it could not say so when they were stored."""
         for client, parts in self._pending_by_client().items():
             with contextlib.suppress(ShoalError):
                 self._publisher(client)
@@ -346,7 +347,7 @@ class Pump:
 
     def _save_position(self, now: float) -> None:
         self._saved_at = now
-        if self.position != self._bookmark.row:
+        if self.position != self._bookmark.number:
             self._marks |= {client: publisher.mark() for client, publisher in self._publishers.items()}
             self._bookmark.save(self.position, self._marks)
 
@@ -355,7 +356,7 @@ class Pump:
             log = self._open_log(client)
             try:
                 publisher = ReadingsPublisher(log, READINGS, self._run, self._marks.get(client), self._topic_settings)
-                if not publisher.intact and self._next_row is not None:
+                if not publisher.intact and self._next_number is not None:
                     raise InvalidState(
                         f"the readings log of {client} was replaced while it was written; start the producer again: "
                         "it publishes what is missing"
@@ -364,7 +365,7 @@ class Pump:
                 log.close()
                 raise
             self._publishers[client] = publisher
-            self._before.setdefault(client, publisher.last_row)
+            self._before.setdefault(client, publisher.last_number)
             self._counted.setdefault(client, -1)
         return self._publishers[client]
 

@@ -1,7 +1,7 @@
 """Source types: the options, settings and runs of one kind of source. `shoal producer` is made of the installed ones.
 
-A source type is an object that the entry-point group `shoal.sources` names. One whose rows are numbered, so that they
-can be paced and resumed, derives from `PumpedSource`.
+A source type is an object that the entry-point group `shoal.sources` names. One whose readings are numbered, so
+that they can be paced and resumed, derives from `PumpedSource`.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class ProducerTotals(NamedTuple):
     already_there: int
     """readings that an earlier run had stored"""
     position: int
-    """rows of the source that are stored, by this run and earlier ones"""
+    """readings of the source that are stored, by this run and earlier ones"""
     faults: Mapping[str, int]
     source: str
     """identity of the source"""
@@ -99,7 +99,7 @@ class ProducerTask(NamedTuple):
 
     config: Config
     folder: Path
-    """of the clients' folders"""
+    """folder of the clients' folders"""
     options: Mapping[str, Any]
     """the command line, by parameter name"""
     as_json: bool
@@ -146,10 +146,10 @@ class SourceType:
 
 IDLE_S = 0.25
 """longest wait before a stop is noticed and progress is shown"""
-BATCH_ROWS = (500, 8000)
-"""fewest and most rows of all clients that are stored together: every store syncs the disk for each client"""
+BATCH_READINGS = (500, 8000)
+"""fewest and most readings of all clients that are stored together: every store syncs the disk for each client"""
 BATCH_NUMBERS = 2**20
-"""values of the features in a batch, so that wide rows take no more memory"""
+"""values of the features in a batch, so that readings of many features take no more memory"""
 CLIENTS = click.Option(
     ["--clients"], default=1, show_default=True, help="Number of clients, named client-1, client-2, ..."
 )
@@ -169,21 +169,23 @@ PUMP_PARAMETERS: tuple[click.Parameter, ...] = (
     ),
     click.Option(["--live"], is_flag=True, help="Give readings the time at which they are fed, not the source's."),
     click.Option(
-        ["--limit"], type=click.IntRange(min=0), help="End after so many readings, counted from the source's beginning."
+        ["--limit"],
+        type=click.IntRange(min=0),
+        help="End after this many readings, counted from the source's beginning.",
     ),
     click.Option(["--again"], is_flag=True, help="Publish all once more, though an earlier run has published it."),
 )
 
 
 class PumpedSource(SourceType):
-    """A source type of numbered rows. Its `parameters` should include `PUMP_PARAMETERS`."""
+    """A source type of numbered readings. Its `parameters` should include `PUMP_PARAMETERS`."""
 
     default_speed = "max"
     empty = "the source has no readings"
     """what a run says that found nothing to publish"""
 
     def open(self, contract: Contract, options: Mapping[str, Any]) -> Source:
-        """The source that the options describe, at its first row. Raises `SettingsError` and `InvalidData`."""
+        """The source that the options describe, at its first reading. Raises `SettingsError` and `InvalidData`."""
         raise NotImplementedError
 
     def run(self, task: ProducerTask) -> ProducerTotals:
@@ -225,7 +227,9 @@ def _pump(source: Source, task: ProducerTask, pacing: Pacing, bookmark: Bookmark
             pacing=pacing,
             bookmark=bookmark,
             limit=task.options["limit"],
-            batch_rows_max=min(max(BATCH_ROWS[0], BATCH_NUMBERS // task.config.contract.width), BATCH_ROWS[1]),
+            batch_readings_max=min(
+                max(BATCH_READINGS[0], BATCH_NUMBERS // task.config.contract.width), BATCH_READINGS[1]
+            ),
             topic_settings=readings_settings(task.config.client),
         )
     except SettingsError:

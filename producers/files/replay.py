@@ -14,7 +14,7 @@ import numpy as np
 from producers.files.parsing import NumberRows, Row, Rows, others_of, seconds_of, text_of, user_of, values_in
 from producers.files.split import CLASSES_MAX, RULES, Split, split_of
 from producers.files.tables import open_table, require_columns
-from producers.source import Source, SourceRows, identity_of, joined
+from producers.source import Source, SourceReadings, identity_of, joined
 from producers.source_type import CLIENTS, PATH, PUMP_PARAMETERS, SEED, PumpedSource
 from shoal.config.contract import Contract
 from shoal.config.settings import Config
@@ -121,9 +121,9 @@ class Replay:
         """See `Source.faults`: "ragged", "unreadable", "no_time"."""
         return self._faults
 
-    def read(self, limit: int) -> SourceRows:
+    def read(self, limit: int) -> SourceReadings:
         """See `Source.read`. All rows before a damaged place are given out first."""
-        parts: list[SourceRows] = []
+        parts: list[SourceReadings] = []
         left = limit
         while left and self._broken is None:
             of_one_pass = self._next_rows(left)
@@ -244,7 +244,7 @@ class Replay:
         self._faults.clear()
         return dict(counts)
 
-    def _sourced(self, assigned: AssignedRows) -> SourceRows:
+    def _sourced(self, assigned: AssignedRows) -> SourceReadings:
         """The rows as readings; one whose cells could not be read has no values."""
         clients, rows = assigned
         columns, others = self._columns, others_of(rows)
@@ -261,7 +261,7 @@ class Replay:
             labels = [None if cells is None else text_of(cells[label_at]) for cells in others]
         if columns.user is not None:
             users = [None if cells is None else user_of(cells[user_at]) for cells in others]
-        return SourceRows(clients, times, values_in(rows), labels, users)
+        return SourceReadings(clients, times, values_in(rows), labels, users)
 
     def _times(self, rows: Rows) -> list[float | None]:
         """The event time of each row, where it has one that can be read."""

@@ -21,7 +21,7 @@ from producers.mqtt.readings import AlignedReading, Aligner, ParsedPayload, Rule
 from producers.mqtt.settings import MqttSettings, mqtt_settings
 from producers.progress import display_on
 from producers.publisher import Mark, ReadingsPublisher, client_folder
-from producers.source import SourceRows
+from producers.source import SourceReadings
 from producers.source_type import ProducerTotals
 from shoal.config.settings import Config
 from shoal.errors import InvalidState
@@ -122,7 +122,7 @@ class MqttIngest:
         rules = Rules(resources.width, settings.tolerance_s, settings.wait_s, settings.missing, settings.hold_s)
         self._aligner = Aligner(rules)
         self._delivered: dict[bytes, None] = {}
-        self._source, self._next_row = secrets.token_hex(8), 0
+        self._source, self._next_number = secrets.token_hex(8), 0
         self._mark: Mark | None = None
         self._unreported: Counter[tuple[str, str]] = Counter()
         self._reported_at = -math.inf
@@ -134,7 +134,7 @@ class MqttIngest:
             log_event("readings_log_replaced", logging.WARNING, client=resources.client)
         self._store(left)
         # With an older checkpoint, restored from a backup, some of its next numbers are in use.
-        self._next_row = counts.position = max(self._next_row, self._publisher.last_row + 1)
+        self._next_number = counts.position = max(self._next_number, self._publisher.last_number + 1)
         self._connection = connect()
         self._begin()
 
@@ -159,7 +159,7 @@ class MqttIngest:
         if not (messages or became):
             return False
         self._save(aligned)
-        self._store([(self._next_row - len(aligned) + number, *reading) for number, reading in enumerate(aligned)])
+        self._store([(self._next_number - len(aligned) + number, *reading) for number, reading in enumerate(aligned)])
         self._connection.acknowledge(messages)
         return True
 
@@ -201,8 +201,8 @@ class MqttIngest:
         time, values = parsed.values
         if len(values) < self._resources.width:
             return self._count_fault("incomplete", message.topic)
-        row = np.array([values[feature] for feature in range(self._resources.width)])
-        return [AlignedReading(time, row, parsed.user)]
+        numbers = np.array([values[feature] for feature in range(self._resources.width)])
+        return [AlignedReading(time, numbers, parsed.user)]
 
     def _arrival(self) -> float:
         if self._settings.time:
@@ -241,9 +241,9 @@ class MqttIngest:
         self._unreported.clear()
 
     def _save(self, aligned: Sequence[AlignedReading]) -> None:
-        rows = [[self._next_row + number, *reading] for number, reading in enumerate(aligned)]
-        self._next_row += len(aligned)
-        self._counts.position = self._next_row
+        readings = [[self._next_number + number, *reading] for number, reading in enumerate(aligned)]
+        self._next_number += len(aligned)
+        self._counts.position = self._next_number
         self._resources.checkpoint.save(
             {
                 "version": STATE_VERSION,
@@ -251,28 +251,30 @@ class MqttIngest:
                 "source": self._source,
                 "aligner": self._aligner.state(),
                 "delivered": b"".join(self._delivered),
-                "next_row": self._next_row,
-                "rows": rows,
+                "next_number": self._next_number,
+                "readings": readings,
                 "mark": None if self._mark is None else list(self._mark),
             }
         )
 
-    def _store(self, rows: Sequence[Sequence[Any]]) -> None:
-        """Publish these rows, unless they are in the readings log."""
+    def _store(self, readings: Sequence[Sequence[Any]]) -> None:
+        """Publish these readings, unless they are in the readings log."""
         stored = 0
-        for row, moment, values, user in rows:
-            if row > self._publisher.last_row:
-                self._publisher.publish([row], SourceRows([self._resources.client], [moment], [values], users=[user]))
+        for number, moment, values, user in readings:
+            if number > self._publisher.last_number:
+                self._publisher.publish(
+                    [number], SourceReadings([self._resources.client], [moment], [values], users=[user])
+                )
                 stored += 1
         if stored:
             self._publisher.flush()
-        if rows:
+        if readings:
             self._mark = self._publisher.mark()
         self._counts.published += stored
-        self._counts.already_there += len(rows) - stored
+        self._counts.already_there += len(readings) - stored
 
     def _restore(self, state: dict[str, Any] | None) -> list[Any]:
-        """The rows that may not be stored yet."""
+        """The readings that may not be stored yet."""
         if state is None:
             return []
         try:
@@ -284,9 +286,9 @@ class MqttIngest:
             self._aligner.restore(state["aligner"])
             delivered: bytes = state["delivered"]
             self._delivered = dict.fromkeys(delivered[at : at + 8] for at in range(0, len(delivered), 8))
-            self._source, self._next_row = str(state["source"]), int(state["next_row"])
+            self._source, self._next_number = str(state["source"]), int(state["next_number"])
             self._mark = None if state["mark"] is None else Mark(*state["mark"])
-            return list(state["rows"])
+            return list(state["readings"])
         except (KeyError, TypeError, ValueError, AttributeError):
             raise InvalidState("the MQTT producer's checkpoint cannot be read; restore it, or move it away") from None
 

@@ -68,7 +68,7 @@ class MqttSettings(SourceSettings):
         description="seconds that a time may lie in the future; beyond, the sensor's clock is wrong",
     )
     silent_s: float = Field(
-        default=60.0, ge=0, le=10**9, description="warn about a topic without a message for so many seconds; 0: never"
+        default=60.0, ge=0, le=10**9, description="warn about a topic without a message for this many seconds; 0: never"
     )
     payload_bytes_max: int = Field(default=65536, ge=1, le=2**20, description="largest message that is read")
 

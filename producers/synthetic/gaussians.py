@@ -33,13 +33,13 @@ class Life(NamedTuple):
 
 
 class Gaussians:
-    """A `Stream` of rows (d,) in [0, 100]; all clients draw from the same components at the same tick.
+    """A `Stream` of readings (d,) in [0, 100]; all clients draw from the same components at the same tick.
 
     The components arrive one after the other, drift in a straight line, and vanish; a label is
     "component.generation", for example "3.0". The first two stay, and turn where a season ends.
     """
 
-    block_rows = 250
+    block_readings = 250
     interval_s = 1.0
     moving = True
 
@@ -52,15 +52,15 @@ class Gaussians:
     def block(self, client: int, number: int) -> tuple[NDArray[np.float64], Sequence[str]]:
         """See `Stream.block`."""
         generator = np.random.default_rng([self._seed, 1, client, number])
-        ticks = np.arange(number * self.block_rows, (number + 1) * self.block_rows)
-        chosen = self._chosen(ticks, generator.random(self.block_rows))
-        noise = generator.standard_normal((self.block_rows, self._width))
-        rows, labels = np.empty_like(noise), []
+        ticks = np.arange(number * self.block_readings, (number + 1) * self.block_readings)
+        chosen = self._chosen(ticks, generator.random(self.block_readings))
+        noise = generator.standard_normal((self.block_readings, self._width))
+        readings, labels = np.empty_like(noise), []
         for place, (tick, component) in enumerate(zip(ticks.tolist(), chosen.tolist(), strict=True)):
             centre, spread, label = self.state(component, tick)
-            rows[place] = centre + spread * noise[place]
+            readings[place] = centre + spread * noise[place]
             labels.append(label)
-        return rows, labels
+        return readings, labels
 
     def present(self, tick: int) -> list[int]:
         """The components that are there at `tick`."""

@@ -57,7 +57,7 @@ class Plant:
         Feature(name="vibration", unit="mm/s", low=0.0, high=20.0),
         Feature(name="level", unit="%", low=0.0, high=100.0),
     )
-    block_rows = CYCLE_S
+    block_readings = CYCLE_S
     interval_s = 1.0
     moving = False
 
@@ -67,19 +67,19 @@ class Plant:
     def block(self, client: int, number: int) -> tuple[Rows, Sequence[str]]:
         """See `Stream.block`."""
         generator = np.random.default_rng([self._seed, 1, client, number])
-        rows = self._sound(self._cycle(client, number), self._cycle(client, number + 1))
+        readings = self._sound(self._cycle(client, number), self._cycle(client, number + 1))
         labels = ["fill"] * FILL_S + ["heat"] * HEAT_S + ["draw"] * DRAW_S
-        noise = generator.standard_normal(rows.shape) * NOISE
+        noise = generator.standard_normal(readings.shape) * NOISE
         fault = FAULTS[generator.integers(len(FAULTS))]
         seconds = int(generator.integers(*FAULT_S))
         begin = int(generator.integers(0, CYCLE_S - seconds))
-        rows += noise
+        readings += noise
         if number > 0 and generator.random() < FAULT_PROBABILITY:
-            touched = break_down(rows, fault, begin, seconds, generator)
+            touched = break_down(readings, fault, begin, seconds, generator)
             for place in touched:
                 labels[place] = fault
         bounds = np.array([(feature.low, feature.high) for feature in self.features])
-        return np.clip(rows, bounds[:, 0], bounds[:, 1]), labels
+        return np.clip(readings, bounds[:, 0], bounds[:, 1]), labels
 
     def _cycle(self, client: int, number: int) -> Cycle:
         own = np.random.default_rng([self._seed, 2, client]).uniform(-1, 1, 3)
@@ -118,9 +118,9 @@ class Plant:
         return np.stack([temperature, pressure, flow, vibration, level], axis=1)
 
 
-def break_down(rows: Rows, fault: str, begin: int, seconds: int, generator: np.random.Generator) -> Sequence[int]:
-    """Put `fault` into rows (n, 5), in place, for `seconds` from row `begin` on; the places of the rows it touches."""
-    hurt = rows[begin : begin + seconds]
+def break_down(readings: Rows, fault: str, begin: int, seconds: int, generator: np.random.Generator) -> Sequence[int]:
+    """Put `fault` into readings (n, 5), in place, for `seconds` from place `begin` on; the places that it touches."""
+    hurt = readings[begin : begin + seconds]
     ramp = np.linspace(0, 1, len(hurt))
     sensor = int(generator.integers(5))
     places: Sequence[int] = range(begin, begin + len(hurt))

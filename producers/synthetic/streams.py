@@ -1,7 +1,7 @@
 """Synthetic streams as sources: endless and seeded, each with a federation file that fits; the source type `synthetic`.
 
-A stream is made in blocks, each from its own generator keyed by (seed, client, block), so any row can be made without
-the rows before it, and `skip` costs nothing.
+A stream is made in blocks, each from its own generator keyed by (seed, client, block), so any reading can be made
+without those before it, and `skip` costs nothing.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from producers.files.split import CLIENTS_MAX, numbered
-from producers.source import Source, SourceRow, identity_of
+from producers.source import Source, SourceReading, identity_of
 from producers.source_type import CLIENTS, PUMP_PARAMETERS, SEED, PumpedSource
 from producers.synthetic.gaussians import Gaussians
 from producers.synthetic.plant import Plant
@@ -23,7 +23,7 @@ from shoal.config.contract import Contract, Feature
 from shoal.errors import SettingsError
 
 BEGINNING_S = 1767225600.0
-"""event time of the first rows, 2026-01-01 00:00 UTC: fixed, so that a seed means the same stream on any day"""
+"""event time of the first readings, 2026-01-01 00:00 UTC: fixed, so that a seed means the same stream on any day"""
 
 
 COUNTS_EPSILON_PER_READING = 4.0
@@ -39,12 +39,12 @@ class Stream(Protocol):
     features: tuple[Feature, ...]
     interval_s: float
     """seconds between two readings of one client"""
-    block_rows: int
+    block_readings: int
     moving: bool
     """whether its clusters move, so that a model has to forget where they were"""
 
     def block(self, client: int, number: int) -> tuple[NDArray[np.float64], Sequence[str]]:
-        """Rows (block_rows, d) of client 0, 1, ... and the true label of each."""
+        """Readings (block_readings, d) of client 0, 1, ... and the true label of each."""
         ...
 
 
@@ -96,26 +96,26 @@ class Synthetic:
         """See `Source.position`."""
         return self._position
 
-    def read(self, limit: int) -> list[SourceRow]:
-        """See `Source.read`; always `limit` rows."""
-        rows = [self._row(number) for number in range(self._position, self._position + limit)]
+    def read(self, limit: int) -> list[SourceReading]:
+        """See `Source.read`; always `limit` readings."""
+        readings = [self._reading(number) for number in range(self._position, self._position + limit)]
         self._position += limit
-        return rows
+        return readings
 
-    def skip(self, rows: int) -> None:
+    def skip(self, readings: int) -> None:
         """See `Source.skip`; at once."""
-        self._position += rows
+        self._position += readings
 
-    def _row(self, number: int) -> SourceRow:
+    def _reading(self, number: int) -> SourceReading:
         tick, client = divmod(number, len(self._clients))
-        wanted, place = divmod(tick, self._stream.block_rows)
+        wanted, place = divmod(tick, self._stream.block_readings)
         block = self._blocks[client]
         if block is None or block.number != wanted:
             values, labels = self._stream.block(client, wanted)
             block = Block(wanted, np.ascontiguousarray(values[:, self._picked]), labels)
             self._blocks[client] = block
         time = BEGINNING_S + tick * self._stream.interval_s
-        return SourceRow(self._clients[client], time, block.values[place], block.labels[place])
+        return SourceReading(self._clients[client], time, block.values[place], block.labels[place])
 
 
 def federation_file(name: str, seed: int = 0) -> str:

@@ -11,7 +11,7 @@ import numpy as np
 
 from producers.files.replay import Columns, Replay
 from producers.files.split import RoundRobin, Split
-from producers.source import SourceRow
+from producers.source import SourceReading
 from shoal.protocol.readings import Reading
 from shoal.protocol.topics import READINGS
 from shoal.transports import open_log
@@ -58,7 +58,7 @@ def _readings(path: Path) -> Iterable[Stored]:
             records, at = log.read(READINGS, at)
             for record in records:
                 reading = Reading.decode(record.value, record.headers)
-                yield Stored(int(dict(record.headers)["row"]), reading.time, list(reading.values))
+                yield Stored(int(dict(record.headers)["number"]), reading.time, list(reading.values))
 
 
 def csv_of(path: Path, rows: Iterable[Sequence[Any]], header: str = "t,a,b,label") -> Path:
@@ -78,14 +78,14 @@ def replay(*files: Path, split: Split | None = None, **options: Any) -> Replay:
     return Replay(files, columns, split or RoundRobin(2), **options)
 
 
-def all_of(source: Any, at_once: int = 7) -> list[SourceRow]:
+def all_of(source: Any, at_once: int = 7) -> list[SourceReading]:
     """Everything a source gives."""
-    rows: list[SourceRow] = []
+    rows: list[SourceReading] = []
     while found := source.read(at_once):
         rows += found
     return rows
 
 
-def comparable(rows: Iterable[SourceRow]) -> list[tuple[Any, ...]]:
+def comparable(rows: Iterable[SourceReading]) -> list[tuple[Any, ...]]:
     """Rows that can be compared: NaN is equal to NaN."""
     return [(row.client, row.time, repr(np.asarray(row.values).tolist()), row.label) for row in rows]

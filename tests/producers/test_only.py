@@ -12,14 +12,14 @@ from click.testing import CliRunner
 from producers.command import producer
 from producers.files.split import split_of
 from producers.pump import Pacing, Pump
-from producers.source import SourceRow
+from producers.source import SourceReading
 from shoal.errors import SettingsError
 from tests.producers.running_producer import Clock, all_of, comparable, csv_of, logs_in, plain_rows, replay, stored_in
 
 RULES = ["column:label", "round-robin", "blocks", "label-skew:label", "dirichlet:label:0.3"]
 
 
-def by_client(rows: list[SourceRow]) -> dict[str, list[tuple[Any, ...]]]:
+def by_client(rows: list[SourceReading]) -> dict[str, list[tuple[Any, ...]]]:
     ordered = sorted(rows, key=lambda row: row.client)
     return {client: comparable(list(theirs)) for client, theirs in groupby(ordered, key=lambda row: row.client)}
 

@@ -20,7 +20,7 @@ from tests.producers.running_producer import csv_of, logs_in, plain_rows, replay
 
 
 def test_started_again_it_goes_on_and_at_the_end_there_is_nothing_to_do(tmp_path: Path, path: Path) -> None:
-    pump = pump_of(replay(path), tmp_path, batch_rows_max=7)
+    pump = pump_of(replay(path), tmp_path, batch_readings_max=7)
     pump.step()
     pump.step()
     pump.close()
@@ -48,7 +48,7 @@ def test_publishing_again_on_purpose_publishes_all_again_even_if_killed_in_betwe
     drained(pump_of(replay(path), tmp_path))
     bookmark = open_bookmark(tmp_path, replay(path).identity)
     bookmark.start_again()
-    killed = pump_of(replay(path), tmp_path, bookmark=bookmark, batch_rows_max=20)
+    killed = pump_of(replay(path), tmp_path, bookmark=bookmark, batch_readings_max=20)
     killed.step()
     killed._close_publishers()
     bookmark.close()
@@ -58,13 +58,13 @@ def test_publishing_again_on_purpose_publishes_all_again_even_if_killed_in_betwe
 
 def test_two_sources_and_other_writers_share_the_logs_without_minding(tmp_path: Path, path: Path) -> None:
     other = csv_of(tmp_path / "b.csv", plain_rows(30))
-    one, two = (pump_of(replay(file), tmp_path, batch_rows_max=4) for file in (path, other))
+    one, two = (pump_of(replay(file), tmp_path, batch_readings_max=4) for file in (path, other))
     log = logs_in(tmp_path)("client-1")
     log.ensure(READINGS, READINGS_SETTINGS)
     for _ in range(3):
         one.step()
-        log.publish(READINGS, b"not ours", headers=(("row", b"999"), ("source", b"somebody")))
-        log.publish(READINGS, b"not ours", headers=(("row", b"x"),))
+        log.publish(READINGS, b"not ours", headers=(("number", b"999"), ("source", b"somebody")))
+        log.publish(READINGS, b"not ours", headers=(("number", b"x"),))
         log.flush()
         two.step()
     one.close()
@@ -76,7 +76,7 @@ def test_two_sources_and_other_writers_share_the_logs_without_minding(tmp_path: 
     for record in records:
         headers = dict(record.headers)
         if record.value != b"not ours":
-            by_source.setdefault(headers["source"], []).append(int(headers["row"]))
+            by_source.setdefault(headers["source"], []).append(int(headers["number"]))
     log.close()
     assert sorted(by_source.values(), key=len) == [list(range(0, 30, 2)), list(range(0, ROWS, 2))]
 
@@ -131,7 +131,7 @@ def test_a_log_that_another_program_created_again_is_another_log(tmp_path: Path,
     log.ensure(READINGS, READINGS_SETTINGS)
     reading = Reading(None, [])
     for _ in range(ROWS):
-        log.publish(READINGS, reading.encode(), headers=(*Reading.headers(), ("row", b"7777")))
+        log.publish(READINGS, reading.encode(), headers=(*Reading.headers(), ("number", b"7777")))
     log.flush()
     log.close()
     drained(pump_of(replay(path), tmp_path))
@@ -155,7 +155,7 @@ def test_readings_that_retention_removes_during_the_search_do_no_harm(
             return {partition: (0, end) for partition, (_, end) in self._log.bounds(topic).items()}
 
     small = TopicSettings(retain_bytes=1000)
-    drained(pump_of(replay(path), tmp_path, limit=50, batch_rows_max=5, topic_settings=small))
+    drained(pump_of(replay(path), tmp_path, limit=50, batch_readings_max=5, topic_settings=small))
     for note in tmp_path.glob("producer.*"):
         note.unlink()
     kept = rows_by_client(tmp_path)
@@ -176,8 +176,8 @@ def test_a_loop_goes_on_where_it_was(tmp_path: Path, path: Path) -> None:
 
 def test_a_bookmark_of_another_version_is_refused(tmp_path: Path) -> None:
     note = open_bookmark(tmp_path, "0" * 16)
-    note._checkpoint.save({"row": "?"})  # type: ignore[union-attr]  # it is open
+    note._checkpoint.save({"number": "?"})  # type: ignore[union-attr]  # it is open
     note.close()
     with pytest.raises(InvalidState, match="another version"):
         open_bookmark(tmp_path, "0" * 16)
-    assert Bookmark().row == 0
+    assert Bookmark().number == 0

@@ -33,7 +33,7 @@ def test_a_log_that_is_away_at_any_call_costs_no_reading_and_repeats_none(
         opened.append(logs_in(tmp_path)(client))
         return Cutting(opened[-1], cut)
 
-    pump = pump_of(replay(path), tmp_path, clock, open_log=logs, batch_rows_max=11)
+    pump = pump_of(replay(path), tmp_path, clock, open_log=logs, batch_readings_max=11)
     for _ in range(100):
         pump.step()
         clock.now += pump.wait_s
@@ -61,7 +61,7 @@ def test_a_kill_at_any_call_costs_no_reading_and_repeats_none(
         return Cutting(opened[-1], cut)
 
     clock = Clock()
-    pump = pump_of(replay(path), tmp_path, clock, open_log=logs, bookmark=bookmark, batch_rows_max=5)
+    pump = pump_of(replay(path), tmp_path, clock, open_log=logs, bookmark=bookmark, batch_readings_max=5)
     try:
         while not pump.finished:
             pump.step()
@@ -113,7 +113,7 @@ def test_a_log_replaced_between_two_tries_is_not_written_with_a_hole(tmp_path: P
         tmp_path,
         clock,
         open_log=lambda client: Cutting(logs_in(tmp_path)(client), cut),
-        batch_rows_max=9,
+        batch_readings_max=9,
     )
     assert pump.step()
     assert not pump.step()
@@ -136,7 +136,7 @@ def test_a_client_that_has_fallen_silent_is_not_forgotten_when_a_log_was_away(tm
         tmp_path,
         clock,
         open_log=lambda client: Cutting(logs_in(tmp_path)(client), cut),
-        batch_rows_max=10,
+        batch_readings_max=10,
     )
     while not pump.finished:
         pump.step()

@@ -127,7 +127,7 @@ def test_rows_lie_around_the_centre_that_their_label_names() -> None:
     for number in range(40):
         rows, labels = stream.block(0, number)
         for place, (row, label) in enumerate(zip(rows, labels, strict=True)):
-            tick = number * stream.block_rows + place
+            tick = number * stream.block_readings + place
             centre, spread, name = stream.state(int(label.split(".")[0]), tick)
             assert name == label
             scaled.append((row - centre) / spread)

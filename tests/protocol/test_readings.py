@@ -23,7 +23,7 @@ from shoal.transports.sqlite.log import SqliteLog
 
 WIDTH = 3
 ROW = np.array([1.5, -2.0, 1e300])
-OF_A_PRODUCER = (("source", b"abc"), ("row", b"17"))
+OF_A_PRODUCER = (("source", b"abc"), ("number", b"17"))
 
 
 def record(value: bytes | None, headers: Headers | None = None, offset: int = 0) -> Record:

@@ -260,21 +260,21 @@ def test_a_log_keeps_little_of_its_file_in_memory_however_much_goes_through_it(t
 
 
 def test_headers_that_differ_little_from_those_before_come_back_as_they_were(path: Path) -> None:
-    producer = (("source", b"s"), ("row", b"1"))
+    producer = (("source", b"s"), ("number", b"1"))
     published: list[Headers] = [
         producer,
-        (("source", b"s"), ("row", b"2")),
-        (("source", b"s"), ("row", b"10")),
+        (("source", b"s"), ("number", b"2")),
+        (("source", b"s"), ("number", b"10")),
         (("source", b"s"), ("raw", b"10")),
-        (("source", b"t"), ("row", b"10")),
-        (("source", b""), ("row", b"10s")),
-        (("source", b"s"), ("row", b"")),
-        (("source", b"s"), ("row", b"")),
+        (("source", b"t"), ("number", b"10")),
+        (("source", b""), ("number", b"10s")),
+        (("source", b"s"), ("number", b"")),
+        (("source", b"s"), ("number", b"")),
         (),
         producer,
         (("source", b"s"),),
-        (("source", b"s" * 300), ("row", b"r" * 300)),
-        (("source", b"s" * 300), ("row", b"q" * 300)),
+        (("source", b"s" * 300), ("number", b"r" * 300)),
+        (("source", b"s" * 300), ("number", b"q" * 300)),
     ]
     with opened(path) as log:
         for headers in published:
@@ -286,16 +286,16 @@ def test_headers_that_differ_little_from_those_before_come_back_as_they_were(pat
 HEADERS: dict[str, Callable[[int], Headers]] = {
     "none": lambda number: (),
     "equal": lambda number: (("type", b"reading"), ("v", b"1")),
-    "the last content differs": lambda number: (("type", b"reading"), ("row", b"%d" % number)),
+    "the last content differs": lambda number: (("type", b"reading"), ("number", b"%d" % number)),
     "another content differs too": lambda number: (
         ("type", b"reading"),
         ("s", b"ab"[number % 2 :]),
-        ("row", b"x" * number),
+        ("number", b"x" * number),
     ),
     "names of equal length differ": lambda number: (("type", b"reading"), (("row", "raw")[number % 2], b"%d" % number)),
-    "some have none": lambda number: (("row", b"1"),) * (number % 2),
-    "all forms differ": lambda number: (("source", b"%d" % number), ("row", b"1")),
-    "one without content": lambda number: (("row", b""),),
+    "some have none": lambda number: (("number", b"1"),) * (number % 2),
+    "all forms differ": lambda number: (("source", b"%d" % number), ("number", b"1")),
+    "one without content": lambda number: (("number", b""),),
 }
 
 

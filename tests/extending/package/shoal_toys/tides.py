@@ -7,7 +7,7 @@ import math
 import click
 import numpy as np
 
-from producers.source import SourceRow, identity_of
+from producers.source import SourceReading, identity_of
 from producers.source_type import CLIENTS, PUMP_PARAMETERS, PumpedSource
 
 
@@ -32,7 +32,7 @@ class Tides:
         # High for half a period, then low.
         high = math.sin(2 * math.pi * (number + 0.5) / self.period) > 0
         levels = [feature.low + (0.9 if high else 0.1) * (feature.high - feature.low) for feature in self.features]
-        return SourceRow(f"client-{number % self.clients + 1}", 1e9 + number, np.array(levels))
+        return SourceReading(f"client-{number % self.clients + 1}", 1e9 + number, np.array(levels))
 
 
 class TidesSource(PumpedSource):
