@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shoal.config.sections import ClientSettings
-from shoal.errors import MessageRejected
+from shoal.errors import InvalidState, MessageRejected
 from shoal.protocol.readings import Reading, user_of
 from shoal.protocol.topics import READINGS
 from shoal.runtime.reader import read_next
@@ -99,6 +99,19 @@ class Intake:
                     batch = self._without_repeats(batch, records)
                 return (with_users(batch, records) if self._needs_users else batch)._replace(lost=lost)
 
+    def state(self) -> dict[str, Any]:
+        """Plain values for `restore`."""
+        positions = [[partition, offset] for partition, offset in sorted(self.positions.items())]
+        return {"positions": positions, "recent_times": list(self.recent_times)}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Raises `InvalidState`."""
+        try:
+            self.positions = positions_in(state)
+            self.recent_times = dict.fromkeys(state["recent_times"])
+        except (KeyError, TypeError, ValueError) as broken:
+            raise InvalidState(f"the checkpoint's positions in the readings log are damaged: {broken}") from None
+
     def _without_repeats(self, batch: Batch, records: Sequence[Record]) -> Batch:
         """The batch with every reading rejected that has the time of an earlier one.
 
@@ -121,6 +134,11 @@ class Intake:
         """Number of records that are not read yet."""
         ends = self._readings.bounds(READINGS)
         return sum(max(0, end - self.positions.get(partition, 0)) for partition, (_, end) in ends.items())
+
+
+def positions_in(state: dict[str, Any]) -> Positions:
+    """The positions in what `Intake.state` gave. Raises `KeyError`, `TypeError` or `ValueError` for a damaged state."""
+    return {int(partition): int(offset) for partition, offset in state["positions"]}
 
 
 def decode_batch(records: Sequence[Record], width: int, ahead_s: float = math.inf) -> Batch:

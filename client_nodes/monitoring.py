@@ -19,7 +19,8 @@ from client_nodes.intake import Batch
 from client_nodes.privacy import PrivateBatch
 from client_nodes.publisher import EncodedUpdate
 from client_nodes.round_answers import RejectedRequest
-from shoal.errors import MessageRejected
+from shoal.errors import InvalidState, MessageRejected
+from shoal.protocol.checks import is_count
 from shoal.protocol.topics import READINGS
 from shoal.telemetry.events import log_event
 
@@ -85,6 +86,21 @@ READING_RESULTS = ("read", "refused", "learned", "rejected", "withheld", "clippe
 SHAREABLE = ("read", "updates")
 """the totals that are not made from what readings hold, and so may leave the client's site"""
 TOTALS = (*READING_RESULTS, "updates")
+
+
+class Totals(Counter[str]):
+    """Counts of `TOTALS` since the client was first started; they are saved with what they count."""
+
+    def state(self) -> dict[str, int]:
+        """Plain values for `restore`."""
+        return dict(self)
+
+    def restore(self, state: dict[str, int]) -> None:
+        """Raises `InvalidState`."""
+        if not isinstance(state, dict) or not all(map(is_count, state.values())):
+            raise InvalidState("the checkpoint's totals are damaged")
+        self.clear()
+        self.update(state)
 
 
 class StepOutcome(NamedTuple):

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -13,7 +12,7 @@ from client_nodes.count_windows import CountWindows
 from client_nodes.intake import Batch, Intake, no_batch
 from client_nodes.learner import Learner
 from client_nodes.local_results import LocalResults, ReadingLabels
-from client_nodes.monitoring import TOTALS, ClientMonitoring, StepOutcome
+from client_nodes.monitoring import TOTALS, ClientMonitoring, StepOutcome, Totals
 from client_nodes.privacy import Budget, PrivateBatch, RowCharges, privatise
 from client_nodes.publisher import OwnUpdates, Publisher, all_headers, make_signer
 from client_nodes.round_answers import RoundAnswers
@@ -54,7 +53,21 @@ class ClientResources(NamedTuple):
     """None in a mode without a guarantee"""
 
 
-STATE_VERSION = 4
+STATE_VERSION = 5
+LABELS_PART = "labels"
+"""name of the part that only a client with labels has"""
+
+
+class SavedPart(Protocol):
+    """A part of a node that its checkpoint keeps."""
+
+    def state(self) -> Any:
+        """Plain values and arrays, for `restore`."""
+        ...
+
+    def restore(self, state: Any) -> None:
+        """Become what `state` gave. Raises `InvalidState`."""
+        ...
 
 
 def check_state(state: dict[str, Any], contract: Contract, readings_log: bytes) -> None:
@@ -126,7 +139,7 @@ class ClientNode:
         self._own_updates = OwnUpdates(log, contract, client, resources.noise_key, resources.noise_key_is_new)
         headers = all_headers(self._own_updates.headers, make_signer(resources.signing_key))
         self._outbox = Outbox(resources.checkpoint, log, headers)
-        self._totals: Counter[str] = Counter()
+        self._totals = Totals()
         self._monitoring = ClientMonitoring(
             metrics,
             self._intake.lag_records,
@@ -289,37 +302,40 @@ class ClientNode:
         self._outbox.publish_pending()
         return now
 
+    def _parts(self) -> dict[str, SavedPart]:
+        """What the checkpoint has of each stage, by name, in the order in which they are restored.
+
+        The mechanism is first: it refuses another noise key before anything else is restored.
+        """
+        parts: dict[str, SavedPart | None] = {
+            "privacy": self._mechanism,
+            "intake": self._intake,
+            "published": self._publisher.digests,
+            "own_updates": self._own_updates,
+            "row_charges": self._row_charges,
+            "learner": self._learner,
+            "windows": self._windows,
+            "round_answers": self._round_answers,
+            LABELS_PART: self._labels,
+            "totals": self._totals,
+        }
+        return {name: part for name, part in parts.items() if part is not None}
+
     def _state(self) -> dict[str, Any]:
-        return {
+        """The whole checkpoint: whose it is, and every part."""
+        identity = {
             "version": STATE_VERSION,
             "contract": self._digest,
             "readings_log": self._readings_log,
             "updates_log": self._updates_log,
-            "positions": [[partition, offset] for partition, offset in sorted(self._intake.positions.items())],
-            "recent_times": list(self._intake.recent_times),
-            "privacy": None if self._mechanism is None else self._mechanism.state(),
-            "published": self._publisher.digests.state(),
-            "row_charges": self._row_charges.state(),
-            "own_updates": self._own_updates.state(),
-            "learner": self._learner.state(),
-            "windows": self._windows.state(),
-            "round_answers": self._round_answers.state(),
-            "labels": None if self._labels is None else self._labels.state(),
-            "totals": dict(self._totals),
         }
+        return identity | {name: part.state() for name, part in self._parts().items()}
 
     def _restore(self, state: dict[str, Any]) -> None:
         check_state(state, self._contract, self._readings_log)
-        if self._mechanism is not None:
-            self._mechanism.restore(state["privacy"])
-        self._publisher.digests.restore(state["published"])
-        self._own_updates.restore(state["own_updates"])
-        self._row_charges.restore(state["row_charges"])
-        self._learner.restore(state["learner"])
-        self._windows.restore(state["windows"])
-        self._round_answers.restore(state["round_answers"])
-        if self._labels is not None and state["labels"] is not None:
-            self._labels.restore(state["labels"])
-        self._totals.update(state["totals"])
-        self._intake.positions = dict(state["positions"])
-        self._intake.recent_times = dict.fromkeys(state["recent_times"])
+        for name, part in self._parts().items():
+            # A client that labels now and did not before has no labels to restore.
+            if name in state:
+                part.restore(state[name])
+            elif name != LABELS_PART:
+                raise InvalidState(f"the client's checkpoint lacks its part {name}; it is damaged")

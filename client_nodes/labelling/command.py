@@ -13,9 +13,10 @@ from typing import Any, TextIO
 import click
 
 from client_nodes.bootstrap import CHECKPOINT, NOISE_KEY, open_checkpoint
+from client_nodes.intake import positions_in
 from client_nodes.labelling.labelled_readings import TEXT_WRITERS, LabelledReadings, ParquetWriter, Writer
 from client_nodes.labelling.labeller import Labeller
-from client_nodes.node import check_state
+from client_nodes.node import LABELS_PART, check_state
 from client_nodes.publisher import OwnUpdates, all_headers, make_signer, read_signing_key
 from client_nodes.snapshots import Snapshots
 from shoal.cli.main import config_option, json_option
@@ -66,10 +67,10 @@ def _relabel(config: Config, client: str, checkpoint: Checkpoint, readings: Log,
     check_state(state, contract, readings.identity(READINGS))
     labeller = Labeller(contract, client, config.client, Snapshots(contract, Validator(contract), log), readings)
     labeller.ensure_topics()
-    if state["labels"] is not None:
-        labeller.restore(state["labels"])
+    if LABELS_PART in state:
+        labeller.restore(state[LABELS_PART])
     labeller.follow()
-    can = labeller.label_again(dict(state["positions"]), beginning(readings, READINGS))
+    can = labeller.label_again(positions_in(state["intake"]), beginning(readings, READINGS))
     # The outbox may still have updates of the client: they are published as the client publishes them.
     key = load_or_create_key(config.client.folder / client / NOISE_KEY)
     signer = make_signer(read_signing_key(config.client, client))
@@ -80,7 +81,7 @@ def _relabel(config: Config, client: str, checkpoint: Checkpoint, readings: Log,
         readings.flush()
         for model, number in done.labels_of.items():
             labels[model] += number
-        outbox.store({**state, "labels": labeller.state()}, done.records, time.time())
+        outbox.store({**state, LABELS_PART: labeller.state()}, done.records, time.time())
         if config.client.publish_labels:
             outbox.publish_pending()
     return {model: number if can[model] else None for model, number in labels.items()}

@@ -119,7 +119,7 @@ def test_noisy_rows_are_charged_before_an_update_is_stored(tmp_path: Path, monke
     def noting_save(self: Checkpoint, state: Any, records: Any = (), *more: Any) -> int:
         rows = spending(config).rows
         if records:
-            charged.append((0 if rows is None else rows.places, sum(stop for _, stop in state["positions"])))
+            charged.append((0 if rows is None else rows.places, sum(stop for _, stop in state["intake"]["positions"])))
         return save(self, state, records, *more)
 
     monkeypatch.setattr(Checkpoint, "save", noting_save)
