@@ -62,6 +62,12 @@ class Request(ABC):
     """tells requests with the same type of message apart"""
     signed: ClassVar[bool] = False
     """whether the operator signs it where clients sign their updates"""
+    event: ClassVar[str] = ""
+    """name of the event to log; empty for none"""
+    level: ClassVar[int] = logging.INFO
+    """level of the event"""
+    event_fields: ClassVar[tuple[str, ...]] = ("model",)
+    """fields of the message that the event has"""
 
     def __init__(self, message: ModelMessage, place: Place) -> None:
         """`place` is that of its record in the topic of updates."""
@@ -80,11 +86,17 @@ class Request(ABC):
     def apply(self, server: ServerParts) -> Applied:
         """Do what is asked for. Raises `MessageRejected`."""
 
+    def applied(self) -> Applied:
+        """What `apply` returns: the event that the class declares, with its fields from the message."""
+        fields = {name: str(getattr(self.message, name)) for name in self.event_fields}
+        return Applied(self.event, fields if self.event else {}, self.level)
+
 
 class WakeModel(Request):
     """Asks a model in rounds to collect answers now."""
 
     message_type = Wake
+    event = "wake_requested"
 
     def check(self, server: ServerParts) -> None:
         """Besides: the model must have rounds."""
@@ -93,19 +105,20 @@ class WakeModel(Request):
     def apply(self, server: ServerParts) -> Applied:
         """Wake the model, if it sleeps."""
         server.models[self.model].wake()
-        return Applied("wake_requested", {"model": self.model})
+        return self.applied()
 
 
 class NameCluster(Request):
     """Gives a cluster a name."""
 
     message_type = ClusterName
+    event = "name_requested"
 
     def apply(self, server: ServerParts) -> Applied:
         """Name the cluster in all snapshots to come. Raises `MessageRejected` ("cluster") if there is none."""
         name = cast("ClusterName", self.message)
         server.models[self.model].name_cluster(name.identity, name.name, self.place)
-        return Applied("name_requested", {"model": self.model})
+        return self.applied()
 
 
 class ContributeUpstream(Request):
@@ -116,7 +129,7 @@ class ContributeUpstream(Request):
     def apply(self, server: ServerParts) -> Applied:
         """Make the contribution, of what came before this record in the log."""
         server.hierarchy.contribute(self.model)
-        return Applied()
+        return self.applied()
 
 
 class ClientRequest(Request):
@@ -124,18 +137,18 @@ class ClientRequest(Request):
 
     message_type = QuarantineRequest
     signed = True
-    event: ClassVar[str] = "client_quarantined"
-    level: ClassVar[int] = logging.WARNING
+    event = "client_quarantined"
+    level = logging.WARNING
+    event_fields = ("model", "client", "detail")
 
     @property
     def request(self) -> QuarantineRequest:
         """The message."""
         return cast("QuarantineRequest", self.message)
 
-    def applied(self, unlearn: str = "") -> Applied:
-        """What every request about a client reports."""
-        fields = {"model": self.model, "client": self.request.client, "detail": self.request.detail}
-        return Applied(self.event, fields, self.level, quarantine_changed=True, unlearn=unlearn)
+    def applied(self) -> Applied:
+        """As for every request; the published list of clients in quarantine has to be made anew."""
+        return super().applied()._replace(quarantine_changed=True)
 
 
 class QuarantineClient(ClientRequest):
@@ -179,7 +192,7 @@ class UnlearnClient(QuarantineClient):
         """As a quarantine; a rebuild follows unless this record, or a later one, has led to one before."""
         super().apply(server)
         is_new = server.quarantine.unlearn(self.request, self.place)
-        return self.applied(unlearn=self.request.client if is_new else "")
+        return self.applied()._replace(unlearn=self.request.client if is_new else "")
 
 
 REQUESTS: Final[tuple[type[Request], ...]] = (
