@@ -160,7 +160,7 @@ class FederationProcesses:
         rows, moments = self._stored.setdefault(client, ([], []))
         with closing(open_log(f"sqlite:{self.folder / 'clients' / client / 'readings.db'}")) as log:
             for record in self._read_new(log, READINGS, client):
-                rows.append(int(dict(record.headers)["row"]))
+                rows.append(int(dict(record.headers)["number"]))
                 moments.append(record.timestamp_ms / 1000)
         return StoredReadings(np.array(rows, dtype=np.int64), np.array(moments))
 
