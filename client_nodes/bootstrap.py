@@ -6,19 +6,16 @@ import hashlib
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from client_nodes.node import ClientNode, ClientResources
-from client_nodes.publisher import read_signing_key
 from shoal.config.base import check_client_name
-from shoal.config.contract import Contract
-from shoal.config.privacy import privacy_mode
 from shoal.config.settings import Config
 from shoal.errors import InvalidState
 from shoal.privacy import load_or_create_key
 from shoal.privacy.ledger import LEDGER, Ledger
-from shoal.protocol.topics import ensure_topics
+from shoal.protocol.signatures import read_client_key
+from shoal.protocol.topics import ensure_local_topics, ensure_topics
 from shoal.runtime.checkpoint import Checkpoint
 from shoal.runtime.logs import check_separate, open_client_log, open_federation_log
 
@@ -29,6 +26,10 @@ CHECKPOINT: Final = "checkpoint.db"
 """file of the checkpoint in the client's folder"""
 NOISE_KEY: Final = "noise.key"
 """file of the noise key there"""
+INCOMPLETE: Final = (
+    "{present} is present but {missing} is missing: restore it, or start under a new client name. Without it the same "
+    "readings would get noise and be learnt a second time"
+)
 
 
 @contextmanager
@@ -43,18 +44,23 @@ def open_client(
     Raises `InvalidState` when only one of checkpoint and noise key is there, and as `ClientNode.resume` does.
     """
     folder = config.client.folder / check_client_name(client)
-    signing_key = read_signing_key(config.client, client)
+    contract = config.resolved
     with ExitStack() as stack:
         checkpoint = stack.enter_context(open_checkpoint(config, client))
+        signing_key = read_client_key(config.client.signing_key_file, client)
         readings = stack.enter_context(closing(open_client_log(config, client)))
         log = stack.enter_context(closing(open_federation_log(config)))
         check_separate(readings, log)
         ensure_topics(log, config.contract, config.log, config.client.publish_labels)
+        ensure_local_topics(readings, config.client)
         # Under the checkpoint's lock, and after all that a first start may have to wait for: a key that is made here
         # has marked nothing yet, which a later start would not know.
         key_is_new = not (folder / NOISE_KEY).exists()
         noise_key = load_or_create_key(folder / NOISE_KEY)
-        ledger = _open_ledger(stack, config.contract, folder, checkpoint_owner(config, client), noise_key)
+        ledger = None
+        if contract.mode.formal:
+            fingerprint = hashlib.sha256(b"ledger" + noise_key).hexdigest()[:16]
+            ledger = stack.enter_context(Ledger(folder / LEDGER, checkpoint_owner(config, client), fingerprint))
         resources = ClientResources(
             readings=readings,
             checkpoint=checkpoint,
@@ -63,9 +69,7 @@ def open_client(
             noise_key_is_new=key_is_new,
             ledger=ledger,
         )
-        node = ClientNode(
-            config.contract, client, config.client, resources, log, metrics, clock, config.log.update_bytes_max
-        )
+        node = ClientNode(contract, client, config.client, resources, log, metrics, clock, config.log.update_bytes_max)
         node.resume()
         yield node
 
@@ -84,27 +88,12 @@ def open_checkpoint(config: Config, client: str) -> Checkpoint:
     folder = config.client.folder / client
     path, key = folder / CHECKPOINT, folder / NOISE_KEY
     if key.exists() and not path.exists():
-        raise InvalidState(_incomplete(key, path))
+        raise InvalidState(INCOMPLETE.format(present=key, missing=path.name))
     checkpoint = Checkpoint(path, checkpoint_owner(config, client))
     try:
         if not key.exists() and checkpoint.load() is not None:
-            raise InvalidState(_incomplete(path, key))
+            raise InvalidState(INCOMPLETE.format(present=path, missing=key.name))
     except BaseException:
         checkpoint.close()
         raise
     return checkpoint
-
-
-def _open_ledger(stack: ExitStack, contract: Contract, folder: Path, owner: str, key: bytes) -> Ledger | None:
-    """The ledger, in a mode with a guarantee. Raises `InvalidState`."""
-    if not privacy_mode(contract).formal:
-        return None
-    fingerprint = hashlib.sha256(b"ledger" + key).hexdigest()[:16]
-    return stack.enter_context(Ledger(folder / LEDGER, owner, fingerprint))
-
-
-def _incomplete(present: Path, missing: Path) -> str:
-    return (
-        f"{present} is present but {missing.name} is missing: restore it, or start under a new client name. "
-        "Without it the same readings would get noise and be learnt a second time"
-    )

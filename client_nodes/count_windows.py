@@ -17,24 +17,14 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from client_nodes.intake import Batch
 from client_nodes.publisher import EncodedUpdate, Publisher
 from client_nodes.snapshots import Snapshots
-from shoal.algorithms.counting import CountingAlgorithm
-from shoal.algorithms.registry import load_algorithm
 from shoal.algorithms.streaming import Rows
-from shoal.config.contract import Contract, Model
-from shoal.config.privacy import (
-    count_stream,
-    declared_bounds,
-    learns_from_counts,
-    model_noise,
-    model_options,
-    model_statement,
-)
+from shoal.config.resolved import ResolvedContract, ResolvedModel
 from shoal.errors import InvalidState
+from shoal.kernels.arrays import Bools
 from shoal.privacy.base import PrivacyUnit
 from shoal.privacy.count_noise import CountMechanism
 from shoal.privacy.ledger import Ledger, Release
@@ -45,14 +35,14 @@ from shoal.protocol.validation import REACH_SLACK
 DIGEST_BYTES = 16
 
 
-class Contributions:
+class UserReadings:
     """The readings of each user in the open window. User ids are kept as digests, and only until the window closes."""
 
     def __init__(self, unit: PrivacyUnit) -> None:
         self._unit = unit
         self._counted: Counter[bytes] = Counter()
 
-    def admit(self, valid: NDArray[np.bool_], users: Sequence[bytes]) -> NDArray[np.bool_]:
+    def admit(self, valid: Bools, users: Sequence[bytes]) -> Bools:
         """valid (n,) readings in the order of their places -> those of them (n,) that are counted.
 
         `users` (n,) holds the user id of each. Without users as a privacy unit all valid readings are counted.
@@ -91,7 +81,7 @@ class CountWindows:
 
     def __init__(
         self,
-        contract: Contract,
+        contract: ResolvedContract,
         client: str,
         publisher: Publisher,
         snapshots: Snapshots,
@@ -100,20 +90,21 @@ class CountWindows:
         readings_log: bytes,
     ) -> None:
         """`ledger` and `noise_key` None: counts without noise. `readings_log`: the identity of the readings log."""
-        self._contract = contract
-        self._bounds = declared_bounds(contract)
+        self._contract, self._privacy = contract, contract.contract.privacy
+        self._bounds = contract.bounds
         self._client = client
         self._snapshots = snapshots
         self._ledger = ledger
-        counted = [model for model in contract.models if learns_from_counts(model)]
-        self._models = [ModelCounter(contract, model, client, publisher, noise_key, readings_log) for model in counted]
+        self._models = [
+            ModelCounter(contract, model, client, publisher, noise_key, readings_log) for model in contract.counted
+        ]
         self._rows: Rows = np.empty((0, contract.width))
-        self._valid: NDArray[np.bool_] = np.empty(0, dtype=np.bool_)
-        self._contributions = Contributions(contract.privacy.privacy_unit)
+        self._valid: Bools = np.empty(0, dtype=np.bool_)
+        self._user_readings = UserReadings(contract.mode.unit)
         self.closed = 0
         """windows closed"""
         self._marked = 0
-        """of these, as the ledger was told last"""
+        """windows closed, as the ledger was told last"""
         self._places = 0
         """readings in them"""
         self._opened_at: float | None = None
@@ -142,7 +133,7 @@ class CountWindows:
             if self._opened_at is None:
                 self._opened_at = now
             self._rows = np.concatenate([self._rows, rows[start:stop]])
-            counted = self._contributions.admit(valid[start:stop], users[start:stop])
+            counted = self._user_readings.admit(valid[start:stop], users[start:stop])
             self._valid = np.concatenate([self._valid, counted])
             known = [time for time in (*times[start:stop], self._newest_reading_at) if time is not None]
             self._newest_reading_at = max(known, default=None)
@@ -157,7 +148,7 @@ class CountWindows:
         return {
             "rows": self._rows,
             "valid": self._valid.astype(np.uint8),
-            "contributions": self._contributions.state(),
+            "user_readings": self._user_readings.state(),
             "closed": self.closed,
             "places": self._places,
             "opened_at": self._opened_at,
@@ -177,7 +168,7 @@ class CountWindows:
                     "Restore those it was made with, or start under a new client name"
                 )
             self._rows, self._valid = rows, valid
-            self._contributions.restore(state["contributions"])
+            self._user_readings.restore(state["user_readings"])
             self.closed, self._places = state["closed"], state["places"]
             self._opened_at, self._newest_reading_at = state["opened_at"], state["newest_reading_at"]
             if not (is_count(self.closed) and is_count(self._places) and len(rows) < self._size):
@@ -205,13 +196,13 @@ class CountWindows:
     def begun_with(self, places: int) -> int:
         """How many windows there will be, the open one included, once this many more places are read."""
         places += len(self._rows)
-        full, first = self._contract.privacy.window_readings, self._size
+        full, first = self._privacy.window_readings, self._size
         return self.closed + min(1, places) + -(-max(0, places - first) // full)
 
     @property
     def _size(self) -> int:
         """Readings of the open window when it is full."""
-        full = self._contract.privacy.window_readings
+        full = self._privacy.window_readings
         if self.closed:
             return full
         phase = int.from_bytes(hashlib.sha256(self._client.encode()).digest()[:4], "little") % full
@@ -222,7 +213,7 @@ class CountWindows:
             return False
         # A clock that was set back must not lengthen the wait.
         self._opened_at = min(self._opened_at, now)
-        return now >= self._opened_at + self._contract.privacy.window_s
+        return now >= self._opened_at + self._privacy.window_s
 
     def _close(self, now: float) -> list[EncodedUpdate]:
         """Count the open window for every model, charge it, and begin the next one."""
@@ -232,10 +223,10 @@ class CountWindows:
         self.closed += 1
         self._places += len(self._rows)
         self._rows, self._valid, self._opened_at = self._rows[:0].copy(), self._valid[:0].copy(), None
-        self._contributions.clear()
+        self._user_readings.clear()
         return updates
 
-    def _in_order(self, batch: Batch) -> tuple[Rows, NDArray[np.bool_], list[bytes], list[float | None]]:
+    def _in_order(self, batch: Batch) -> tuple[Rows, Bools, list[bytes], list[float | None]]:
         """All records of a batch in the order of their places.
 
         Rows in unit coordinates, which are valid, user ids (empty where there are none), times.
@@ -258,7 +249,7 @@ class ClosedWindow:
     def __init__(
         self,
         rows: Rows,
-        valid: NDArray[np.bool_],
+        valid: Bools,
         number: int,
         first: int,
         closed_at: float,
@@ -273,28 +264,24 @@ class ModelCounter:
 
     def __init__(
         self,
-        contract: Contract,
-        model: Model,
+        contract: ResolvedContract,
+        model: ResolvedModel,
         client: str,
         publisher: Publisher,
         noise_key: bytes | None,
         readings_log: bytes,
     ) -> None:
-        algorithm = load_algorithm(model.algorithm)
-        assert isinstance(algorithm, CountingAlgorithm)
+        assert model.counts is not None
         self._contract, self._model, self._client, self._publisher = contract, model, client, publisher
-        self._digest = contract.digest
-        self._statement = model_statement(contract, model)
-        self._counter = algorithm.counter(model_options(contract, model), contract.width)
+        self._counter = model.counts.algorithm.counter(model.options, contract.width)
         self._version = 0
-        """of the newest snapshot whose plan was adopted"""
-        self.stream = count_stream(contract, model)
+        """version of the newest snapshot whose plan was adopted"""
+        self.stream = model.counts.stream
         """the stream of counts that the model learns from, as the ledger charges it"""
-        noise = model_noise(contract, model)
         self._mechanism = None
-        if noise is not None:
+        if model.counts.noise is not None:
             assert noise_key is not None, "a client in a mode with noise has a key"
-            self._mechanism = CountMechanism(noise, noise_key, client, readings_log, self.stream)
+            self._mechanism = CountMechanism(model.counts.noise, noise_key, client, readings_log, self.stream)
         # Public: it decides only what is asked of the client.
         self._public_name = client.encode() + b"\0" + model.name.encode()
 
@@ -321,20 +308,18 @@ class ModelCounter:
             plan = self._counter.plan_digest
             private = self._mechanism.release(private, places, plan)
             digest = hashlib.sha256(private.astype("<i8").tobytes()).digest()
-            epsilon = float(self._statement["epsilon"])
-            release = Release(
-                self.stream, window.number, plan, digest, len(window.rows), epsilon, self._contract.privacy.unit
-            )
+            epsilon, unit = float(self._model.statement["epsilon"]), self._contract.mode.unit.name
+            release = Release(self.stream, window.number, plan, digest, len(window.rows), epsilon, unit)
             ledger.charge([release], window.closed_at)
         update = Update(
             federation=self._contract.federation,
-            contract=self._digest,
+            contract=self._contract.digest,
             model=self.name,
-            algorithm=self._model.algorithm,
+            algorithm=self._model.algorithm.name,
             client=self._client,
             sequence=window.number + 1,
             readings=len(window.rows),
-            privacy=self._statement,
+            privacy=self._model.statement,
             arrays=counted.update(private),
             made_at=window.closed_at,
             newest_reading_at=window.newest_reading_at,
@@ -342,7 +327,7 @@ class ModelCounter:
         return self._publisher.make_records(update)
 
 
-def counted_rows(rows: Rows, valid: NDArray[np.bool_], d: int) -> tuple[Rows, NDArray[np.bool_]]:
+def counted_rows(rows: Rows, valid: Bools, d: int) -> tuple[Rows, Bools]:
     """Rows (n, d) of a saved window of counts, and which are valid (n,). Raises `InvalidState`; kernels do not look."""
     fits = rows.dtype == np.float64 and valid.ndim == 1 and rows.shape == (len(valid), d)
     if not fits or not ((rows >= -REACH_SLACK) & (rows <= 1.0 + REACH_SLACK)).all():

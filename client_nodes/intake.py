@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from shoal.config.sections import ClientSettings
 from shoal.errors import InvalidState, MessageRejected
+from shoal.kernels.arrays import Bools, Floats
 from shoal.protocol.readings import Reading, user_of
 from shoal.protocol.topics import READINGS
 from shoal.runtime.reader import read_next
@@ -36,7 +37,7 @@ class RejectedReading(NamedTuple):
 class Batch(NamedTuple):
     """Records of the readings log, decoded."""
 
-    values: NDArray[np.float64]
+    values: Floats
     """(n, d) in the units of the contract"""
     places: list[tuple[int, int]]
     """(partition, offset) of each of the n readings"""
@@ -208,7 +209,7 @@ def _reject(batch: Batch, records: Sequence[Record], rejected: Sequence[bool], r
 
 
 def _reject_future(
-    records: Sequence[Record], times: list[float | None], accepted: NDArray[np.bool_], ahead_s: float
+    records: Sequence[Record], times: list[float | None], accepted: Bools, ahead_s: float
 ) -> list[RejectedReading]:
     """The readings whose time cannot be, no longer marked in `accepted` (n,), and their times taken from `times`.
 
@@ -223,7 +224,7 @@ def _reject_future(
     return rejected
 
 
-def _decode_one(record: Record, width: int) -> tuple[float | None, NDArray[np.float64]] | RejectedReading:
+def _decode_one(record: Record, width: int) -> tuple[float | None, Floats] | RejectedReading:
     try:
         reading = Reading.decode(record.value, record.headers)
     except MessageRejected:
@@ -232,7 +233,7 @@ def _decode_one(record: Record, width: int) -> tuple[float | None, NDArray[np.fl
     return RejectedReading(record, row, reading.time) if isinstance(row, str) else (reading.time, row)
 
 
-def _row(values: NDArray[Any] | list[Any], width: int) -> NDArray[np.float64] | Reason:
+def _row(values: NDArray[Any] | list[Any], width: int) -> Floats | Reason:
     if isinstance(values, list):
         if len(values) != width:
             return "width"

@@ -8,10 +8,8 @@ import numpy as np
 
 from client_nodes.privacy import PrivateBatch
 from client_nodes.publisher import EncodedUpdate, Publisher
-from shoal.algorithms.registry import is_in_rounds, streaming_algorithm
 from shoal.algorithms.streaming import Rows
-from shoal.config.contract import Contract, Model
-from shoal.config.privacy import learns_from_counts, privacy_mode
+from shoal.config.resolved import ResolvedContract, ResolvedModel
 from shoal.config.sections import ClientSettings
 from shoal.errors import InvalidState
 from shoal.protocol.messages import Update
@@ -26,16 +24,14 @@ class Learner:
     """
 
     def __init__(
-        self, contract: Contract, client: str, publisher: Publisher, settings: ClientSettings, started_at: float
+        self, contract: ResolvedContract, client: str, publisher: Publisher, settings: ClientSettings, started_at: float
     ) -> None:
         """`started_at`: the client's clock now, seconds since 1970."""
-        models = [
-            model for model in contract.models if not is_in_rounds(model.algorithm) and not learns_from_counts(model)
-        ]
+        models = [model for model in contract.models.values() if model.family.client_learns]
         self._models = [ModelLearner(contract, model, client, publisher) for model in models]
         self._settings = settings
         # The contract limits the readings behind one update.
-        self._publish_readings = min([settings.publish_readings, *(model.readings_max for model in models)])
+        self._publish_readings = min([settings.publish_readings, *(model.declared.readings_max for model in models)])
         self._places_since_update = 0
         self._republish = False
         self._updated_at = started_at
@@ -117,15 +113,12 @@ class Learner:
 class ModelLearner:
     """The client half of one streaming model, and the number of its newest update."""
 
-    def __init__(self, contract: Contract, model: Model, client: str, publisher: Publisher) -> None:
+    def __init__(self, contract: ResolvedContract, model: ResolvedModel, client: str, publisher: Publisher) -> None:
         self._contract = contract
-        # Computing the digest encodes every feature, so it is not done for each update.
-        self._digest = contract.digest
         self._model = model
         self._client = client
         self._publisher = publisher
-        self._statement = privacy_mode(contract).statement()
-        self._half = streaming_algorithm(model.algorithm).client(model.options, contract.width)
+        self._half = model.streaming.client(model.options, contract.width)
         self._sequence = 0
         self._readings = 0
 
@@ -151,13 +144,13 @@ class ModelLearner:
         self._sequence += 1
         update = Update(
             federation=self._contract.federation,
-            contract=self._digest,
+            contract=self._contract.digest,
             model=self._model.name,
-            algorithm=self._model.algorithm,
+            algorithm=self._model.algorithm.name,
             client=self._client,
             sequence=self._sequence,
             readings=self._readings,
-            privacy=self._statement,
+            privacy=self._model.statement,
             arrays=arrays,
             made_at=now,
             newest_reading_at=newest_reading_at,

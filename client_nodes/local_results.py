@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, Protocol
 
 from client_nodes.intake import Batch, RejectedReading
 from shoal.protocol.messages import envelope_headers
-from shoal.protocol.topics import LOCAL_SETTINGS, REJECTED
+from shoal.protocol.topics import REJECTED
 from shoal.runtime.checkpoint import OutboxRecord
 from shoal.transports.base import Log
 
@@ -20,7 +20,7 @@ class Labelled(NamedTuple):
     backlog: int = 0
     """number of earlier readings read again to be labelled"""
     records: Sequence[OutboxRecord] = ()
-    """to publish; none unless the settings tell to"""
+    """records to publish; none without `publish_labels`"""
 
 
 class ReadingLabels(Protocol):
@@ -34,10 +34,6 @@ class ReadingLabels(Protocol):
     @property
     def novel(self) -> Mapping[str, int]:
         """model -> novel readings since the client was first started."""
-        ...
-
-    def ensure_topics(self) -> None:
-        """Create the topic of labels. Raises as the log does."""
         ...
 
     def label(self, batch: Batch) -> Labelled:
@@ -66,12 +62,6 @@ class LocalResults:
     def __init__(self, readings: Log, labels: ReadingLabels | None) -> None:
         self._readings = readings
         self._labels = labels
-
-    def ensure_topics(self) -> None:
-        """Create the topics that are written to. Raises as the log does."""
-        self._readings.ensure(REJECTED, LOCAL_SETTINGS)
-        if self._labels is not None:
-            self._labels.ensure_topics()
 
     def write(self, batch: Batch) -> Labelled:
         """Write what there is to write about a batch, and flush it. Raises as the log does."""

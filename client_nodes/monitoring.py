@@ -35,7 +35,7 @@ SHARE_MAX: Final = 0.1
 
 
 class ClippingWatch:
-    """Finds the features of which too many readings are clipped, once each time that it begins."""
+    """Finds features with too many clipped readings, once each time that it begins."""
 
     def __init__(self, n_features: int) -> None:
         self._readings = 0
@@ -109,7 +109,7 @@ class StepOutcome(NamedTuple):
     batch: Batch
     private: PrivateBatch
     updates: Sequence[EncodedUpdate]
-    """of streaming models and answers to round requests"""
+    """updates of streaming models, and answers to round requests"""
     rejected_requests: Sequence[RejectedRequest]
     rejected_snapshots: Sequence[MessageRejected]
     learn_s: float
@@ -156,6 +156,8 @@ class ClientMonitoring:
         self._metrics = metrics
         self._results = READING_RESULTS if metrics is None or metrics.on_site else ("read",)
         self._lag_records = lag_records
+        self.rejected: Counter[str] = Counter()
+        """reason -> readings rejected since this process started; must not leave the client's site"""
         if metrics is not None:
             metrics.event_time_lag.set_function(lambda: _age_s(clock(), newest_reading_at()))
 
@@ -216,7 +218,9 @@ class ClientMonitoring:
             if outcome.batch.records:
                 self._metrics.learn.observe(outcome.learn_s)
         self._show_clipping(outcome.private)
-        for reason, number in Counter(rejected.reason for rejected in outcome.batch.rejected).items():
+        reasons = Counter(rejected.reason for rejected in outcome.batch.rejected)
+        self.rejected.update(reasons)
+        for reason, number in reasons.items():
             log_event("readings_rejected", reason=reason, readings=number)
         for request in outcome.rejected_requests:
             detail = request.detail

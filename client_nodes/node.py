@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -19,16 +19,15 @@ from client_nodes.round_answers import RoundAnswers
 from client_nodes.snapshots import Snapshots
 from shoal.algorithms.streaming import Rows
 from shoal.config.base import check_client_name
-from shoal.config.contract import Contract
 from shoal.config.limits import UPDATE_RECORD_BYTES_MAX
-from shoal.config.privacy import epsilon_spent, learns_from_counts, privacy_mode
+from shoal.config.resolved import ResolvedContract
 from shoal.config.sections import ClientSettings
 from shoal.errors import InvalidState
-from shoal.privacy import Mechanism, PrivacyMode
 from shoal.privacy.ledger import Ledger
-from shoal.protocol.topics import READINGS, readings_settings
+from shoal.protocol.conflicts import CONFLICTS_KEY
+from shoal.protocol.topics import READINGS
 from shoal.protocol.validation import Validator
-from shoal.runtime.checkpoint import Checkpoint, OutboxRecord
+from shoal.runtime.checkpoint import Checkpoint, OutboxRecord, Required, SavedPart, SavedParts
 from shoal.runtime.conflicts import check_no_conflict
 from shoal.runtime.outbox import Outbox
 from shoal.transports.base import Log, first_positions
@@ -53,37 +52,33 @@ class ClientResources(NamedTuple):
     """None in a mode without a guarantee"""
 
 
-STATE_VERSION = 5
+STATE_VERSION = 6
 LABELS_PART = "labels"
 """name of the part that only a client with labels has"""
 
 
-class SavedPart(Protocol):
-    """A part of a node that its checkpoint keeps."""
-
-    def state(self) -> Any:
-        """Plain values and arrays, for `restore`."""
-        ...
-
-    def restore(self, state: Any) -> None:
-        """Become what `state` gave. Raises `InvalidState`."""
-        ...
-
-
-def check_state(state: dict[str, Any], contract: Contract, readings_log: bytes) -> None:
-    """Raises `InvalidState` for a state of another version, contract or readings log (its 16 bytes of identity)."""
-    if state.get("version") != STATE_VERSION:
-        raise InvalidState("the client's checkpoint is of another version of shoal; run that version")
-    if state["contract"] != contract.digest:
-        raise InvalidState(
-            "the client's checkpoint was made under another contract; restore the old federation file, "
-            "or start under a new client name"
-        )
-    if state["readings_log"] != readings_log:
-        raise InvalidState(
-            "the readings log was created anew since the checkpoint was stored, so its positions mean nothing; "
-            "restore the readings log, or start under a new client name"
-        )
+def required_values(contract_digest: str, readings_log: bytes) -> dict[str, Required]:
+    """The values that every state of a client must have; `readings_log` is the 16 bytes of its log's identity."""
+    return {
+        "version": Required(
+            STATE_VERSION,
+            InvalidState("the client's checkpoint is of another version of shoal; run that version"),
+        ),
+        "contract": Required(
+            contract_digest,
+            InvalidState(
+                "the client's checkpoint was made under another contract; restore the old federation file, "
+                "or start under a new client name"
+            ),
+        ),
+        "readings_log": Required(
+            readings_log,
+            InvalidState(
+                "the readings log was created anew since the checkpoint was stored, so its positions mean nothing; "
+                "restore the readings log, or start under a new client name"
+            ),
+        ),
+    }
 
 
 class ClientNode:
@@ -93,14 +88,9 @@ class ClientNode:
     published before enough readings arrived, and that decision is in the checkpoint.
     """
 
-    _mechanism: Mechanism | None
-    """of rows; None where every model learns from counts. Of `resume`: noise is bound to the readings log's identity"""
-    _windows: CountWindows
-    """of `resume`, for the same reason"""
-
     def __init__(
         self,
-        contract: Contract,
+        contract: ResolvedContract,
         client: str,
         settings: ClientSettings,
         resources: ClientResources,
@@ -109,14 +99,13 @@ class ClientNode:
         clock: Callable[[], float] = time.time,
         update_bytes_max: int = UPDATE_RECORD_BYTES_MAX,
     ) -> None:
-        """`log` is the federation's and has its topics; `update_bytes_max` is the largest record for updates.
+        """`log` is the federation's; both logs have their topics. `update_bytes_max`: largest record for updates.
 
-        `metrics` None: none are served. Raises `SettingsError` for a name that no client can have.
+        `metrics` None: none are served. Raises `SettingsError` for a name that no client can have, and when a noise
+        key is missing.
         """
         self._client = check_client_name(client)
         self._contract = contract
-        # Computing the digest encodes every feature, so it is not done for each checkpoint.
-        self._digest = contract.digest
         self._settings = settings
         self._resources = resources
         self._log = log
@@ -124,21 +113,24 @@ class ClientNode:
         self.metrics = metrics
         validator = Validator(contract)
         self._publisher = publisher = Publisher(contract, validator, update_bytes_max)
-        needs_users = contract.privacy.privacy_unit.is_user
-        self._intake = Intake(resources.readings, contract.width, settings, needs_users)
+        key, readings_log = resources.noise_key, resources.readings.identity(READINGS)
+        self._own_updates = OwnUpdates(log, contract, client, key, resources.noise_key_is_new)
+        headers = all_headers(self._own_updates.headers, make_signer(resources.signing_key))
+        self._outbox = Outbox(resources.checkpoint, log, headers)
+        self._intake = Intake(resources.readings, contract.width, settings, contract.mode.unit.is_user)
         self._budget = Budget(contract, settings, resources.ledger)
-        rows_epsilon = privacy_mode(contract).epsilon_per_reading()
-        self._row_charges = RowCharges(resources.ledger, rows_epsilon if self._learns_rows else None)
+        self._row_charges = RowCharges(resources.ledger, contract.rows_epsilon)
         self._learner = Learner(contract, client, publisher, settings, clock())
-        self._snapshots = Snapshots(contract, validator, log)
+        self._snapshots = Snapshots(contract.contract.snapshots_topic, validator, log)
         self._round_answers = RoundAnswers(contract, client, publisher, self._snapshots, settings)
+        # Noise is bound to the identity of the readings log.
+        mechanism = contract.mode.mechanism
+        self._mechanism = mechanism(key, client, readings_log) if contract.takes_rows else None
+        self._windows = CountWindows(contract, client, publisher, self._snapshots, resources.ledger, key, readings_log)
         self._labels = self._make_labels() if settings.label else None
         self._local_results = LocalResults(resources.readings, self._labels)
         self._labels_to_publish: list[OutboxRecord] = []
-        """that go to the outbox with the state they belong to"""
-        self._own_updates = OwnUpdates(log, contract, client, resources.noise_key, resources.noise_key_is_new)
-        headers = all_headers(self._own_updates.headers, make_signer(resources.signing_key))
-        self._outbox = Outbox(resources.checkpoint, log, headers)
+        """labels that go to the outbox with the state they belong to"""
         self._totals = Totals()
         self._monitoring = ClientMonitoring(
             metrics,
@@ -147,32 +139,26 @@ class ClientNode:
             lambda: self._learner.newest_reading_at,
             [feature.name for feature in contract.features],
         )
+        self._saved = self._saved_parts(readings_log)
 
     def resume(self) -> None:
         """Restore the checkpoint and publish its outbox again. Once, before the first step.
 
         Raises `InvalidState` when the checkpoint does not belong to the contract, the noise key and the readings log,
         the log has updates made with its noise key that it does not know, or the server has refused an update because
-        another one has its number;
-        `SettingsError` when a noise key is missing, and as the logs do.
+        another one has its number; and as the logs do.
         """
-        readings = self._resources.readings
-        readings.ensure(READINGS, readings_settings(self._settings))
-        self._local_results.ensure_topics()
-        self._readings_log = readings.identity(READINGS)
-        self._updates_log = self._log.identity(self._contract.updates_topic)
-        privacy = privacy_mode(self._contract)
-        self._make_private_stages(privacy)
+        self._updates_log = self._log.identity(self._contract.contract.updates_topic)
         state = self._resources.checkpoint.load()
         new_log = False
         if state is None:
-            self._intake.positions = first_positions(readings, READINGS)
+            self._intake.positions = first_positions(self._resources.readings, READINGS)
             self._windows.check_ledger()
         else:
-            self._restore(state)
+            self._saved.restore(state)
             new_log = state["updates_log"] != self._updates_log
         if not new_log:
-            check_no_conflict(self._log, self._contract, self._client, self._publisher.digests)
+            check_no_conflict(self._snapshots.newest_record(CONFLICTS_KEY), self._client, self._publisher.digests)
         if new_log:
             self._own_updates.reset()
             self._learner.reset_published()
@@ -182,8 +168,8 @@ class ClientNode:
         self._own_updates.check(self._publisher.digests)
         self._budget.resume(self._resources.ledger, self._windows)
         self._monitoring.resumed(
-            privacy.statement(),
-            epsilon_spent(self._contract),
+            self._contract.statement,
+            self._contract.epsilon_spent,
             self._totals,
             self._novel(),
             from_checkpoint=state is not None,
@@ -224,6 +210,11 @@ class ClientNode:
         return {name: self._totals[name] for name in TOTALS}
 
     @property
+    def rejected(self) -> Mapping[str, int]:
+        """reason -> readings rejected since this process started. They must not leave the client's site."""
+        return self._monitoring.rejected
+
+    @property
     def nodes(self) -> int:
         """Number of nodes of all models together."""
         return sum(self._learner.nodes.values())
@@ -247,18 +238,6 @@ class ClientNode:
     def _novel(self) -> Mapping[str, int]:
         return {} if self._labels is None else self._labels.novel
 
-    def _make_private_stages(self, privacy: PrivacyMode) -> None:
-        """What depends on the identity of the readings log: the mechanism of rows, and the windows of counts."""
-        key, resources = self._resources.noise_key, self._resources
-        self._mechanism = privacy.mechanism(key, self._client, self._readings_log) if self._learns_rows else None
-        self._windows = CountWindows(
-            self._contract, self._client, self._publisher, self._snapshots, resources.ledger, key, self._readings_log
-        )
-
-    @property
-    def _learns_rows(self) -> bool:
-        return any(not learns_from_counts(model) for model in self._contract.models)
-
     def _read(self, timeout_s: float) -> tuple[Batch, Batch]:
         """The next batch, and as much of it as may be released: all or nothing, by the limit of the ledger."""
         none = no_batch(self._contract.width)
@@ -280,7 +259,7 @@ class ClientNode:
         if self._mechanism is None:
             none = np.empty(0, dtype=np.int64)
             return PrivateBatch(np.empty((0, self._contract.width)), [], none, [], counted=len(batch.values))
-        return privatise(self._mechanism, batch, self._contract)
+        return privatise(self._mechanism, batch, self._contract.bounds)
 
     def _request_is_due(self) -> bool:
         return self._round_answers.is_due(self._clock())
@@ -302,8 +281,8 @@ class ClientNode:
         self._outbox.publish_pending()
         return now
 
-    def _parts(self) -> dict[str, SavedPart]:
-        """What the checkpoint has of each stage, by name, in the order in which they are restored.
+    def _saved_parts(self, readings_log: bytes) -> SavedParts:
+        """The whole checkpoint: what it must be of, and every part in the order in which they are restored.
 
         The mechanism is first: it refuses another noise key before anything else is restored.
         """
@@ -319,23 +298,10 @@ class ClientNode:
             LABELS_PART: self._labels,
             "totals": self._totals,
         }
-        return {name: part for name, part in parts.items() if part is not None}
+        made = {name: part for name, part in parts.items() if part is not None}
+        # A client that labels now and did not before has no labels to restore.
+        required = required_values(self._contract.digest, readings_log)
+        return SavedParts("the client's checkpoint", made, required, optional={LABELS_PART})
 
     def _state(self) -> dict[str, Any]:
-        """The whole checkpoint: whose it is, and every part."""
-        identity = {
-            "version": STATE_VERSION,
-            "contract": self._digest,
-            "readings_log": self._readings_log,
-            "updates_log": self._updates_log,
-        }
-        return identity | {name: part.state() for name, part in self._parts().items()}
-
-    def _restore(self, state: dict[str, Any]) -> None:
-        check_state(state, self._contract, self._readings_log)
-        for name, part in self._parts().items():
-            # A client that labels now and did not before has no labels to restore.
-            if name in state:
-                part.restore(state[name])
-            elif name != LABELS_PART:
-                raise InvalidState(f"the client's checkpoint lacks its part {name}; it is damaged")
+        return self._saved.state() | {"updates_log": self._updates_log}

@@ -12,16 +12,15 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from client_nodes.count_windows import CountWindows
 from client_nodes.intake import Batch
 from shoal.algorithms.streaming import Rows
-from shoal.config.contract import Contract
-from shoal.config.privacy import count_stream, learns_from_counts, model_epsilon, total_epsilon
+from shoal.config.resolved import ResolvedContract
 from shoal.config.sections import ClientSettings
 from shoal.errors import InvalidState, SettingsError
-from shoal.privacy import Mechanism
+from shoal.kernels.arrays import Ints
+from shoal.privacy import Bounds, Mechanism
 from shoal.privacy.ledger import Ledger, Noised, Spending, nano
 from shoal.telemetry.events import log_event
 from shoal.transports.base import Positions
@@ -34,7 +33,7 @@ class PrivateBatch(NamedTuple):
     """(n, d) in unit coordinates"""
     times: list[float | None]
     """event time of each row, seconds since 1970"""
-    numbers: NDArray[np.int64]
+    numbers: Ints
     """(n,) which place of the batch each row is from, ascending"""
     place_times: Sequence[float | None]
     """event time of each place of the batch: of rows, and of readings that were rejected or withheld"""
@@ -48,14 +47,13 @@ class PrivateBatch(NamedTuple):
     """readings that were outside the bounds of each feature; () where none was; never leaves the client"""
 
 
-def privatise(mechanism: Mechanism, batch: Batch, contract: Contract) -> PrivateBatch:
+def privatise(mechanism: Mechanism, batch: Batch, bounds: Bounds) -> PrivateBatch:
     """Make every reading of the batch private, in order."""
     released = mechanism.privatise(batch.values, np.array(batch.places, dtype=np.int64).reshape(-1, 2))
     times = [time for time, kept in zip(batch.times, released.kept, strict=True) if kept]
     outside: tuple[int, ...] = ()
     if released.clipped:
-        low, high = np.array([(feature.low, feature.high) for feature in contract.features]).T
-        outside = tuple(((batch.values < low) | (batch.values > high)).sum(axis=0).tolist())
+        outside = tuple(((batch.values < bounds.low) | (batch.values > bounds.high)).sum(axis=0).tolist())
     withheld = len(batch.places) - len(released.rows)
     return PrivateBatch(
         released.rows,
@@ -75,22 +73,20 @@ class Budget:
     never passed, and may be reached a batch early.
     """
 
-    def __init__(self, contract: Contract, settings: ClientSettings, ledger: Ledger | None) -> None:
+    def __init__(self, contract: ResolvedContract, settings: ClientSettings, ledger: Ledger | None) -> None:
         """Raises `SettingsError` for a limit where nothing is guaranteed."""
         self._limit, self._action = settings.epsilon_max, settings.at_epsilon_max
         self._readings = settings.person_readings or None
         self._reached = False
         self._spending = Spending([], None, [])
-        self._by_window = contract.privacy.privacy_unit.is_user
+        self._by_window = contract.mode.unit.is_user
         """whether a person spends once for each window, as a user, and not once for each reading"""
         self._windows: CountWindows | None = None
         self._windows_before = 0
-        counted = [model for model in contract.models if learns_from_counts(model)]
-        streams = {count_stream(contract, model): model_epsilon(contract, model) for model in counted}
+        streams = {model.counts.stream: model.epsilon for model in contract.counted if model.counts is not None}
         self._counts_cost = sum(nano(epsilon or 0.0) for epsilon in streams.values())
-        rows = next((model_epsilon(contract, model) for model in contract.models if model not in counted), None)
-        self._rows_epsilon = rows or 0.0
-        if self._limit and (ledger is None or total_epsilon(contract) is None):
+        self._rows_epsilon = contract.rows_epsilon or 0.0
+        if self._limit and (ledger is None or contract.total_epsilon is None):
             raise SettingsError(
                 "[client] epsilon_max limits what a person spends, and this federation guarantees nothing; leave it "
                 'out, or choose mode = "formal"'

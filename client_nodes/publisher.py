@@ -12,15 +12,13 @@ import logging
 from collections.abc import Callable, Iterator
 from typing import Any, Final, NamedTuple
 
-from shoal.algorithms.registry import load_algorithm
 from shoal.algorithms.rounds.base import Params
-from shoal.config.contract import Contract
-from shoal.config.sections import ClientSettings
+from shoal.config.resolved import ResolvedContract
 from shoal.errors import InvalidState, LogError, MessageRejected, OffsetOutOfRange
 from shoal.protocol.chunking import encode_update
 from shoal.protocol.conflicts import content_digest
 from shoal.protocol.messages import Update
-from shoal.protocol.signatures import HEADER, client_file, read_keys, signature
+from shoal.protocol.signatures import HEADER, signature
 from shoal.protocol.validation import Validator
 from shoal.runtime.checkpoint import OutboxRecord
 from shoal.runtime.conflicts import PublishedDigests
@@ -39,13 +37,13 @@ class EncodedUpdate(NamedTuple):
 class Publisher:
     """Turns updates into records for the topic of updates."""
 
-    def __init__(self, contract: Contract, validator: Validator, record_bytes_max: int) -> None:
+    def __init__(self, contract: ResolvedContract, validator: Validator, record_bytes_max: int) -> None:
         """`record_bytes_max` is the largest record that the topic accepts, in bytes."""
         self._contract = contract
         self._validator = validator
         self._record_bytes_max = record_bytes_max
         self.digests = PublishedDigests()
-        """of the newest updates"""
+        """digests of the newest updates"""
 
     def make_records(self, update: Update, params: Params | None = None) -> EncodedUpdate:
         """Raises `MessageRejected` for what the server would reject, so that a fault shows where it is made.
@@ -55,19 +53,14 @@ class Publisher:
         self._validator.check_update(update)
         if params is not None:
             self._validator.check_answer_claims(update, params)
-        table = load_algorithm(update.algorithm).update
+        table = self._contract.models[update.model].algorithm.update
         chunks = encode_update(update, table, self._record_bytes_max)
-        key, headers = self._contract.update_key(update.model), Update.headers()
-        records = [OutboxRecord(self._contract.updates_topic, chunk.value, key, headers) for chunk in chunks]
+        agreed, headers = self._contract.contract, Update.headers()
+        key = agreed.update_key(update.model)
+        records = [OutboxRecord(agreed.updates_topic, chunk.value, key, headers) for chunk in chunks]
         digest = content_digest(*chunks[0], table)
         self.digests.add(update.model, update.sequence, digest)
         return EncodedUpdate(update.model, records)
-
-
-def read_signing_key(settings: ClientSettings, client: str) -> bytes | None:
-    """The key that a client signs its updates with; None: they are not signed. Raises `SettingsError`."""
-    template = settings.signing_key_file
-    return None if template is None else read_keys(client_file(template, client))[0]
 
 
 def make_signer(key: bytes | None) -> Callable[[OutboxRecord], Headers]:
@@ -92,11 +85,12 @@ class OwnUpdates:
     """Marks what one client publishes, and looks for it in the log."""
 
     def __init__(
-        self, log: Log, contract: Contract, client: str, noise_key: bytes | None, key_is_new: bool = False
+        self, log: Log, contract: ResolvedContract, client: str, noise_key: bytes | None, key_is_new: bool = False
     ) -> None:
         """`noise_key` None: nothing is marked and nothing is looked for. `key_is_new`: nothing is marked with it yet,
         so a new client need not read what all others have published."""
-        self._log, self._contract, self._client = log, contract, client
+        self._log, self._models, self._client = log, contract.models, client
+        self._topic = contract.contract.updates_topic
         self._key = None if noise_key is None else hashlib.sha256(b"shoal author 1" + noise_key).digest()
         self._key_is_new = key_is_new
         self._seen: Positions = {}
@@ -105,7 +99,7 @@ class OwnUpdates:
 
     def headers(self, record: OutboxRecord) -> Headers:
         """The header that marks an update as this client's; none for other records."""
-        if self._key is None or record.topic != self._contract.updates_topic:
+        if self._key is None or record.topic != self._topic:
             return ()
         return ((AUTHOR_HEADER, self._author(record.value or b"")),)
 
@@ -116,7 +110,7 @@ class OwnUpdates:
         """
         if self._key is None:
             return
-        ends = {partition: end for partition, (_, end) in self._log.bounds(self._contract.updates_topic).items()}
+        ends = {partition: end for partition, (_, end) in self._log.bounds(self._topic).items()}
         try:
             for record in () if self._key_is_new else self._records(ends):
                 self._check_record(record, published)
@@ -131,7 +125,7 @@ class OwnUpdates:
         # A clock that was set back must not lengthen the interval.
         self._seen_at = now if self._seen_at is None else min(self._seen_at, now)
         if now >= self._seen_at + SEEN_EVERY_S:
-            bounds = self._log.bounds(self._contract.updates_topic)
+            bounds = self._log.bounds(self._topic)
             self._seen, self._seen_at = {partition: end for partition, (_, end) in bounds.items()}, now
 
     def reset(self) -> None:
@@ -155,7 +149,7 @@ class OwnUpdates:
 
     def _records(self, ends: Positions) -> Iterator[Record]:
         """The records from where the log ended once up to `ends`, but the newest `RECORDS_MAX` of a partition only."""
-        topic = self._contract.updates_topic
+        topic = self._topic
         firsts = {partition: first for partition, (first, _) in self._log.bounds(topic).items()}
         at = {
             partition: max(self._seen.get(partition, 0), firsts[partition], end - RECORDS_MAX)
@@ -182,8 +176,10 @@ class OwnUpdates:
             update = Update.decode(record.value, record.headers)
         except MessageRejected:
             return
-        table = load_algorithm(update.algorithm).update
-        if published.is_unknown(update.model, update.sequence, content_digest(update, record.value, table)):
+        model = self._models.get(update.model)
+        if model is None or published.is_unknown(
+            update.model, update.sequence, content_digest(update, record.value, model.algorithm.update)
+        ):
             raise InvalidState(
                 f"the log has update {update.sequence} of client {self._client} for model {update.model}, made with "
                 "this folder's noise key, and the folder does not know it: the folder is older than what the client "

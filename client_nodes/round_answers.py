@@ -6,17 +6,15 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from client_nodes.privacy import PrivateBatch
 from client_nodes.publisher import EncodedUpdate, Publisher
 from client_nodes.snapshots import Snapshots
-from shoal.algorithms.registry import is_in_rounds, rounds_algorithm
 from shoal.algorithms.streaming import Rows
-from shoal.config.contract import Contract, Model
-from shoal.config.privacy import privacy_mode
+from shoal.config.resolved import ResolvedContract, ResolvedModel
 from shoal.config.sections import ClientSettings
 from shoal.errors import InvalidData, InvalidState, MessageRejected
+from shoal.kernels.arrays import Bools, Floats
 from shoal.protocol.codec import StoredPart
 from shoal.protocol.messages import RoundRequest, Snapshot, Update, round_request_of
 
@@ -28,8 +26,8 @@ class RowWindow:
         """`width` is the number of features d; with `age_max_s` 0 there is no limit of age."""
         self._rows_max, self._age_max_s = rows_max, age_max_s
         self._rows: Rows = np.empty((0, width))
-        self._times: NDArray[np.float64] = np.empty(0)
-        self._dated: NDArray[np.bool_] = np.empty(0, dtype=bool)
+        self._times: Floats = np.empty(0)
+        self._dated: Bools = np.empty(0, dtype=bool)
         self._part: StoredPart | None = None
         """what `state` gave; None since the rows have changed"""
 
@@ -74,7 +72,7 @@ class RowWindow:
         except (AttributeError, KeyError, TypeError) as broken:
             raise InvalidState(f"the checkpoint's window of rows is damaged: {broken}") from None
 
-    def _keep(self, rows: Rows, times: NDArray[np.float64], dated: NDArray[np.bool_]) -> None:
+    def _keep(self, rows: Rows, times: Floats, dated: Bools) -> None:
         rows, times, dated = rows[-self._rows_max :], times[-self._rows_max :], dated[-self._rows_max :]
         if self._age_max_s and len(times):
             # Age is relative to the rows, not to this machine's clock, so a replay of old readings has a window too.
@@ -107,16 +105,18 @@ class RoundAnswers:
     """
 
     def __init__(
-        self, contract: Contract, client: str, publisher: Publisher, snapshots: Snapshots, settings: ClientSettings
+        self,
+        contract: ResolvedContract,
+        client: str,
+        publisher: Publisher,
+        snapshots: Snapshots,
+        settings: ClientSettings,
     ) -> None:
         self._contract = contract
-        # Computing the digest encodes every feature, so it is not done for each answer.
-        self._digest = contract.digest
-        self._statement = privacy_mode(contract).statement()
         self._client = client
         self._publisher = publisher
         self._snapshots = snapshots
-        self._models = [model for model in contract.models if is_in_rounds(model.algorithm)]
+        self._models = contract.in_rounds
         self.window = RowWindow(contract.width, settings.window_rows, settings.window_s)
         self._answered = {model.name: 0 for model in self._models}
         """version of the newest request answered"""
@@ -175,30 +175,31 @@ class RoundAnswers:
         except (KeyError, TypeError, ValueError) as broken:
             raise InvalidState(f"the checkpoint of the answered round requests is damaged: {broken}") from None
 
-    def _open_request(self, model: Model, now: float) -> RoundRequest | None:
+    def _open_request(self, model: ResolvedModel, now: float) -> RoundRequest | None:
         snapshot = self._snapshots.newest(model.name)
         request = None if snapshot is None else round_request_of(snapshot)
         if request is None or request.version <= self._answered[model.name]:
             return None
-        rows_min = max(request.rows_min, model.rounds.rows_min)
-        if now >= request.deadline or len(self.window) < rows_min or not request.selects(self._contract, self._client):
+        rows_min = max(request.rows_min, model.declared.rounds.rows_min)
+        if now >= request.deadline or len(self.window) < rows_min:
             return None
-        return request
+        return request if request.selects(self._contract.federation, self._client) else None
 
-    def _answer(self, model: Model, request: RoundRequest, now: float) -> EncodedUpdate:
+    def _answer(self, model: ResolvedModel, request: RoundRequest, now: float) -> EncodedUpdate:
         snapshot = self._snapshots.newest(model.name)
         assert isinstance(snapshot, Snapshot)
-        rows = self.window.rows[-model.readings_max :]
+        assert model.rounds is not None
+        rows = self.window.rows[-model.declared.readings_max :]
         update = Update(
             federation=self._contract.federation,
-            contract=self._digest,
+            contract=self._contract.digest,
             model=model.name,
-            algorithm=model.algorithm,
+            algorithm=model.algorithm.name,
             client=self._client,
             sequence=self._sequence[model.name] + 1,
             readings=len(rows),
-            privacy=self._statement,
-            arrays=rounds_algorithm(model.algorithm).answer(snapshot.arrays, rows),
+            privacy=model.statement,
+            arrays=model.rounds.algorithm.answer(snapshot.arrays, rows),
             made_at=now,
             newest_reading_at=self.window.newest_reading_at,
             round=request.round,

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from shoal.config.contract import Contract
 from shoal.errors import MessageRejected
 from shoal.protocol.lease import is_for_servers
 from shoal.protocol.messages import Snapshot
 from shoal.protocol.validation import Validator
-from shoal.transports.base import Log, Positions, Record, beginning
+from shoal.transports.base import Log, Positions, Record, beginning, latest
 
 VERSIONS_AHEAD_MAX = 10**6
 """by which the version of a snapshot may be above the one before; a forged one must not hide all that follow"""
@@ -16,10 +15,10 @@ VERSIONS_AHEAD_MAX = 10**6
 class Snapshots:
     """Follows the topic of snapshots of all models from its beginning. Skips records that fail validation."""
 
-    def __init__(self, contract: Contract, validator: Validator, log: Log) -> None:
+    def __init__(self, topic: str, validator: Validator, log: Log) -> None:
         self._validator = validator
         self._log = log
-        self._topic = contract.snapshots_topic
+        self._topic = topic
         self._positions: Positions | None = None
         self._newest: dict[str, Snapshot] = {}
         self._rejected: list[MessageRejected] = []
@@ -38,6 +37,10 @@ class Snapshots:
                 if not is_for_servers(record):
                     self._keep_if_newer(record)
             records, self._positions = self._log.read(self._topic, self._positions)
+
+    def newest_record(self, key: bytes) -> Record | None:
+        """The newest record of a key that is no model's, as servers write them. Raises as the log does."""
+        return latest(self._log, self._topic).get(key)
 
     def take_rejected(self) -> list[MessageRejected]:
         """Why records were skipped since the previous call."""

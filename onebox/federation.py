@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from typing import Self
 
 from client_nodes.bootstrap import open_client
 from client_nodes.node import ClientNode
 from server_node.bootstrap import open_server
+from server_node.ingest.request_commands import request_wake
 from server_node.node import ServerNode
 from shoal.config.settings import Config
 from shoal.errors import SettingsError
+from shoal.transports import open_log
 
 
 class OneBox:
@@ -23,9 +25,10 @@ class OneBox:
     """
 
     def __init__(self, config: Config, clients: Sequence[str], clock: Callable[[], float] = time.time) -> None:
-        """Raises what the nodes raise, and `SettingsError` for no clients or a name given twice."""
+        """Open the nodes. Raises what they raise, and `SettingsError` for no clients or a name given twice."""
         if not clients or len(set(clients)) != len(clients):
             raise SettingsError("a federation needs clients, each with a name of its own")
+        self._config = config
         self._stack = ExitStack()
         with ExitStack() as opening:
             self.clients: dict[str, ClientNode] = {
@@ -43,6 +46,13 @@ class OneBox:
         """Step until no node has anything left to do."""
         while self.step():
             pass
+
+    def wake_rounds(self) -> None:
+        """Let models in rounds run again: they may be sleeping, with clusters found in the middle of a stream."""
+        names = [name for name, model in self.server.models().items() if model.status().rounds is not None]
+        if names:
+            with closing(open_log(self._config.log)) as log:
+                request_wake(self._config.resolved, log, names)
 
     def close(self) -> None:
         """Close all logs and checkpoints."""

@@ -12,7 +12,7 @@ WINDOW_S = 10.0
 """seconds over which the rate is taken"""
 LINE_EVERY_S = 5.0
 EVENT_EVERY_S = 60.0
-"""rare, because the log of a producer that runs for months is kept"""
+"""seconds between two events: rare, because the log of a producer that runs for months is kept"""
 
 
 class Meter:
@@ -24,7 +24,7 @@ class Meter:
         self.total: int | None = None
 
     def note(self, now: float, position: int, total: int | None) -> None:
-        """`position` of `total` readings are stored at `now`."""
+        """Note that `position` of `total` readings are stored at `now`."""
         self.position, self.total = position, total
         if not self._notes or now > self._notes[-1][0]:
             self._notes.append((now, position))

@@ -34,12 +34,12 @@ def client_folder(folder: Path, client: str) -> Path:
 
 
 class Mark(NamedTuple):
-    """How much of a source is in a log."""
+    """The part of a source that is in a log."""
 
     identity: str
-    """of the topic: a log that was created again has another one"""
+    """identity of the topic: a log that was created again has another one"""
     end: int
-    """offset after the last record that was examined"""
+    """offset after the last examined record"""
     last_number: int
     """the last reading of the source that is in the log; -1 for none"""
 
@@ -80,7 +80,7 @@ class ReadingsPublisher:
         self._log.flush()
 
     def mark(self) -> Mark:
-        """How much of the source is in the log now; only after a flush."""
+        """The part of the source that is in the log now; only after a flush."""
         return Mark(self._identity, self._log.bounds(self._topic)[PARTITION][1], self.last_number)
 
     def close(self) -> None:

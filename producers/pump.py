@@ -24,7 +24,7 @@ from shoal.telemetry.events import log_event
 from shoal.transports.base import Log, TopicSettings
 
 LONGEST_WAIT_S = 30.0
-"""a longer gap, such as a night without readings, is shortened to this"""
+"""longest gap between readings in seconds; a longer one, such as a night without readings, is shortened to this"""
 
 
 class Pacing:
@@ -124,7 +124,7 @@ def rate_of(text: str) -> float:
 SAVE_EVERY_S = 1.0
 """seconds of the clock between two saves of the bookmark, which only spares the search of later records"""
 LINGER_S = 0.05
-"""of the clock: readings due one by one are stored together after this time, because each store syncs the disk"""
+"""seconds of the clock after which readings due one by one are stored together: each store syncs the disk"""
 RETRY_S = (0.1, 30.0)
 """first wait before a log that is unavailable is tried again, and the longest; each wait is twice the one before"""
 
@@ -133,12 +133,12 @@ class NumberedReadings(NamedTuple):
     """Readings of one client."""
 
     numbers: list[int]
-    """ascending, of the source"""
+    """numbers in the source, ascending"""
     readings: SourceReadings
 
 
 class Pump:
-    """Moves one source into its clients' logs. `step` never waits; `wait_s` tells for how long nothing is due.
+    """Moves one source into its clients' logs. `step` never waits; `wait_s` is for how long nothing is due.
 
     open_log: opens the readings log of a client. limit: the source ends after this many readings from its start.
     topic_settings: how the readings logs are declared. clock: steady, in seconds. Raises `SettingsError` when readings
@@ -231,7 +231,7 @@ class Pump:
             if not self._pending and self._next_number is not None:
                 self._save_position(self._clock())
         if self._pending:
-            # What was published and not flushed is stored now, or never: the logs tell once they are opened again.
+            # What was published and not flushed is stored now, or never: the logs show it when they are opened again.
             self._close_publishers()
             self._settle()
         self._close_publishers()
@@ -299,9 +299,11 @@ class Pump:
         if not self._pending:
             return False
         by_client = self._pending_by_client()
+        # Published to all logs before the first flush: each flush waits for a disk or a broker.
         for client, parts in by_client.items():
             publisher = self._publisher(client)
             for numbers, readings in parts:
+                # Numbers ascend, so the readings that the log has already are the first ones.
                 new = bisect_right(numbers, publisher.last_number)
                 publisher.publish(numbers[new:], readings[new:])
         for client, parts in by_client.items():
@@ -339,7 +341,7 @@ class Pump:
             self.already_there += len(stored) - new
 
     def _settle(self) -> None:
-        """Count readings that a log has, although it could not say so when they were stored."""
+        """Count readings that a log has, although their store ended in an error."""
         for client, parts in self._pending_by_client().items():
             with contextlib.suppress(ShoalError):
                 self._publisher(client)
@@ -370,7 +372,7 @@ class Pump:
         return self._publishers[client]
 
     def _retry_later(self, now: float, unavailable: LogUnavailable) -> None:
-        # It is unknown how much of the batch is stored: once opened again, the logs tell.
+        # It is unknown how much of the batch is stored: the logs show it once they are opened again.
         self._close_publishers()
         delay_s = min(RETRY_S[0] * 2**self._failures, RETRY_S[1])
         self._failures = min(self._failures + 1, 30)

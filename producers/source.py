@@ -8,8 +8,8 @@ from itertools import chain
 from typing import Any, NamedTuple, Protocol, overload
 
 import numpy as np
-from numpy.typing import NDArray
 
+from shoal.kernels.arrays import Floats
 from shoal.protocol.readings import RowsOfValues
 
 
@@ -19,7 +19,7 @@ class SourceReading(NamedTuple):
     client: str
     time: float | None
     """event time, seconds since 1970; None when the source has none"""
-    values: NDArray[np.float64] | list[Any]
+    values: Floats | list[Any]
     """d numbers in the order of the contract; a list where a value is no number, empty where none was read"""
     label: str | None = None
     """true class, for evaluation only; it is never part of the reading"""

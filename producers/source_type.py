@@ -54,7 +54,7 @@ FAULTS = {
 
 
 class ProducerTotals(NamedTuple):
-    """What a producer did until its end."""
+    """Totals of a producer's run."""
 
     finished: bool
     """whether the source ended and all of it is stored"""
@@ -68,7 +68,7 @@ class ProducerTotals(NamedTuple):
     source: str
     """identity of the source"""
     empty: str = ""
-    """why there was nothing to publish; empty where there was something"""
+    """reason for which there was nothing to publish; empty where there was something"""
 
 
 def report(totals: ProducerTotals, seconds: float, as_json: bool) -> None:
@@ -95,7 +95,7 @@ PATH = click.Path(path_type=Path)
 
 
 class ProducerTask(NamedTuple):
-    """What `shoal producer` was asked for."""
+    """The task of a run of `shoal producer`."""
 
     config: Config
     folder: Path
@@ -103,18 +103,18 @@ class ProducerTask(NamedTuple):
     options: Mapping[str, Any]
     """the command line, by parameter name"""
     as_json: bool
-    """whether progress is told as events"""
+    """whether progress is logged as events"""
 
 
 class SourceType:
     """One kind of source of readings."""
 
     name: str
-    """the same as the name of its entry point; also of its option and its section in the federation file"""
+    """name of its entry point, of its option, and of its section in the federation file"""
     parameters: Sequence[click.Parameter] = ()
-    """what it adds to the command line; a parameter of several source types is one object"""
+    """parameters that it adds to the command line; a parameter of several source types is one object"""
     settings: type[SourceSettings] | None = None
-    """its section in the federation file, if it has one"""
+    """section of the source in the federation file, if it has one"""
     shows_events = False
     """whether people see its events; False when they see its progress"""
 
@@ -127,7 +127,7 @@ class SourceType:
         """Whether the command line asks for this source: whether the option of its name was given."""
         return bool(options.get(self.name))
 
-    def client(self, options: Mapping[str, Any]) -> str | None:
+    def client_name(self, options: Mapping[str, Any]) -> str | None:
         """The one client it feeds; None when there may be several."""
         return None
 
@@ -150,9 +150,7 @@ BATCH_READINGS = (500, 8000)
 """fewest and most readings of all clients that are stored together: every store syncs the disk for each client"""
 BATCH_NUMBERS = 2**20
 """values of the features in a batch, so that readings of many features take no more memory"""
-CLIENTS = click.Option(
-    ["--clients"], default=1, show_default=True, help="Number of clients, named client-1, client-2, ..."
-)
+CLIENTS = click.Option(["--clients"], type=int, help="Number of clients, named client-1, client-2, ... [default: 1]")
 SEED = click.Option(
     ["--seed"], default=0, show_default=True, type=click.IntRange(min=0), help="Seed of everything random."
 )
@@ -182,11 +180,15 @@ class PumpedSource(SourceType):
 
     default_speed = "max"
     empty = "the source has no readings"
-    """what a run says that found nothing to publish"""
+    """message of a run that found nothing to publish"""
 
     def open(self, contract: Contract, options: Mapping[str, Any]) -> Source:
         """The source that the options describe, at its first reading. Raises `SettingsError` and `InvalidData`."""
         raise NotImplementedError
+
+    def sentences(self, source: Source) -> Sequence[str]:
+        """How it was understood, for people, if there is more than one way; without a value of a reading."""
+        return ()
 
     def run(self, task: ProducerTask) -> ProducerTotals:
         """See `SourceType.run`. A run that was stopped or killed continues where it was."""
@@ -198,6 +200,8 @@ class PumpedSource(SourceType):
             bookmark.start_again()
         pump = _pump(source, task, pacing, bookmark)
         log_event("started", federation=contract.federation, contract=contract.digest)
+        for sentence in () if task.as_json else self.sentences(source):
+            click.echo(sentence, err=True)
         _run(pump, display_on(sys.stderr, time.monotonic, task.as_json))
         empty = "" if pump.position or not pump.finished or options["limit"] == 0 else self.empty
         return ProducerTotals(

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Final, Literal, TextIO
 
 import numpy as np
-from numpy.typing import NDArray
 
 from shoal.errors import InvalidData, SettingsError
+from shoal.kernels.arrays import Floats, Ints
 
 Fill = Literal["refuse", "mean", "drop"]
 SUFFIXES: Final = (".csv.gz", ".csv")
@@ -60,8 +60,8 @@ class Dataset:
     """rows (n, d) float64; labels (n,) int64 from 0 in the sorted order of `classes`; `notes` for people."""
 
     name: str
-    rows: NDArray[np.float64]
-    labels: NDArray[np.int64]
+    rows: Floats
+    labels: Ints
     classes: tuple[str, ...]
     notes: tuple[str, ...] = ()
 
@@ -104,7 +104,7 @@ def _find(files: Mapping[str, Path], name: str) -> Path | None:
 def _files(folder: Path) -> dict[str, Path]:
     if not folder.is_dir():
         raise SettingsError(f"{folder}: no such folder; it must hold files such as optdigits.csv.gz")
-    # Where both NAME.csv and NAME.csv.gz are there, the compressed one is taken, as it is listed last.
+    # Where both NAME.csv and NAME.csv.gz are there, the compressed one is taken, because it is listed last.
     return {_plain(stem(path)): path for end in reversed(SUFFIXES) for path in sorted(folder.glob("*" + end))}
 
 
@@ -148,7 +148,7 @@ def read(path: Path, fill: Fill = "refuse") -> Dataset:
     return Dataset(stem(path), rows, labels, classes, tuple(notes))
 
 
-def encode_labels(label_texts: list[str], source: str) -> tuple[NDArray[np.int64], tuple[str, ...]]:
+def encode_labels(label_texts: list[str], source: str) -> tuple[Ints, tuple[str, ...]]:
     """Labels as text -> numbers (n,) from 0 in sorted order (by value if all are numbers), and the classes."""
     if any(label.strip().lower() in ABSENT for label in label_texts):
         count = sum(label.strip().lower() in ABSENT for label in label_texts)
@@ -213,9 +213,7 @@ def _number(cell: str, column: int) -> float:
         raise _TextColumn(column) from None
 
 
-def _filled(
-    rows: NDArray[np.float64], labels: NDArray[np.int64], fill: Fill, path: Path
-) -> tuple[NDArray[np.float64], NDArray[np.int64], str]:
+def _filled(rows: Floats, labels: Ints, fill: Fill, path: Path) -> tuple[Floats, Ints, str]:
     missing = np.isnan(rows)
     gaps = f"{stem(path)}: {int(missing.sum())} missing cells in {int(missing.any(axis=1).sum())} rows"
     if fill == "refuse":

@@ -11,17 +11,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from reproduction import datasets
 from reproduction.datasets import Dataset, Fill
 from reproduction.splits import FCAC_SPLITS, Split, deal, deal_sectors
 from shoal.errors import SettingsError
+from shoal.kernels.arrays import Floats, Ints
 
 Format = Callable[[float], str]
 """writes a number with the digits that its measure is printed with"""
 Formats = Mapping[str, Format]
-"""by measure, in the order of the report"""
+"""formats by measure, in the order of the report"""
 
 
 @dataclass(frozen=True)
@@ -45,9 +45,9 @@ class Result:
     trials: int
     measured: Mapping[str, Figure]
     published: Mapping[str, Figure]
-    """by measure; only those that a paper has"""
+    """figures that a paper has, by measure"""
     agrees: Mapping[str, bool]
-    """by measure; only those for which the experiment states how near the published figure must be"""
+    """verdicts by measure, where the experiment states how near the published figure must be"""
 
 
 def summary(values: Sequence[float]) -> Figure:
@@ -61,12 +61,11 @@ def python_format(form: str) -> Format:
 
 
 def half_up(digits: int) -> Format:
-    """Numbers with so many decimals, ties away from zero, judged by the shortest decimal form (69.25 becomes 69.3)."""
+    """Numbers with `digits` decimals, ties away from zero, judged by the shortest decimal form (69.25 becomes 69.3)."""
     last_digit = Decimal(1).scaleb(-digits)
     return lambda number: str(Decimal(repr(number)).quantize(last_digit, ROUND_HALF_UP))
 
 
-Floats = NDArray[np.float64]
 Keys = tuple[tuple[str, Any], ...]
 """parameters of an experiment: (name, value) pairs in the order of the report"""
 
@@ -81,10 +80,10 @@ class Setting:
     clients: int
     keys: Keys = ()
     path: Path | None = None
-    """of the data set's file; None for synthetic data"""
+    """path of the data set's file; None for synthetic data"""
     fill: Fill = "refuse"
     epsilon: float | None = None
-    """of the FCAC paper's Laplace noise, per feature; None: no noise"""
+    """epsilon of the FCAC paper's Laplace noise, per feature; None: no noise"""
 
     def __getitem__(self, name: str) -> Any:
         return dict(self.keys)[name]
@@ -111,7 +110,7 @@ class Synthetic:
     """A data set that an experiment generates."""
 
     description: str
-    """for --help"""
+    """what --help says"""
     clients: int
     splits: tuple[Split, ...]
     variants: tuple[Keys, ...]
@@ -176,8 +175,8 @@ def data_of(setting: Setting, unit: bool = False) -> Dataset:
     return Dataset(dataset.name, rows, dataset.labels, dataset.classes)
 
 
-def parts_of(setting: Setting, dataset: Dataset, trial: int) -> list[NDArray[np.int64]]:
-    """For each client the positions of its rows in the data set. Raises `InvalidData`, `SettingsError`."""
+def parts_of(setting: Setting, dataset: Dataset, trial: int) -> list[Ints]:
+    """Positions of the rows of each client in the data set. Raises `InvalidData`, `SettingsError`."""
     if setting.split == "sector":
         return deal_sectors(dataset.rows, setting.clients)
     return deal(dataset.labels, setting.clients, setting.split, trial)

@@ -10,7 +10,7 @@ from typing import Any
 from shoal.errors import MissingExtra
 
 COLOURS = 64
-"""of a PNG of the gallery: few, so that ten pictures add little to a repository"""
+"""colours of a PNG of the gallery: few, so that ten pictures add little to a repository"""
 TABLE = {"cmap": "tab10", "vmin": 0, "vmax": 9}
 
 

@@ -217,10 +217,5 @@ RANKS: Final[dict[Split, dict[str, tuple[str, str, str]]]] = {
     },
 }
 """by split and data set: one digit for each column, by ARI, AMI and NMI"""
-AVERAGE: Final[dict[Split, tuple[float, ...]]] = {
-    "iid": (2.700, 3.533, 3.633, 2.900, 2.233),
-    "niid": (2.833, 3.400, 4.200, 2.333, 2.233),
-}
-"""the last line of tables 3 and 4"""
 EPSILONS: Final = (15.0, 25.0, 50.0, 75.0)
-"""of section 5.3.4, figure 11, which has diagrams and no figures"""
+"""epsilons of section 5.3.4, figure 11, which has diagrams and no figures"""

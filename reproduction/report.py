@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import click
 
-from reproduction.experiment import Experiment, Figure, Formats, Result
+from reproduction.experiment import Experiment, Formats, Result
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Picture:
     """One picture of a chapter."""
 
     path: Path
-    """in the folder of the report"""
+    """file in the folder of the report"""
     caption: str
 
 
@@ -56,7 +56,7 @@ class ReportOptions:
     """folder of the report, for pictures and finished trials"""
     jobs: int
     trials: int | None
-    """of each setting; None: each experiment's own number"""
+    """trials of each setting; None: each experiment's own number"""
     quick: bool
     """small data and few trials: the form of the report, not its figures"""
     store: Path
@@ -90,6 +90,12 @@ LABELS: Final[dict[str, str]] = {
     "pooled_dbscan": "DBSCAN on all rows",
 }
 """how keys, measures and values of keys are shown where their names do not read well"""
+Row = Mapping[str, Any]
+"""one result as plain values: its keys, `trials`, `metrics`, and `written`: by measure, what tables show as published,
+obtained, verdict"""
+NOT_KEYS: Final = {"trials", "metrics", "written"}
+NONE: Final = "-"
+"""what a table shows where there is no figure"""
 VERDICTS: Final = {True: "agrees", False: "differs", None: ""}
 
 
@@ -101,13 +107,13 @@ def as_json(results: Sequence[Result]) -> str:
     return json.dumps({"rows": [as_row(result) for result in results]}, indent=2)
 
 
-def as_markdown(results: Sequence[Result], formats: Formats) -> str:
-    """The table in Markdown, with columns aligned so that it reads well as it is.
+def as_markdown(rows: Sequence[Row]) -> str:
+    """The table in Markdown, with aligned columns: of one kind of rows, as `row_of` makes them.
 
     Where something was published a line has one measure, published beside obtained; otherwise a line has one result
     and a column for each measure.
     """
-    headings, blocks = _table(results, formats)
+    headings, blocks = _table(rows)
     return drawn([headings, *(line for block in blocks for line in block)])
 
 
@@ -119,8 +125,19 @@ def drawn(lines: Sequence[Line]) -> str:
     return "\n".join(found)
 
 
-def show(results: Sequence[Result], formats: Formats) -> None:
-    """Print the table: drawn by rich on a terminal if it is installed, as Markdown otherwise."""
+def require_agreement(results: Sequence[Result], what: str = "a figure") -> None:
+    """End the command with exit code 1 unless all figures agree with the published ones."""
+    if not all(all(result.agrees.values()) for result in results):
+        click.echo(f"{what} does not agree with the published one", err=True)
+        raise click.exceptions.Exit(1)
+
+
+def show(results: Sequence[Result], formats: Formats, *, json_only: bool = False) -> None:
+    """Print the table: drawn by rich on a terminal if it is installed, as Markdown otherwise; or as JSON."""
+    if json_only:
+        click.echo(as_json(results))
+        return
+    rows = [row_of(result, formats) for result in results]
     if sys.stdout.isatty():
         try:
             from rich.console import Console  # noqa: PLC0415 - needed on a terminal only
@@ -128,7 +145,7 @@ def show(results: Sequence[Result], formats: Formats) -> None:
         except ImportError:
             pass
         else:
-            headings, blocks = _table(results, formats)
+            headings, blocks = _table(rows)
             table = Table(*headings)
             for block in blocks:
                 for line in block:
@@ -136,45 +153,39 @@ def show(results: Sequence[Result], formats: Formats) -> None:
                 table.add_section()
             Console().print(table)
             return
-    click.echo(as_markdown(results, formats))
+    click.echo(as_markdown(rows))
 
 
-def _table(results: Sequence[Result], formats: Formats) -> tuple[Line, list[list[Line]]]:
-    """Headings, and the lines of each result."""
-    keys = [label(name) for name in results[0].keys] if results else []
-    if any(result.published for result in results):
-        return (*keys, "measure", "published", "obtained", ""), [_compared(result, formats) for result in results]
-    measures = [name for name in formats if any(name in result.measured for result in results)]
+def _table(rows: Sequence[Row]) -> tuple[Line, list[list[Line]]]:
+    """Headings, and the lines of each row."""
+    keys = [label(name) for name in keys_of(rows[0])] if rows else []
+    if any(published != NONE for row in rows for published, _, _ in row["written"].values()):
+        return (*keys, "measure", "published", "obtained", ""), [_compared(row) for row in rows]
+    measures = list(dict.fromkeys(name for row in rows for name in row["written"]))
     lines = [
-        (*key_cells(result.keys), *(figure_cell(result.measured, name, formats) for name in measures))
-        for result in results
+        (*key_cells(row), *(row["written"][name][1] if name in row["written"] else NONE for name in measures))
+        for row in rows
     ]
     return (*keys, *map(label, measures)), [[line] for line in lines]
 
 
-def _compared(result: Result, formats: Formats) -> list[Line]:
-    head = key_cells(result.keys)
+def _compared(row: Row) -> list[Line]:
+    head = key_cells(row)
     empty = [""] * len(head)
     return [
-        (
-            *(head if place == 0 else empty),
-            label(name),
-            figure_cell(result.published, name, formats),
-            figure_cell(result.measured, name, formats),
-            VERDICTS[result.agrees.get(name)],
-        )
-        for place, name in enumerate(name for name in formats if name in result.measured)
+        (*(empty if place else head), label(name), *written)
+        for place, (name, written) in enumerate(row["written"].items())
     ]
 
 
-def key_cells(keys: Mapping[str, Any]) -> list[str]:
-    """The values of a result's keys as a table shows them."""
-    return [f"{value:g}" if isinstance(value, float) else label(str(value)) for value in keys.values()]
+def keys_of(row: Row) -> dict[str, Any]:
+    """What was run."""
+    return {name: value for name, value in row.items() if name not in NOT_KEYS}
 
 
-def figure_cell(figures: Mapping[str, Figure], name: str, formats: Formats) -> str:
-    """A figure as a table shows it; "-" where there is none."""
-    return figures[name].written(formats[name]) if name in figures else "-"
+def key_cells(row: Row) -> list[str]:
+    """The values of a row's keys as a table shows them."""
+    return [f"{value:g}" if isinstance(value, float) else label(str(value)) for value in keys_of(row).values()]
 
 
 def label(name: str) -> str:
@@ -193,3 +204,17 @@ def as_row(result: Result) -> dict[str, Any]:
         for name, figure in result.measured.items()
     }
     return {**result.keys, "trials": result.trials, "metrics": metrics}
+
+
+def row_of(result: Result, formats: Formats) -> dict[str, Any]:
+    """One result with its figures as tables show them."""
+    written = {
+        name: (
+            result.published[name].written(form) if name in result.published else NONE,
+            result.measured[name].written(form),
+            VERDICTS[result.agrees.get(name)],
+        )
+        for name, form in formats.items()
+        if name in result.measured
+    }
+    return {**as_row(result), "written": written}

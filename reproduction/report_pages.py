@@ -33,9 +33,7 @@ th { background: #f2f2f2 } code { background: #f4f4f4 } .differs { background: #
 """
 
 Record = Mapping[str, Any]
-"""what results.json has of one experiment: `title`, `text`, `tables` with `text` and `rows`, and `pictures`. A row is
-one of `shoal reproduce NAME --json`, with `written`: by measure, what tables show as published, obtained, verdict"""
-NOT_KEYS: Final = {"trials", "metrics", "written"}
+"""what results.json has of one experiment: `title`, `text`, `tables` with `text` and `rows`, and `pictures`"""
 PLAIN_KEYS: Final = {"dataset", "split", "among", "algorithm"}
 """keys whose values are understood without their names"""
 
@@ -58,7 +56,7 @@ def verdicts(record: Record) -> Verdicts:
     written = [figure for row in _rows(record) for figure in row["written"].values()]
     said = [verdict for _, _, verdict in written]
     return Verdicts(
-        sum(published != "-" for published, _, _ in written),
+        sum(published != report.NONE for published, _, _ in written),
         said.count(report.VERDICTS[True]),
         said.count(report.VERDICTS[False]),
     )
@@ -80,26 +78,14 @@ def record_of(chapter: Chapter) -> dict[str, Any]:
     return {
         "title": chapter.title,
         "text": chapter.text.strip(),
-        "tables": [
-            {"text": table.text.strip(), "rows": [_row(table, place) for place in range(len(table.results))]}
-            for table in chapter.tables
-        ],
+        "tables": [{"text": table.text.strip(), "rows": rows_of(table)} for table in chapter.tables],
         "pictures": [{"file": picture.path.name, "caption": picture.caption} for picture in chapter.pictures],
     }
 
 
-def _row(table: Table, place: int) -> dict[str, Any]:
-    result = table.results[place]
-    written = {
-        name: (
-            report.figure_cell(result.published, name, table.formats),
-            report.figure_cell(result.measured, name, table.formats),
-            report.VERDICTS[result.agrees.get(name)],
-        )
-        for name in table.formats
-        if name in result.measured
-    }
-    return {**report.as_row(result), "written": written}
+def rows_of(table: Table) -> list[dict[str, Any]]:
+    """The results of a table as plain values."""
+    return [report.row_of(result, table.formats) for result in table.results]
 
 
 def as_json(records: Mapping[str, Record]) -> str:
@@ -152,7 +138,7 @@ def index(records: Mapping[str, Record], first: str) -> str:
 def _targets(record: Record) -> list[report.Line]:
     lines: list[report.Line] = [("what was run", "measure", "published", "obtained", "agree")]
     for row in _rows(record):
-        published = {name: figure for name, figure in row["written"].items() if figure[0] != "-"}
+        published = {name: figure for name, figure in row["written"].items() if figure[0] != report.NONE}
         if not published:
             continue
         measure, (target, obtained, _) = next(iter(published.items()))
@@ -171,7 +157,7 @@ def page(heading: str, records: Mapping[str, Record]) -> str:
         for table in record["tables"]:
             # A table with a text of its own explains itself; the others of a compared experiment are in the index.
             if table["text"] or not compared:
-                parts += [table["text"], _trials(table["rows"]), report.drawn(_lines(table["rows"]))]
+                parts += [table["text"], _trials(table["rows"]), report.as_markdown(table["rows"])]
         differing = _differing(record)
         if len(differing) > 1:
             parts += ["Figures that differ:", report.drawn(differing)]
@@ -189,27 +175,6 @@ def _differing(record: Record) -> list[report.Line]:
     return [("what was run", "measure", "published", "obtained"), *found]
 
 
-def _lines(rows: Sequence[Record]) -> list[report.Line]:
-    """A whole table: a line for each figure where something was published, otherwise a line for each row."""
-    keys = [report.label(name) for name in _keys(rows[0])]
-    if any(figure[0] != "-" for row in rows for figure in row["written"].values()):
-        lines: list[report.Line] = [(*keys, "measure", "published", "obtained", "")]
-        for row in rows:
-            head = report.key_cells(_keys(row))
-            for name, figure in row["written"].items():
-                lines.append((*head, report.label(name), *figure))
-                head = [""] * len(head)
-        return lines
-    measures = list(dict.fromkeys(name for row in rows for name in row["written"]))
-    return [
-        (*keys, *map(report.label, measures)),
-        *(
-            (*report.key_cells(_keys(row)), *(row["written"].get(name, ("", "-", ""))[1] for name in measures))
-            for row in rows
-        ),
-    ]
-
-
 def _rows(record: Record) -> Iterator[Record]:
     for table in record["tables"]:
         yield from table["rows"]
@@ -217,13 +182,8 @@ def _rows(record: Record) -> Iterator[Record]:
 
 def _setting(row: Record) -> str:
     """The keys of a row in one cell: data set and split as they are, parameters with their names."""
-    keys = _keys(row)
-    cells = zip(keys, report.key_cells(keys), strict=True)
+    cells = zip(report.keys_of(row), report.key_cells(row), strict=True)
     return ", ".join(cell if name in PLAIN_KEYS else f"{report.label(name)} {cell}" for name, cell in cells)
-
-
-def _keys(row: Record) -> dict[str, Any]:
-    return {name: value for name, value in row.items() if name not in NOT_KEYS}
 
 
 def _trials(rows: Sequence[Record]) -> str:
@@ -263,9 +223,9 @@ def as_html(chapters: Sequence[Chapter], first: str) -> str:
         parts = [f"# {chapter.name}", chapter.title, chapter.text.strip()]
         body.append(f'<section id="{html.escape(chapter.name)}">{_html_of(chr(10).join(_spaced(parts)))}')
         for table in chapter.tables:
-            rows = [_row(table, place) for place in range(len(table.results))]
+            rows = rows_of(table)
             above = "\n".join(_spaced([table.text.strip(), _trials(rows)]))
-            body.append(_html_of(above) + _html_of(report.as_markdown(table.results, table.formats)))
+            body.append(_html_of(above) + _html_of(report.as_markdown(rows)))
         body += [_embedded(picture) for picture in chapter.pictures]
         body.append("</section>")
     head = f'<meta charset="utf-8"><title>Published figures, reproduced</title><style>{STYLE}</style>'

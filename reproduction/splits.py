@@ -10,20 +10,19 @@ from __future__ import annotations
 from typing import Final, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from shoal.errors import InvalidData, SettingsError
+from shoal.kernels.arrays import Floats, Ints
 
 Split = Literal["iid", "niid", "kp", "label", "sector"]
 """equal shares of each class; Dirichlet shares of each class; few classes on each client (k-FED); rows in the order of
 their classes, in equal parts; rows in the order of their direction from the middle, in equal parts"""
-Indices = NDArray[np.int64]
 
 FCAC_SPLITS: Final[tuple[Split, ...]] = ("iid", "niid")
 ALPHA: Final = 0.5
-"""of the Dirichlet distribution: small values give clients few classes"""
+"""parameter of the Dirichlet distribution: small values give clients few classes"""
 CLIENT_ROWS_MIN: Final = 40
-"""of the non-IID split: a draw that leaves a client fewer rows is repeated"""
+"""fewest rows of a client in the non-IID split: a draw that leaves one fewer is repeated"""
 DRAWS_MAX: Final = 1000
 """the hardest of the paper's splits (Magic, 50 clients) takes 106 draws"""
 ROWS_PER_CLIENT: Final = 400
@@ -35,7 +34,7 @@ def default_clients(rows: int) -> int:
     return min(CLIENTS_MAX, max(2, rows // ROWS_PER_CLIENT))
 
 
-def feasible_clients(labels: Indices, clients: int) -> int:
+def feasible_clients(labels: Ints, clients: int) -> int:
     """`clients`, halved until the non-IID split gives each one its 40 rows. Raises `InvalidData` below 40 rows.
 
     The sizes of the shares do not depend on the trial, so one answer holds for all trials.
@@ -51,7 +50,7 @@ def feasible_clients(labels: Indices, clients: int) -> int:
             return clients
 
 
-def deal(labels: Indices, clients: int, split: Split, trial: int) -> list[Indices]:
+def deal(labels: Ints, clients: int, split: Split, trial: int) -> list[Ints]:
     """labels (n,) -> for each client the indices of its rows, in the order in which it learns them.
 
     The trial's number is the seed of the permutation before the split. Raises `InvalidData`, `SettingsError`.
@@ -69,9 +68,9 @@ def deal(labels: Indices, clients: int, split: Split, trial: int) -> list[Indice
     return [order[places] for places in deal_permuted(labels[order], clients)]
 
 
-def deal_evenly(labels: Indices, clients: int) -> list[Indices]:
+def deal_evenly(labels: Ints, clients: int) -> list[Ints]:
     """IID: of each class, equal consecutive blocks to the clients and the remainder to the last one."""
-    parts: list[list[Indices]] = [[] for _ in range(clients)]
+    parts: list[list[Ints]] = [[] for _ in range(clients)]
     for label in np.unique(labels):
         places = np.flatnonzero(labels == label)
         block = len(places) // clients
@@ -80,7 +79,7 @@ def deal_evenly(labels: Indices, clients: int) -> list[Indices]:
     return [_joined(part) for part in parts]
 
 
-def deal_dirichlet(labels: Indices, clients: int) -> list[Indices]:
+def deal_dirichlet(labels: Ints, clients: int) -> list[Ints]:
     """Non-IID: of each class, shares drawn from Dirichlet(0.5); none to clients that have n/clients rows already.
 
     The generator starts at 0 in every trial. Raises `InvalidData` when no draw of `DRAWS_MAX` gives every
@@ -98,7 +97,7 @@ def deal_dirichlet(labels: Indices, clients: int) -> list[Indices]:
     )
 
 
-def deal_few_classes(labels: Indices, clients: int, trial: int) -> list[Indices]:
+def deal_few_classes(labels: Ints, clients: int, trial: int) -> list[Ints]:
     """k-FED's split: each client holds rows of floor(sqrt(K)) + 1 of the K classes, each class in equal shares."""
     generator = np.random.default_rng(trial)
     classes = np.unique(labels)
@@ -106,7 +105,7 @@ def deal_few_classes(labels: Indices, clients: int, trial: int) -> list[Indices]
     # Places are filled from shuffled lists of all classes, so every class has a client if there are places for all.
     places = np.concatenate([generator.permutation(classes) for _ in range(clients * classes_each // len(classes) + 1)])
     held = [np.unique(places[client * classes_each : (client + 1) * classes_each]) for client in range(clients)]
-    parts: list[list[Indices]] = [[] for _ in range(clients)]
+    parts: list[list[Ints]] = [[] for _ in range(clients)]
     for label in classes:
         rows = generator.permutation(np.flatnonzero(labels == label))
         holders = [client for client, own in enumerate(held) if label in own] or [int(label) % clients]
@@ -115,13 +114,13 @@ def deal_few_classes(labels: Indices, clients: int, trial: int) -> list[Indices]
     return [_joined(part) for part in parts]
 
 
-def deal_by_class(labels: Indices, clients: int, trial: int) -> list[Indices]:
+def deal_by_class(labels: Ints, clients: int, trial: int) -> list[Ints]:
     """Rows in the order of their classes, at random within each, in equal consecutive parts."""
     order = np.random.default_rng(trial).permutation(len(labels))
     return np.array_split(order[np.argsort(labels[order], kind="stable")], clients)
 
 
-def deal_sectors(rows: NDArray[np.float64], clients: int) -> list[Indices]:
+def deal_sectors(rows: Floats, clients: int) -> list[Ints]:
     """rows (n, d), d >= 2, in the order of the angle of their first two features around the mean, in equal parts.
 
     Raises `InvalidData` for rows of one feature.
@@ -132,8 +131,8 @@ def deal_sectors(rows: NDArray[np.float64], clients: int) -> list[Indices]:
     return np.array_split(np.argsort(np.arctan2(away[:, 1], away[:, 0]), kind="stable"), clients)
 
 
-def _dirichlet_draw(labels: Indices, clients: int, generator: np.random.RandomState) -> list[Indices]:
-    parts: list[list[Indices]] = [[] for _ in range(clients)]
+def _dirichlet_draw(labels: Ints, clients: int, generator: np.random.RandomState) -> list[Ints]:
+    parts: list[list[Ints]] = [[] for _ in range(clients)]
     held = np.zeros(clients, dtype=np.int64)
     for label in np.unique(labels):
         places = np.flatnonzero(labels == label)
@@ -147,5 +146,5 @@ def _dirichlet_draw(labels: Indices, clients: int, generator: np.random.RandomSt
     return [_joined(part) for part in parts]
 
 
-def _joined(blocks: list[Indices]) -> Indices:
+def _joined(blocks: list[Ints]) -> Ints:
     return np.concatenate(blocks) if blocks else np.empty(0, dtype=np.int64)

@@ -26,13 +26,13 @@ class Options:
     data: Path | None
     names: tuple[str, ...]
     trials: int | None
-    split: str
-    epsilon: float | None
-    clients: int | None
-    fill: Fill
     jobs: int
-    as_json: bool
-    check: bool
+    split: str = "both"
+    epsilon: float | None = None
+    clients: int | None = None
+    fill: Fill = "refuse"
+    as_json: bool = False
+    check: bool = False
     resume: Path | None = None
 
 
@@ -220,13 +220,9 @@ def _reproduce(experiment: Experiment, options: Options) -> None:
         raise SettingsError("--check has nothing to compare with: no figure was published for these settings")
     store = TrialStore(options.resume)
     results = run_trials(experiment, planned.settings, options.trials or experiment.trials, options.jobs, store)
-    if options.as_json:
-        click.echo(report.as_json(results))
-    else:
-        report.show(results, experiment.formats)
+    report.show(results, experiment.formats, json_only=options.as_json)
     if planned.errors:
         # Whatever could be run was run and printed; the first error decides how the command ends.
         raise planned.errors[0]
-    if options.check and not all(all(result.agrees.values()) for result in results):
-        click.echo("a figure does not agree with the published one", err=True)
-        raise click.exceptions.Exit(1)
+    if options.check:
+        report.require_agreement(results)

@@ -12,7 +12,6 @@ from server_node.lease import LeaseHolder, LeaseRenewal
 from server_node.node import ServerNode
 from server_node.regions.hierarchy import UpstreamState
 from server_node.status import ModelStatus, ServerStatus, StatusBoard
-from shoal.config.privacy import privacy_mode
 from shoal.config.settings import Config
 from shoal.errors import ShoalError
 from shoal.protocol.topics import ensure_topics
@@ -55,7 +54,7 @@ def open_server(
         history = stack.enter_context(closing(HistoryStore(config.contract, config.server.folder / HISTORY_FILE)))
         record_bytes = config.log.update_bytes_max
         node = ServerNode(
-            config.contract,
+            config.resolved,
             config.server,
             log,
             checkpoint,
@@ -98,8 +97,9 @@ class StatusUpdater:
 
 def initial_status(config: Config, now: float) -> ServerStatus:
     """The status before the first step; `now` in seconds since 1970."""
+    contract = config.resolved
     models = {
-        model.name: ModelStatus(model.name, model.algorithm, waiting_for="The server is opening the log.")
-        for model in config.contract.models
+        name: ModelStatus(name, model.declared.algorithm, waiting_for="The server is opening the log.")
+        for name, model in contract.models.items()
     }
-    return ServerStatus(config.contract, now, now, models=models, privacy=privacy_mode(config.contract).statement())
+    return ServerStatus(contract, now, now, models=models)

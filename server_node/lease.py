@@ -77,7 +77,7 @@ class LeaseHolder:
     def renew(self, log: Log | None = None) -> None:
         """Look for a greater lease, and renew the own one, if it is time to; through `log`, where it is given.
 
-        Raises `LeaseHeld`, and as the log does.
+        Raises `LeaseUncertain` once there is a greater lease, and as the log does.
         """
         self._log = log or self._log
         now, own = self._clock(), self._own
@@ -85,9 +85,10 @@ class LeaseHolder:
             return
         greatest = self._read_greatest()
         if greatest is not None and greatest[0].rank > own.rank:
-            raise LeaseHeld(
-                f"another server has taken over {self._federation} ({greatest[0].holder}); this one ends. Started "
-                "again when that one has been stopped, it continues from its checkpoint"
+            # The record may be forged: who renews it is a server, and then this one ends.
+            raise LeaseUncertain(
+                f"another server has taken over {self._federation} ({greatest[0].holder}); this one serves no more, "
+                f"and returns if that one does not renew its lease for {MISSED_RENEWALS_MAX * self._renew_s:.0f} s"
             )
         self._publish(own)
         self._renewal_due = now + self._renew_s
@@ -119,10 +120,11 @@ class LeaseHolder:
                 f"another server holds the lease of {self._federation} ({lease.holder}). Stop that one; or start this "
                 "one with --take-over, and that one ends"
             )
-        if now < since + MISSED_RENEWALS_MAX * lease.renew_s:
+        # By this server's own setting: a lease that says it will be renewed in a day may be forged.
+        if now < since + MISSED_RENEWALS_MAX * self._renew_s:
             raise LeaseUncertain(
                 f"another server has the lease of {self._federation} ({lease.holder}); waiting up to "
-                f"{MISSED_RENEWALS_MAX * lease.renew_s:.0f} s to see whether it still renews it (--take-over does not "
+                f"{MISSED_RENEWALS_MAX * self._renew_s:.0f} s to see whether it still renews it (--take-over does not "
                 "wait)"
             )
 
@@ -167,7 +169,7 @@ class LeaseHolder:
 
 
 STUCK_S = 300.0
-"""a server that completes no step for so long does not renew its lease: it is stuck, and another one may take over"""
+"""longest step of a server that renews its lease; after it the server is stuck, and another one may take over"""
 RETRY_S = 1.0
 
 
@@ -193,7 +195,7 @@ class LeaseRenewal:
             thread.join()
 
     def check(self) -> None:
-        """Before each step: raises `LeaseHeld` once another server has the lease, and as the log does."""
+        """Before each step: raises `LeaseUncertain` once another server has the lease, and as the log does."""
         self._checked_at = time.monotonic()
         if self._error is not None:
             raise self._error
@@ -204,6 +206,9 @@ class LeaseRenewal:
                 try:
                     with closing(self._open_log()) as log:
                         self._renew(log, stop)
+                except LeaseUncertain as displaced:
+                    self._error = displaced
+                    return
                 except ShoalError as error:
                     if not error.retriable:
                         self._error = error

@@ -14,15 +14,10 @@ from prometheus_client import Gauge
 from server_node.clusters.history.summary import newest_fine_bin
 from server_node.clusters.lineage import Cluster, EventKind, Lineage
 from server_node.clusters.regression import prediction_error
-from server_node.ingest.outcome import IngestOutcome, StepOutcome
-from server_node.ingest.reassembly import IncompleteUpdate
+from server_node.ingest.outcome import IngestOutcome, Report, StepOutcome
 from server_node.models.base import (
-    DriftDetected,
     ModelEvent,
-    ModelRestarted,
     ModelSleeping,
-    OddClient,
-    PoolTimedOut,
     PublishedSnapshot,
     RoundClosed,
     RoundFailed,
@@ -32,8 +27,7 @@ from server_node.models.base import (
 from server_node.regions.hierarchy import Hierarchy
 from server_node.status import CLIENTS_SHOWN_MAX, ClientStatus
 from shoal.algorithms.view import ClusteringView
-from shoal.config.contract import Contract
-from shoal.config.privacy import declared_bounds, model_epsilon, model_statement, total_epsilon
+from shoal.config.resolved import ResolvedContract
 from shoal.protocol.cluster_events import EVENT_KINDS
 from shoal.protocol.history import NO_CLUSTER, HistoryBin, HistoryNames, pairs
 from shoal.protocol.messages import Snapshot
@@ -44,7 +38,7 @@ from shoal.telemetry.metrics import ServerMetrics
 CLUSTERS_LABELLED_MAX = 100
 """clusters of a model that have metrics of their own, those with the largest recent shares"""
 FEATURES_LABELLED_MAX = 16
-"""features of which centres are shown, the first ones of the contract"""
+"""features whose centres are shown, the first ones of the contract"""
 EVENTS_LABELLED_MAX = 50
 """newest births and ends of clusters of a model that have a metric of their own"""
 BIRTHS_AND_ENDS = frozenset({EventKind.BIRTH, EventKind.PARTED, EventKind.MERGED, EventKind.GONE})
@@ -52,7 +46,7 @@ BIRTHS_AND_ENDS = frozenset({EventKind.BIRTH, EventKind.PARTED, EventKind.MERGED
 Labels = tuple[str, ...]
 
 
-class Happened(NamedTuple):
+class BirthOrEnd(NamedTuple):
     """A birth or an end of a cluster."""
 
     event: str
@@ -67,10 +61,10 @@ class Happened(NamedTuple):
 class ClusterMonitoring:
     """Sets the metrics of the clusters of each model, and removes the series of what is shown no more."""
 
-    def __init__(self, metrics: ServerMetrics, contract: Contract) -> None:
+    def __init__(self, metrics: ServerMetrics, contract: ResolvedContract) -> None:
         self._contract = contract
         self._metrics = metrics
-        self._bounds = declared_bounds(contract)
+        self._bounds = contract.bounds
         # Those of a node that was thrown away after an error would stay for ever.
         metrics.cluster_share.clear()
         metrics.cluster_centre.clear()
@@ -78,7 +72,7 @@ class ClusterMonitoring:
         self._shares: defaultdict[str, _Series] = defaultdict(lambda: _Series(metrics.cluster_share))
         self._centres: defaultdict[str, _Series] = defaultdict(lambda: _Series(metrics.cluster_centre))
         self._events_at: defaultdict[str, _Series] = defaultdict(lambda: _Series(metrics.cluster_event_at))
-        self._happened: defaultdict[str, dict[tuple[str, int], Happened]] = defaultdict(dict)
+        self._births_and_ends: defaultdict[str, dict[tuple[str, int], BirthOrEnd]] = defaultdict(dict)
         """model -> (kind, identity) -> birth or end, in the order of time"""
 
     def clusters(self, model: str, view: ClusteringView, lineage: Lineage) -> None:
@@ -87,9 +81,9 @@ class ClusterMonitoring:
         self._shares[model].show({_labels(model, cluster): cluster.recent_share for cluster in shown})
         self._centres[model].show(self._centres_of(model, view, lineage, shown))
 
-    def happened(self, model: str, events: Iterable[Happened]) -> None:
-        """What became of clusters; of each cluster the newest birth or end of a kind is shown."""
-        kept = self._happened[model]
+    def births_and_ends(self, model: str, events: Iterable[BirthOrEnd]) -> None:
+        """Births and ends of clusters; the newest one of each kind and cluster is shown."""
+        kept = self._births_and_ends[model]
         for event in events:
             if event.event in BIRTHS_AND_ENDS:
                 kept.pop((event.event, event.cluster), None)
@@ -142,7 +136,7 @@ class _Series:
         self._metric = metric
         self._shown: dict[Labels, Gauge] = {}
         self._values: Mapping[Labels, float] = {}
-        """as they were set last: most stay the same from one snapshot to the next"""
+        """values that were set last: most stay the same from one snapshot to the next"""
 
     def show(self, values: Mapping[Labels, float]) -> None:
         """Set these and remove all others."""
@@ -164,11 +158,14 @@ class _Totals:
     """The updates of one step, added up: setting a metric for each takes longer than all else that is shown of it."""
 
     updates: Counter[str] = field(default_factory=Counter)
-    """by result, as `readings`"""
+    """result -> updates"""
     readings: Counter[str] = field(default_factory=Counter)
+    """result -> readings"""
     answers: Counter[tuple[str, str]] = field(default_factory=Counter)
-    """by model and result"""
+    """(model, result) -> answers"""
     last_seen: dict[str, float] = field(default_factory=dict)
+    reports: list[Report] = field(default_factory=list)
+    """events to log, in their order"""
 
 
 NOT_LEARNT = frozenset({"chunk", "quarantined"})
@@ -178,15 +175,15 @@ NOT_LEARNT = frozenset({"chunk", "quarantined"})
 class ServerMonitoring:
     """Derives the metrics and the events of a server from the outcome of each of its steps."""
 
-    def __init__(self, metrics: ServerMetrics, contract: Contract) -> None:
+    def __init__(self, metrics: ServerMetrics, contract: ResolvedContract) -> None:
         self._contract = contract
         self._metrics = metrics
-        self._algorithms = {model.name: model.algorithm for model in contract.models}
+        self._algorithms = {model.name: model.declared.algorithm for model in contract.models.values()}
         self._rejected: Counter[str] = Counter()
         self._made_at: defaultdict[str, list[float]] = defaultdict(list)
         """model -> when the updates were made that no snapshot shows yet"""
         self._waiting: set[str] = set()
-        """models of which a round is open"""
+        """models with an open round"""
         self._labelled: set[str] = set()
         self._clusters = ClusterMonitoring(metrics, contract)
         # From 0 on, so that the first of a kind shows as an increase and not as a new series.
@@ -196,10 +193,10 @@ class ServerMonitoring:
             metrics.readings.labels(result=result).inc(0)
         for reason in REASONS:
             metrics.rejected.labels(reason=reason).inc(0)
-        for model in contract.models:
-            unit = model_statement(contract, model)["unit"]
-            metrics.model_epsilon.labels(model=model.name, unit=unit).set(_or_infinite(model_epsilon(contract, model)))
-        metrics.epsilon.set(_or_infinite(total_epsilon(contract)))
+        for model in contract.models.values():
+            labels = {"model": model.name, "unit": model.statement["unit"]}
+            metrics.model_epsilon.labels(**labels).set(_or_infinite(model.epsilon))
+        metrics.epsilon.set(_or_infinite(contract.total_epsilon))
 
     @property
     def rejected(self) -> Mapping[str, int]:
@@ -215,14 +212,14 @@ class ServerMonitoring:
             log_event("checkpoint_restored", models=len(models))
         for name, model in models.items():
             self._metrics.version.labels(model=name).set(0)
-            if model.needs_caught_up_log:
+            if model.rounds is not None:
                 self._metrics.rounds_failed.labels(model=name).inc(0)
             for kind in EVENT_KINDS:
                 self._metrics.cluster_events.labels(model=name, event=kind).inc(0)
             if model.snapshot is not None and model.view is not None:
                 self._sizes(model.snapshot, model.view, model.lineage)
             known = model.status().events
-            self._clusters.happened(name, (Happened(one.kind, one.cluster, one.text, one.at) for one in known))
+            self._clusters.births_and_ends(name, (BirthOrEnd(one.kind, one.cluster, one.text, one.at) for one in known))
         for client in clients:
             self._last_seen(client.client, client.last_seen)
 
@@ -233,21 +230,25 @@ class ServerMonitoring:
         totals = _Totals()
         for ingested in outcome.ingested:
             self._ingested(ingested, totals)
-        self._show(totals)
         for incomplete in outcome.incomplete:
-            self._incomplete(incomplete)
+            totals.updates["incomplete"] += 1
+            totals.reports.append(Report("update_incomplete", logging.WARNING, incomplete._asdict()))
+        self._show(totals)
         self._metrics.quarantined.set(len({one.client for one in outcome.quarantined}))
         self._metrics.partial_updates.set(outcome.waiting_updates)
         for event in outcome.events:
-            self._model_event(event)
+            totals.reports.append(Report(event.event, event.level, asdict(event)))
             self._open_round(event, outcome.stored_at or 0.0)
+        totals.reports += outcome.reports
         for published in outcome.published:
-            self._published(published)
+            self._published(published, totals)
         if outcome.stored_at is not None:
             self._metrics.checkpoint_at.set(outcome.stored_at)
+        for report in totals.reports:
+            log_event(report.event, report.level, **report.fields)
 
     def observe_lag(self, topic: str, lag_records: int, margin_records: int) -> None:
-        """How many records are not read yet, and how many records read the log still keeps."""
+        """Show how many records are not read yet, and how many that were read the log still keeps."""
         self._metrics.lag.labels(topic=topic).set(lag_records)
         self._metrics.margin.labels(topic=topic).set(margin_records)
 
@@ -256,10 +257,10 @@ class ServerMonitoring:
         for region in hierarchy.regions[:CLIENTS_SHOWN_MAX]:
             self._metrics.region_clients.labels(region=region.path).set(region.clients)
         if (waiting := hierarchy.waiting) is not None:
-            self._metrics.lag.labels(topic=self._contract.contributions_topic).set(waiting)
+            self._metrics.lag.labels(topic=self._contract.contract.contributions_topic).set(waiting)
 
     def observe_lost(self, topic: str, records: int) -> None:
-        """So many records were removed by retention before they were read."""
+        """Count records that were removed by retention before they were read."""
         self._metrics.lost.labels(topic=topic).inc(records)
 
     def _ingested(self, ingested: IngestOutcome, totals: _Totals) -> None:
@@ -268,10 +269,11 @@ class ServerMonitoring:
         again = ingested.offset <= newest
         self._metrics.counted[ingested.partition] = max(ingested.offset, newest)
         if ingested.result == "rejected":
-            self._rejection(ingested, again)
+            self._rejection(ingested, again, totals)
         elif ingested.request is not None:
             if ingested.request.event and not again:
-                log_event(ingested.request.event, ingested.request.level, **ingested.request.fields)
+                request = ingested.request
+                totals.reports.append(Report(request.event, request.level, request.fields))
         elif ingested.result in NOT_LEARNT:
             self._metrics.updates.labels(result=ingested.result).inc(not again)
         else:
@@ -296,7 +298,7 @@ class ServerMonitoring:
         for client, at in totals.last_seen.items():
             self._last_seen(client, at)
 
-    def _rejection(self, ingested: IngestOutcome, again: bool) -> None:
+    def _rejection(self, ingested: IngestOutcome, again: bool, totals: _Totals) -> None:
         self._rejected[ingested.reason] += 1
         if again:
             return
@@ -305,33 +307,8 @@ class ServerMonitoring:
         origin = f"{ingested.topic}/{ingested.partition}/{ingested.offset}"
         # As the message claims, if it could be read at all.
         claimed = {"model": ingested.model, "client": ingested.client} if ingested.model else {}
-        reason, detail = ingested.reason, ingested.detail
-        log_event("update_rejected", logging.WARNING, reason=reason, detail=detail, origin=origin, **claimed)
-
-    def _incomplete(self, incomplete: IncompleteUpdate) -> None:
-        self._metrics.updates.labels(result="incomplete").inc()
-        log_event("update_incomplete", logging.WARNING, **incomplete._asdict())
-
-    def _model_event(self, event: ModelEvent) -> None:
-        fields = asdict(event)
-        match event:
-            case PoolTimedOut():
-                log_event("pool_timed_out", **fields)
-            case RoundOpened():
-                log_event("round_opened", **fields)
-            case RoundClosed():
-                log_event("round_closed", **fields)
-                self._round_closed(event)
-            case RoundFailed():
-                log_event("round_failed", logging.WARNING, **fields)
-            case OddClient():
-                log_event("odd_client", logging.WARNING, **fields)
-            case DriftDetected():
-                log_event("drift_detected", **fields)
-            case ModelSleeping():
-                log_event("model_sleeping", **fields)
-            case ModelRestarted():
-                log_event("model_restarted", **fields)
+        fields = {"reason": ingested.reason, "detail": ingested.detail, "origin": origin}
+        totals.reports.append(Report("update_rejected", logging.WARNING, {**fields, **claimed}))
 
     def _open_round(self, event: ModelEvent, now: float) -> None:
         """Show since when a model waits for a round to close; opening one again changes nothing."""
@@ -341,6 +318,7 @@ class ServerMonitoring:
                 self._metrics.round_opened_at.labels(model=event.model).set(now)
             case RoundClosed():
                 self._waiting.discard(event.model)
+                self._round_closed(event)
             case ModelSleeping():
                 self._waiting.discard(event.model)
                 self._metrics.round_opened_at.labels(model=event.model).set(0)
@@ -354,25 +332,26 @@ class ServerMonitoring:
         self._metrics.round_counted.labels(model=event.model).set(event.answers)
         self._metrics.round_shift.labels(model=event.model).set(event.shift)
 
-    def _published(self, published: PublishedSnapshot) -> None:
+    def _published(self, published: PublishedSnapshot, totals: _Totals) -> None:
         snapshot = published.snapshot
         self._sizes(snapshot, published.view, published.lineage)
         for made_at in self._made_at.pop(snapshot.model, ()):
             self._metrics.latency.observe(max(0.0, snapshot.made_at - made_at))
-        log_event(
-            "snapshot_published",
-            model=snapshot.model,
-            version=snapshot.version,
-            clusters=snapshot.known,
-            active=snapshot.active,
-            nodes=snapshot.nodes,
-            updates=snapshot.updates,
-        )
+        fields = {
+            "model": snapshot.model,
+            "version": snapshot.version,
+            "clusters": snapshot.known,
+            "active": snapshot.active,
+            "nodes": snapshot.nodes,
+            "updates": snapshot.updates,
+        }
+        totals.reports.append(Report("snapshot_published", logging.INFO, fields))
         for event in published.events:
             self._metrics.cluster_events.labels(model=snapshot.model, event=event.kind).inc()
-            log_event("cluster_changed", model=snapshot.model, event_id=event.id, kind=event.kind, text=event.text)
-        happened = (Happened(event.kind, event.cluster, event.text, event.at) for event in published.events)
-        self._clusters.happened(snapshot.model, happened)
+            changed = {"model": snapshot.model, "event_id": event.id, "kind": event.kind, "text": event.text}
+            totals.reports.append(Report("cluster_changed", logging.INFO, changed))
+        events = (BirthOrEnd(event.kind, event.cluster, event.text, event.at) for event in published.events)
+        self._clusters.births_and_ends(snapshot.model, events)
         self._clusters.counted(snapshot.model, published.history)
 
     def _sizes(self, snapshot: Snapshot, view: ClusteringView, lineage: Lineage) -> None:

@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import NamedTuple
 
 from server_node.clusters.history.store import HistoryStore
-from server_node.ingest.ingest import Ingest, Ingested
+from server_node.ingest.ingest import Ingest, Ingested, RecordFailed, Rejections
 from server_node.ingest.outcome import (
     IngestOutcome,
     StepOutcome,
-    history_records,
-    list_records,
-    quarantine_requests,
-    snapshot_records,
+    step_records,
 )
 from server_node.ingest.quarantine import QuarantineRegister
 from server_node.ingest.quotas import Quotas
 from server_node.ingest.reassembly import Reassembly
-from server_node.ingest.rejections import RecordFailed, Rejections
 from server_node.ingest.requests import ServerParts, request_signer
 from server_node.ingest.unlearning import Unlearning
 from server_node.models.base import ModelEvent, PublishedSnapshot, ServedModel
@@ -29,69 +26,53 @@ from server_node.regions.hierarchy import Hierarchy, UpstreamState
 from server_node.status import ServerStatus, client_statuses
 from shoal.config.contract import Contract
 from shoal.config.limits import UPDATE_RECORD_BYTES_MAX
-from shoal.config.privacy import model_statement, privacy_mode
+from shoal.config.resolved import ResolvedContract
 from shoal.config.sections import ServerSettings
 from shoal.errors import InvalidState, LogError, MessageRejected
 from shoal.protocol.lease import is_for_servers
 from shoal.protocol.messages import Snapshot
 from shoal.protocol.signatures import ClientKeys
 from shoal.protocol.validation import Validator
-from shoal.runtime.checkpoint import Checkpoint, OutboxRecord
+from shoal.runtime.checkpoint import (
+    Checkpoint,
+    OutboxRecord,
+    Required,
+    SavedPart,
+    SavedParts,
+    SavedValue,
+    pairs_of,
+)
 from shoal.runtime.outbox import Outbox
 from shoal.runtime.reader import read_next
 from shoal.telemetry.metrics import ServerMetrics
 from shoal.transports.base import Log, Positions, Record, beginning, first_positions, latest
 
-STATE_VERSION = 10
+STATE_VERSION = 11
 
 Models = Mapping[str, ServedModel]
 
 
-def saved_state(
-    contract: Contract,
-    log: Log,
-    positions: Positions,
-    models: Models,
-    reassembly: Reassembly,
-    quarantine: QuarantineRegister,
-) -> dict[str, Any]:
-    """Plain values, arrays and parts: everything a restart needs."""
+def required_values(contract_digest: str, updates_log: bytes) -> dict[str, Required]:
+    """The values that every state of a server must have; `updates_log` is the identity of the topic of updates."""
     return {
-        "version": STATE_VERSION,
-        "contract": contract.digest,
-        "log": log.identity(contract.updates_topic),
-        "positions": [[partition, offset] for partition, offset in sorted(positions.items())],
-        "models": {name: model.state() for name, model in models.items()},
-        "reassembly": reassembly.state(),
-        "quarantine": quarantine.state(),
+        "version": Required(
+            STATE_VERSION,
+            InvalidState("the server's checkpoint is of another version of shoal; run that one"),
+        ),
+        "contract": Required(
+            contract_digest,
+            InvalidState(
+                "the server's checkpoint was made under another contract; put the old federation file back, "
+                "or start the new federation under a new name or in a new folder"
+            ),
+        ),
+        "log": Required(
+            updates_log,
+            InvalidState(
+                "the log was made anew since the checkpoint was saved; restore the log, or start again in a new folder"
+            ),
+        ),
     }
-
-
-def restore_state(
-    contract: Contract,
-    log: Log,
-    state: Mapping[str, Any],
-    models: Models,
-    reassembly: Reassembly,
-    quarantine: QuarantineRegister,
-) -> Positions:
-    """Restore the models and return the positions to read on from. Raises `InvalidState`, and as the log does."""
-    if state.get("version") != STATE_VERSION:
-        raise InvalidState("the server's checkpoint is of another version of shoal; run that one")
-    if state["contract"] != contract.digest:
-        raise InvalidState(
-            "the server's checkpoint was made under another contract; put the old federation file back, "
-            "or start the new federation under a new name or in a new folder"
-        )
-    if state["log"] != log.identity(contract.updates_topic):
-        raise InvalidState(
-            "the log was made anew since the checkpoint was saved; restore the log, or start again in a new folder"
-        )
-    for name, model in models.items():
-        model.restore(state["models"][name])
-    reassembly.restore(state["reassembly"])
-    quarantine.restore(state["quarantine"])
-    return dict(state["positions"])
 
 
 def start_fresh(contract: Contract, validator: Validator, log: Log, models: Models, rebuild: bool) -> Positions:
@@ -152,7 +133,7 @@ class ServerNode:
 
     def __init__(  # noqa: PLR0913 - one argument for each part of a server
         self,
-        contract: Contract,
+        contract: ResolvedContract,
         settings: ServerSettings,
         log: Log,
         checkpoint: Checkpoint,
@@ -161,28 +142,28 @@ class ServerNode:
         clock: Callable[[], float] = time.time,
         update_bytes_max: int = UPDATE_RECORD_BYTES_MAX,
         *,
-        history: HistoryStore | None = None,
+        history: HistoryStore,
         upstream: UpstreamState | None = None,
     ) -> None:
-        """`log` has the topics; `update_bytes_max` is the largest record for updates; `history` None: in memory alone;
-        `upstream` None: there is no upstream federation.
+        """`log` has the topics; `update_bytes_max` is the largest record for updates; `upstream` None: there is no
+        upstream federation.
 
         Call `resume` before the first step.
         """
-        self._contract = contract
+        self._resolved, self._contract = contract, contract.contract
         self._settings = settings
         self._log = log
         self._checkpoint = checkpoint
         self._clock = clock
         self._validator = Validator(contract)
-        self._statements = {model.name: model_statement(contract, model) for model in contract.models}
+        self._statements = {model.name: model.statement for model in contract.models.values()}
         self._outbox = Outbox(checkpoint, log, request_signer(settings.client_keys))
         self.metrics = metrics or ServerMetrics()
         self._monitoring = ServerMonitoring(self.metrics, contract)
         self._keys = None if settings.client_keys is None else ClientKeys(settings.client_keys)
-        self._rejections = Rejections(contract, update_bytes_max)
+        self._rejections = Rejections(self._contract, update_bytes_max)
         self._rebuild = rebuild
-        self._history = history or HistoryStore(contract)
+        self._history = history
         self._upstream = upstream
         self._make_parts()
         self._positions: Positions = {}
@@ -192,18 +173,17 @@ class ServerNode:
         self._started_at = clock()
 
     def _make_parts(self) -> None:
-        """Everything that a checkpoint is restored into, as it is before the first update."""
-        contract, log = self._contract, self._log
+        """Make every part that a checkpoint is restored into, each in its state before the first update."""
         forms = PLAIN if self._upstream is None else self._upstream.model_forms
-        self._models = make_models(contract, self._settings, self._validator, self._history, forms)
-        self._hierarchy = Hierarchy(contract, self._upstream, self._models)
+        self._models = make_models(self._resolved, self._settings, self._validator, self._history, forms)
+        self._hierarchy = Hierarchy(self._contract, self._upstream, self._models)
         self._reassembly = Reassembly()
         self._quarantine = QuarantineRegister()
         self._quotas = Quotas(self._settings)
         parts = ServerParts(
             self._validator, self._models, self._reassembly, self._quarantine, self._quotas, self._hierarchy
         )
-        self._unlearning = Unlearning(contract, log, parts)
+        self._unlearning = Unlearning(parts)
         self._ingest = Ingest(parts, self._clock, self._rejections, self._keys)
 
     def resume(self) -> None:
@@ -221,18 +201,32 @@ class ServerNode:
 
     def _restore(self) -> bool:
         """Whether there was a checkpoint."""
+        self._saved = self._saved_parts()
         state = self._checkpoint.load()
         if state is None:
             self._positions = start_fresh(self._contract, self._validator, self._log, self._models, self._rebuild)
             self._hierarchy.begin_without_checkpoint(self._log)
         else:
-            self._positions = restore_state(
-                self._contract, self._log, state, self._models, self._reassembly, self._quarantine
-            )
-            self._unlearning.restore(state["unlearning"])
-            self._quotas.restore(state["quotas"])
-            self._hierarchy.restore(state["hierarchy"])
+            self._saved.restore(state)
         return state is not None
+
+    def _saved_parts(self) -> SavedParts:
+        """The whole checkpoint: what it must be of, and every part."""
+        required = required_values(self._contract.digest, self._log.identity(self._contract.updates_topic))
+        whole = "the server's checkpoint"
+        parts: dict[str, SavedPart] = {
+            "positions": SavedValue(lambda: pairs_of(self._positions), self._go_to),
+            "models": SavedParts(whole, self._models),
+            "reassembly": self._reassembly,
+            "quarantine": self._quarantine,
+            "unlearning": self._unlearning,
+            "quotas": self._quotas,
+            "hierarchy": self._hierarchy,
+        }
+        return SavedParts(whole, parts, required)
+
+    def _go_to(self, positions: Iterable[tuple[int, int]]) -> None:
+        self._positions = dict(positions)
 
     def step(self, timeout_s: float = 0.0) -> bool:
         """Read, ingest, look at timers, take snapshots, store, publish. True when anything was done.
@@ -248,43 +242,33 @@ class ServerNode:
             self._go_back(failed)
             return True
         ingest_s = time.perf_counter() - began
-        self._positions = self._unlearning.after(ingested, reached)
+        unlearned = self._unlearning.after(ingested, reached, self._beginning_for(ingested))
+        self._positions = unlearned.positions
         if self._positions != reached:  # it reads the log again from another place
             self._left = None
             self._quotas.begin_again()
         caught_up = batch.caught_up and self._positions == batch.positions
         now = self._clock()
-        events, published = self._run_timers(caught_up, now)
-        history = history_records(self._history, published)
-        records = [*rejected, *(record for one in published for record in snapshot_records(self._contract, one))]
-        records += [one.outbox_record(self._contract.history_topic) for one in history]
-        records += [*quarantine_requests(self._contract, events, now), *self._lists(ingested, now)]
-        # What the clock decided cannot be learnt again from the log.
-        due = self._outbox.should_store(len(ingested), self._settings.batch_updates_max, now)
-        store = bool(records or events or due)
-        if store:
-            self._store(records, now)
-        self._monitoring.observe(
-            StepOutcome(
-                ingested=ingested,
-                ingest_s=ingest_s,
-                incomplete=self._reassembly.collect_incomplete(),
-                waiting_updates=len(self._reassembly),
-                events=events,
-                published=published,
-                quarantined=self._quarantine.clients(),
-                stored_at=now if store else None,
-            )
+        events, published = self._run_timers(caught_up, unlearned.hidden, now)
+        outcome = StepOutcome(
+            ingested=ingested,
+            ingest_s=ingest_s,
+            incomplete=self._reassembly.collect_incomplete(),
+            waiting_updates=len(self._reassembly),
+            events=events,
+            published=published,
+            quarantined=self._quarantine.clients(),
+            stored_at=None,
+            reports=unlearned.reports,
         )
-        if store:
+        made = step_records(self._contract, self._models, self._quarantine, self._history, outcome, now)
+        records = [*rejected, *made.records, *self._hierarchy.records(now)]
+        stored = self._store(records, outcome, now)
+        self._monitoring.observe(replace(outcome, stored_at=now) if stored else outcome)
+        if stored:
             self._publish()
-            self._history.apply(history)
+            self._history.apply(made.history)
         return bool(ingested or records or events)
-
-    def _lists(self, ingested: Sequence[IngestOutcome], now: float) -> list[OutboxRecord]:
-        """The lists that the commands show, where a record has changed one, and what goes to other federations."""
-        lists = list_records(self._contract, self._models, self._quarantine, ingested)
-        return [*lists, *self._hierarchy.records(now)]
 
     def _go_back(self, failed: RecordFailed) -> None:
         """To the checkpoint, as after a kill: nothing is known of the models after a record that made one fail."""
@@ -302,14 +286,14 @@ class ServerNode:
     @property
     def idle(self) -> bool:
         """Whether no model does anything by itself until updates, time or a wake request come."""
-        return all(model.idle for model in self._models.values())
+        return all(model.rounds is None or model.rounds.idle for model in self._models.values())
 
     def models(self) -> Mapping[str, ServedModel]:
         """name -> model, for the tests and the one-box."""
         return self._models
 
     def status(self) -> ServerStatus:
-        """What people may see now."""
+        """Status of the server for people."""
         now, topic, at = self._clock(), self._contract.updates_topic, self._positions
         bounds = self._log.bounds(topic)
         lag = sum(end - at.get(partition, 0) for partition, (_, end) in bounds.items())
@@ -317,7 +301,7 @@ class ServerNode:
         self._monitoring.observe_lag(topic, lag, margin)
         self._monitoring.observe_hierarchy(self._hierarchy)
         return ServerStatus(
-            contract=self._contract,
+            contract=self._resolved,
             started_at=self._started_at,
             now=now,
             ready=all(at.get(partition, 0) >= end for partition, end in self._ends_at_start.items()),
@@ -326,7 +310,6 @@ class ServerNode:
             rejected=self._monitoring.rejected,
             quarantined=self._quarantine.clients(),
             lag_records=lag,
-            privacy=privacy_mode(self._contract).statement(),
             regions=self._hierarchy.regions,
         )
 
@@ -338,7 +321,7 @@ class ServerNode:
         return _Batch(records, after, all(after.get(partition, 0) >= end for partition, end in ends.items()))
 
     def _process(self, batch: _Batch, until_s: float) -> tuple[list[IngestOutcome], list[OutboxRecord], Positions]:
-        """What became of each record, the records for the rejected topic, and the next positions.
+        """Ingest a batch: the outcome of each record, the records for the rejected topic, and the next positions.
 
         It stops after the first record at which the time `until_s` has passed, and keeps the others for the next step.
         """
@@ -353,33 +336,43 @@ class ServerNode:
         rejected = [one.rejected for one in ingested if one.rejected is not None]
         return [one.outcome for one in ingested], rejected, reached
 
-    def _run_timers(self, caught_up: bool, now: float) -> tuple[list[ModelEvent], list[PublishedSnapshot]]:
-        """What models did by the clock, and the snapshots due after it."""
+    def _beginning_for(self, ingested: Sequence[IngestOutcome]) -> Positions:
+        """The beginning of the log, for a step that is to unlearn a client; no other step needs to ask the log."""
+        asked = any(one.request is not None and one.request.unlearn for one in ingested)
+        return beginning(self._log, self._contract.updates_topic) if asked else {}
+
+    def _run_timers(
+        self, caught_up: bool, hidden: bool, now: float
+    ) -> tuple[list[ModelEvent], list[PublishedSnapshot]]:
+        """Let models do what is due by the clock; the events, and the snapshots due after them."""
         events: list[ModelEvent] = []
         published: list[PublishedSnapshot] = []
-        positions = [[partition, offset] for partition, offset in sorted(self._positions.items())]
-        hidden = self._unlearning.reads_again(self._positions)
-        self._hierarchy.follow(now)
-        for model in sorted(self._models.values(), key=lambda model: model.needs_caught_up_log):
-            if caught_up or not model.needs_caught_up_log:
+        positions = pairs_of(self._positions)
+        self._hierarchy.follow_rounds(now)
+        # Those in rounds come last: they may start from clusters that the others find in this step.
+        for model in sorted(self._models.values(), key=lambda model: model.rounds is not None):
+            if caught_up or model.rounds is None:
                 events += model.on_timer(now)
             if model.snapshot_due(now) and not hidden:
                 published.append(model.take_snapshot(positions, self._statements[model.name], now))
         return events, published
 
-    def _store(self, records: Sequence[OutboxRecord], now: float) -> None:
-        state = saved_state(
-            self._contract, self._log, self._positions, self._models, self._reassembly, self._quarantine
-        )
-        state |= {"unlearning": self._unlearning.state(), "quotas": self._quotas.state()}
-        self._outbox.store(state | {"hierarchy": self._hierarchy.state()}, records, now)
+    def _store(self, records: Sequence[OutboxRecord], outcome: StepOutcome, now: float) -> bool:
+        """Save the checkpoint with the records of the step, where that is due; whether it was."""
+        learnt = len(outcome.ingested)
+        due = self._outbox.should_store(learnt, self._settings.batch_updates_max, now)
+        # Events are stored at once: what the clock decided cannot be learnt again from the log.
+        if not (records or outcome.events or due):
+            return False
+        self._outbox.store(self._saved.state(), records, now)
+        return True
 
     def _publish(self) -> None:
         self._outbox.publish_pending()
         self._log.show_progress(f"{self._contract.federation}.server", self._contract.updates_topic, self._positions)
 
     def _gap(self, records: int) -> None:
-        """So many updates were removed from the log before they were read."""
+        """Note updates that were removed from the log before they were read."""
         self._monitoring.observe_lost(self._contract.updates_topic, records)
         for model in self._models.values():
             model.clients.allow_jumps()

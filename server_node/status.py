@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from server_node.clusters.lineage import Lineage
 from server_node.models.clients import Clients
 from server_node.models.round_state import Phase
-from shoal.config.contract import Contract
+from shoal.config.resolved import ResolvedContract
 from shoal.protocol.messages import Snapshot
 from shoal.protocol.quarantine import QuarantinedClient
 from shoal.protocol.regions import Region
@@ -46,7 +46,7 @@ class HistoryPoint(NamedTuple):
 
 
 class RecentEvent(NamedTuple):
-    """What became of a known cluster, as people read it."""
+    """Event of a known cluster, as people read it."""
 
     at: float
     """seconds since 1970"""
@@ -61,7 +61,7 @@ class RecentEvent(NamedTuple):
 
 
 class RoundStatus(NamedTuple):
-    """How far a model in rounds is."""
+    """Progress of a model in rounds."""
 
     round: int
     phase: Phase
@@ -90,14 +90,14 @@ class ModelStatus:
     lineage: Lineage = field(default_factory=Lineage)
     """lasting identities of its clusters"""
     events: Sequence[RecentEvent] = ()
-    """what became of clusters of late, the newest last"""
+    """newest events of clusters, the newest last"""
 
 
 @dataclass(frozen=True)
 class ServerStatus:
     """The whole server at one instant."""
 
-    contract: Contract
+    contract: ResolvedContract
     started_at: float
     now: float
     ready: bool = False
@@ -110,8 +110,6 @@ class ServerStatus:
     """clients that a model absorbs nothing from"""
     lag_records: int = 0
     """updates in the log that are not read yet"""
-    privacy: Mapping[str, Any] = field(default_factory=dict)
-    """the privacy statement of the contract"""
     regions: Sequence[Region] = ()
     """the regions below, those below another one after it"""
     remark: str = ""

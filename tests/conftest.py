@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import gc
 import importlib.util
 import logging
 import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from functools import cache
 from pathlib import Path
 from typing import NoReturn
 
@@ -17,9 +19,10 @@ from hypothesis import settings
 
 from deploy.kafka.broker import what_is_missing
 from shoal.kernels import forms
-from shoal.kernels.forms import COMPILED, NUMPY, VARIABLE, Forms
+from shoal.kernels.forms import COMPILED, NUMPY, VARIABLE
 from tests.deploy.docker_engine import what_is_missing as what_an_engine_lacks
 from tests.kafka_broker import Broker
+from tests.kernels.both_forms import FORMS
 from tests.mosquitto_broker import Mosquitto, mosquitto
 
 # No test asserts a time: a machine may be busy. What decides about a change draws the same examples every time;
@@ -44,26 +47,43 @@ LONG = (
     *("tests/deploy", "tests/house", "tests/reproduction", "tests/benchmarks"),
     *("tests/hostile", "tests/extending", "tests/onebox", "tests/replay"),
     *("tests/test_docs.py", "tests/test_docs_kafka.py", "tests/test_distribution.py", "tests/cli/test_log_commands.py"),
-    *("tests/privacy/test_audit_kills.py", "tests/privacy/test_audit_canaries.py"),
+    *("tests/privacy/test_audit_", "tests/server_node/test_rounds_stream.py", "tests/server_node/test_pictures.py"),
+    *("tests/algorithms/test_density_tree_delay.py", "tests/algorithms/test_rounds_from_counts.py"),
+    *("tests/cli/test_privacy_audit_command.py", "tests/transports/test_kafka_away.py"),
     *("tests/laws/test_log_model.py", "tests/laws/test_log_processes.py", "tests/transports/test_sqlite_trouble.py"),
     *("tests/server_node/test_web_restart.py", "tests/producers/test_producer_command.py", "tests/golden"),
     *("tests/cli/test_cli.py", "tests/algorithms/test_cluster_tree_steady.py", "tests/laws/test_log_retention.py"),
 )
-"""files and folders whose tests start many processes, or take long: they are marked `long` and run first"""
+"""beginnings of the paths of tests that start many processes, or take long: they are marked `long` and run first"""
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Collect without the garbage collector, which would look at all tests and modules again and again.
+
+    It takes a third of the time of collecting, in every worker; nothing that is collected becomes garbage.
+    """
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark what `make check` leaves out, and begin with long files, so that no worker ends long after the others."""
 
-    def order(item: pytest.Item) -> int:
-        path = item.path.relative_to(config.rootpath).as_posix()
+    @cache
+    def order(file: Path) -> int:
+        path = file.relative_to(config.rootpath).as_posix()
         return next((place for place, name in enumerate(LONG) if path.startswith(name)), len(LONG))
 
-    items.sort(key=order)
+    items.sort(key=lambda item: order(item.path))
     for item in items:
         if EXTERNAL & set(getattr(item, "fixturenames", ())) or item.get_closest_marker("needs"):
             item.add_marker("external")
-        if order(item) < len(LONG):
+        if order(item.path) < len(LONG):
             item.add_marker("long")
 
 
@@ -89,7 +109,7 @@ def form(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str
     chosen: str = request.param
     if chosen == COMPILED and importlib.util.find_spec("numba") is None:
         without("numba", "it is not installed")
-    monkeypatch.setattr(forms, "PROCESS", Forms(chosen))
+    monkeypatch.setattr(forms, "PROCESS", FORMS[chosen])
     return chosen
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from deploy.kafka import broker
 
 PORTS = range(20_000, 32_000)
-"""ports for brokers"""
+"""ports for brokers, and for whatever is told its port before it starts"""
 
 
 class Broker:
@@ -72,7 +72,7 @@ def free_ports(count: int = 2) -> int:
     """A port that no process uses, nor the ones after it, `count` in all.
 
     Connections get ports of their own from 32768 on, unless the system is set otherwise. These are below, so that no
-    connection takes one while a broker is away.
+    connection takes one between this call and the start of a process, or while a broker is away.
     """
     generator = random.SystemRandom()
     while True:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from producers.synthetic.streams import federation_file
+from producers.synthetic import federation_file
 
 
 def noisy_rows_file(stream: str) -> str:

@@ -12,7 +12,7 @@ from shoal.algorithms.registry import streaming_algorithm
 from shoal.algorithms.streaming import Arrays, Contribution
 from shoal.algorithms.view import Summary
 from shoal.config.contract import Contract, Model, parse_contract
-from shoal.config.privacy import model_statement, privacy_mode
+from shoal.config.resolved import resolve
 from shoal.protocol.codec import pack
 from shoal.protocol.messages import Envelope, Snapshot, Update
 
@@ -53,7 +53,7 @@ def an_update(contract: Contract, client: str = "attic", sequence: int = 1, rows
         client=client,
         sequence=sequence,
         readings=rows,
-        privacy=privacy_mode(contract).statement(),
+        privacy=resolve(contract).statement,
         arrays=half.contribute(),
         made_at=1e9,
         newest_reading_at=1e9 - 1,
@@ -88,7 +88,7 @@ def snapshot_with(contract: Contract, model: Model, arrays: Arrays, sizes: Summa
         clusters=sizes.clusters,
         nodes=sizes.nodes,
         pooled=0,
-        privacy=model_statement(contract, model),
+        privacy=resolve(contract).models[model.name].statement,
         arrays=arrays,
         made_at=1e9,
     )

@@ -5,11 +5,13 @@ from __future__ import annotations
 
 import re
 import tomllib
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from shoal.algorithms.registry import options_table, rounds_algorithm, rounds_names
+from shoal.algorithms.options import AlgorithmOptions
+from shoal.algorithms.registry import rounds_algorithm, rounds_names
 from shoal.errors import SettingsError
 
 HERE = Path(__file__).parent.parent
@@ -23,6 +25,37 @@ TABLES = (
     ("tsk",),
 )
 """the algorithms of each table, in the order of the page"""
+
+
+def options_table(names: Sequence[str]) -> str:
+    """Markdown: the options of the algorithms `names`, with a column for who has them if there are several.
+
+    An option that several algorithms declare alike has one line. Raises `SettingsError` for an unknown name.
+    """
+    owners: dict[tuple[str, ...], list[str]] = {}
+    for name in names:
+        declared = rounds_algorithm(name).options
+        for option in declared.model_fields:
+            owners.setdefault(_cells(declared, option), []).append(f"`{name}`")
+    lines = ["| option | default | values | meaning |", "|---|---|---|---|"]
+    if len(names) > 1:
+        lines = ["| option | of | default | values | meaning |", "|---|---|---|---|---|"]
+    for (option, *cells), having in sorted(owners.items(), key=lambda entry: _place(names, entry[0][0])):
+        whose = [", ".join(having)] if len(names) > 1 else []
+        lines.append(f"| {' | '.join([option, *whose, *cells])} |")
+    return "\n".join(lines)
+
+
+def _cells(declared: type[AlgorithmOptions], name: str) -> tuple[str, ...]:
+    option = declared.model_fields[name]
+    default = f'"{option.default}"' if isinstance(option.default, str) else f"{option.default}"
+    return f"`{name}`", f"`{default}`", declared.expected(name), option.description or ""
+
+
+def _place(names: Sequence[str], option: str) -> int:
+    """Where the first of the algorithms that have this option declares it: lines of one option stand together."""
+    every = [f"`{one}`" for name in names for one in rounds_algorithm(name).options.model_fields]
+    return every.index(option)
 
 
 @pytest.mark.parametrize("names", TABLES, ids=lambda names: names[0])

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TextIO
 
 import numpy as np
-from numpy.typing import NDArray
 
 from client_nodes.intake import Batch, decode_batch
 from shoal.errors import MessageRejected, MissingExtra, OffsetOutOfRange
+from shoal.kernels.arrays import Floats
 from shoal.protocol.labels import Label, place_of_key
 from shoal.protocol.topics import LABELS, READINGS
 from shoal.transports.base import Log, Positions, Record, beginning
@@ -33,7 +33,7 @@ class LabelledBlock(NamedTuple):
 
     times: list[float | None]
     """event time of each, seconds since 1970"""
-    values: NDArray[np.float64]
+    values: Floats
     """(n, d) in the units of the contract"""
     labels: list[Label | None]
     """None for a reading without one"""
@@ -222,7 +222,7 @@ class ParquetWriter:
     def write(self, block: LabelledBlock) -> None:
         """See `Writer.write`."""
         times = [None if time is None else round(time * MICROSECONDS) for time in block.times]
-        columns: list[Sequence[Any] | NDArray[np.float64]] = [times, *block.values.T, *_label_columns(block)]
+        columns: list[Sequence[Any] | Floats] = [times, *block.values.T, *_label_columns(block)]
         self._file.write_table(
             self._pyarrow.table(
                 [self._pyarrow.array(one, form.type) for one, form in zip(columns, self._schema, strict=True)],

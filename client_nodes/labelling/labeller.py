@@ -11,19 +11,18 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from client_nodes.intake import Batch, decode_batch
 from client_nodes.local_results import Labelled
 from client_nodes.snapshots import Snapshots
-from shoal.algorithms.registry import load_algorithm
+from shoal.algorithms.registry import Algorithm
 from shoal.algorithms.streaming import Rows
-from shoal.config.contract import Contract
-from shoal.config.privacy import declared_bounds
+from shoal.config.resolved import ResolvedContract
 from shoal.config.sections import ClientSettings
 from shoal.errors import InvalidState, OffsetOutOfRange
-from shoal.kernels.distance import Floats, block_rows, nearest
-from shoal.kernels.novelty import BINS, KNOWN_MAX, Ints, distance_bins, rank
+from shoal.kernels.arrays import Bools, Floats, Ints
+from shoal.kernels.distance import block_rows, nearest
+from shoal.kernels.novelty import BINS, KNOWN_MAX, distance_bins, rank
 from shoal.protocol.labels import Label, label_headers, label_key
 from shoal.protocol.messages import Snapshot
 from shoal.protocol.topics import LABELS, LOCAL_SETTINGS, READINGS
@@ -94,8 +93,6 @@ def _pairs(positions: Positions) -> list[list[int]]:
     return [[partition, offset] for partition, offset in sorted(positions.items())]
 
 
-Identities = NDArray[np.int64]
-
 NO_IDENTITY = -1
 UNIT_MAX = 1e3
 """largest unit coordinate that distances are computed from"""
@@ -104,23 +101,23 @@ UNIT_MAX = 1e3
 class Assigned(NamedTuple):
     """Where the clustering of a snapshot puts n readings."""
 
-    cluster: Identities
+    cluster: Ints
     """(n,) number in the arrays of the snapshot; -1: none"""
-    identity: Identities
+    identity: Ints
     """(n,) lasting identity; `NO_IDENTITY` for a cluster that is not known, such as a single node"""
-    reference: Identities
+    reference: Ints
     """(n,) the known cluster whose spread the distance is compared with: its own one, or else the nearest"""
-    distance: NDArray[np.float64]
+    distance: Floats
     """(n,) to the nearest node of that cluster, in unit coordinates"""
 
 
 class SnapshotClusters:
     """What a snapshot knows about clusters. It has at least one known cluster if `known` is true."""
 
-    def __init__(self, snapshot: Snapshot) -> None:
+    def __init__(self, snapshot: Snapshot, algorithm: Algorithm) -> None:
         self.version = snapshot.version
         self._arrays = snapshot.arrays
-        self._algorithm = load_algorithm(snapshot.algorithm)
+        self._algorithm = algorithm
         view = self._algorithm.view(snapshot.arrays)
         self._identity_of = {one.number: one.identity for one in snapshot.cluster_identities}
         self.names = {one.identity: one.name for one in snapshot.cluster_identities}
@@ -158,7 +155,7 @@ class SnapshotClusters:
         return identity if identity in self._nodes_of else NO_IDENTITY
 
 
-def _nearest(rows: Rows, nodes: Rows) -> tuple[Identities, NDArray[np.float64]]:
+def _nearest(rows: Rows, nodes: Rows) -> tuple[Ints, Floats]:
     """rows (n, d), nodes (k, d) -> (n,) the nearest node and (n,) its distance², in memory that n does not decide."""
     node, squared = np.empty(len(rows), dtype=np.int64), np.empty(len(rows))
     size = block_rows(len(nodes), rows.shape[1])
@@ -178,7 +175,7 @@ class Spread:
         self._counts: dict[int, Ints] = {}
         """identity -> (BINS,); the one used last is the last"""
 
-    def novelty(self, reference: Ints, distances: Floats, counted: NDArray[np.bool_]) -> Floats:
+    def novelty(self, reference: Ints, distances: Floats, counted: Bools) -> Floats:
         """reference (n,) identities, -1 for none; distances (n,) -> (n,) novelty, NaN where it is not known.
 
         Those of `counted` (n,) then belong to what is known of their cluster.
@@ -232,9 +229,9 @@ class ModelLabels:
     backlog: Backlog = field(default_factory=Backlog)
     spread: Spread = field(default_factory=Spread)
     clusters: SnapshotClusters | None = None
-    """of the newest snapshot, if it knows any cluster"""
+    """clusters of the newest snapshot, if it knows any"""
     version: int = 0
-    """of the newest snapshot"""
+    """version of the newest snapshot"""
 
 
 class BacklogPiece(NamedTuple):
@@ -244,7 +241,7 @@ class BacklogPiece(NamedTuple):
     labels_of: dict[str, int]
     """model -> labels written"""
     records: list[OutboxRecord]
-    """to publish; none unless the settings tell to"""
+    """records to publish; none without `publish_labels`"""
 
 
 class Labeller:
@@ -255,13 +252,13 @@ class Labeller:
     """
 
     def __init__(
-        self, contract: Contract, client: str, settings: ClientSettings, snapshots: Snapshots, readings: Log
+        self, contract: ResolvedContract, client: str, settings: ClientSettings, snapshots: Snapshots, readings: Log
     ) -> None:
-        self._contract = contract
+        self._contract, self._topic = contract, contract.contract.labels_topic
         self._client = client
         self._settings = settings
-        self._bounds = declared_bounds(contract)
-        self._models = {model.name: ModelLabels() for model in contract.models}
+        self._bounds = contract.bounds
+        self._models = {name: ModelLabels() for name in contract.models}
         self._snapshots = snapshots
         self._readings = readings
         self._novel: Counter[str] = Counter()
@@ -314,7 +311,7 @@ class Labeller:
         for model, kept in self._models.items():
             snapshot = self._snapshots.newest(model)
             if snapshot is not None and snapshot.version != kept.version:
-                clusters = SnapshotClusters(snapshot)
+                clusters = SnapshotClusters(snapshot, self._contract.models[model].algorithm)
                 kept.version, kept.clusters = snapshot.version, clusters if clusters.known else None
 
     def label_again(self, learnt: Positions, oldest: Positions) -> dict[str, bool]:
@@ -364,9 +361,7 @@ class Labeller:
             self._readings.publish(LABELS, label.encode(), key, headers)
             if publish:
                 value = label.to_json(self._contract.federation, self._client, model)
-                records.append(
-                    OutboxRecord(self._contract.labels_topic, value, self._client.encode() + b"/" + key, headers)
-                )
+                records.append(OutboxRecord(self._topic, value, self._client.encode() + b"/" + key, headers))
         return records
 
     def _labels(self, model: str, clusters: SnapshotClusters, batch: Batch, count_novel: bool) -> list[Label]:

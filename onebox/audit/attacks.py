@@ -6,12 +6,11 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from onebox.audit.statistics import ALPHA, Loss, LossFinding, loss_from_guesses, loss_from_scores
 from shoal.errors import InvalidData
+from shoal.kernels.arrays import Bools, Floats, Ints
 from shoal.privacy.base import Bounds
-from shoal.privacy.count_noise import Counts
 from shoal.privacy.laplace import DiscreteLaplace
 
 CELLS = 8
@@ -22,11 +21,11 @@ FULL = 10
 EXACT = 1e6
 """the score of counts without noise: above all scores that noise gives"""
 
-CountRelease = Callable[[Counts, int], Counts]
+CountRelease = Callable[[Ints, int], Ints]
 """true counts (cells,) and the number of the window -> private counts, as the client publishes them"""
 
 
-def counts_score(published: Counts, first: Counts, second: Counts, epsilon: float) -> float:
+def counts_score(published: Ints, first: Ints, second: Ints, epsilon: float) -> float:
     """ln P(published | first) - ln P(published | second) for the declared noise; true counts (cells,) of each.
 
     `epsilon` is that of one reading. Counts that are exactly those of one window score `EXACT`, as they do where noise
@@ -38,7 +37,7 @@ def counts_score(published: Counts, first: Counts, second: Counts, epsilon: floa
     return epsilon / 2.0 * float((np.abs(published - second) - np.abs(published - first)).sum())
 
 
-def different(answers: Iterable[Counts]) -> list[Counts]:
+def different(answers: Iterable[Ints]) -> list[Ints]:
     """The answers without those that repeat an earlier one: a repetition adds no evidence."""
     return list({answer.tobytes(): answer for answer in answers}.values())
 
@@ -54,7 +53,7 @@ def audit_two_cells(
 ) -> Loss:
     """All `readings` of a privacy unit lie in the first or in the second of two cells that are empty otherwise; which?
 
-    With `repeats` above 1 each window is released so often, as a client does that is killed and starts again.
+    With `repeats` above 1 each window is released as many times, as by a client that is killed and starts again.
     """
     first = generator.integers(0, 2, size=trials).astype(np.bool_)
     windows = _two_windows(readings)
@@ -84,15 +83,15 @@ def audit_independent_counts(
     return loss_from_guesses(trials, guesses, hits)
 
 
-def _two_windows(readings: int) -> tuple[Counts, Counts]:
-    """The true counts (cells,) of two windows that differ in so many readings."""
-    base: NDArray[np.int64] = np.full(CELLS, FULL, dtype=np.int64)
+def _two_windows(readings: int) -> tuple[Ints, Ints]:
+    """The true counts (cells,) of two windows that differ in this many readings."""
+    base: Ints = np.full(CELLS, FULL, dtype=np.int64)
     base[:2] = 0
     cell = np.arange(CELLS)
     return base + readings * (cell == 0), base + readings * (cell == 1)
 
 
-Release = Callable[[NDArray[np.float64]], NDArray[np.float64]]
+Release = Callable[[Floats], Floats]
 """readings (n, d) in their units -> rows (n, d) in unit coordinates, made by the mechanism"""
 
 
@@ -169,10 +168,9 @@ def audit_independent_rows(
     return loss_from_guesses(trials, int(guessed.sum()), int((same[0] == first)[guessed].sum()))
 
 
-Values = NDArray[np.float64]
-NoiseValues = Callable[[Values], Values]
+NoiseValues = Callable[[Floats], Floats]
 """one feature of n readings, in unit coordinates -> the same feature of their rows"""
-Reachable = Callable[[Values, float], NDArray[np.bool_]]
+Reachable = Callable[[Floats, float], Bools]
 """rows (n,) and a reading -> (n,) whether the reading can give each row"""
 
 UNIFORM_BITS = 53
@@ -191,7 +189,7 @@ def attack_precision(
     trials: int,
     generator: np.random.Generator,
 ) -> Loss:
-    """Count the outputs that tell with certainty which of two readings gave them: those that not both can give.
+    """Count the outputs that only one of two readings can give, and that so prove which of them it was.
 
     An output that neither can give counts as well: it is not of the public set that all readings share.
     """
@@ -206,7 +204,7 @@ def attack_precision(
 def reachable_on_grid(noise: DiscreteLaplace) -> Reachable:
     """What the mechanism of `formal` can give from any reading: odd numbers of half steps, up to its margin."""
 
-    def reachable(rows: Values, reading: float) -> NDArray[np.bool_]:
+    def reachable(rows: Floats, reading: float) -> Bools:
         half_steps = np.rint(rows * 2 * noise.steps)
         low, high = noise.reach()
         on_grid = (half_steps % 2 == 1) & (half_steps / (2 * noise.steps) == rows)
@@ -223,7 +221,7 @@ def reachable_by_numpy(scale: float) -> Reachable:
     width = math.ceil(8.0 / scale) + 8
     unit = 2.0**-UNIFORM_BITS
 
-    def reachable(rows: Values, reading: float) -> NDArray[np.bool_]:
+    def reachable(rows: Floats, reading: float) -> Bools:
         noise = rows - reading
         best = np.rint(np.exp(-np.abs(noise) / scale) / unit)
         found = np.zeros(len(rows), dtype=np.bool_)

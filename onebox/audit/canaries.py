@@ -8,13 +8,12 @@ from contextlib import closing
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from onebox.audit.client import NAME, NOW, AuditedClient, in_folder, new_records
 from onebox.audit.statistics import EventFinding
 from onebox.federation import OneBox
-from shoal.config.privacy import declared_bounds
 from shoal.config.settings import Config
+from shoal.kernels.arrays import Floats
 from shoal.privacy.base import Bounds
 from shoal.transports import open_log
 from shoal.transports.base import beginning
@@ -23,13 +22,13 @@ DIGITS = 10
 """significant digits by which text is searched: in long text of other numbers fewer occur by chance"""
 
 
-def canary_readings(bounds: Bounds, n: int, generator: np.random.Generator) -> NDArray[np.float64]:
+def canary_readings(bounds: Bounds, n: int, generator: np.random.Generator) -> Floats:
     """(n, d) readings within the bounds, whose values have more digits than any that occur by chance."""
     return bounds.from_unit(generator.uniform(0.1, 0.9, size=(n, bounds.d)))
 
 
-def traces(readings: NDArray[np.float64], bounds: Bounds, digits: int = DIGITS) -> frozenset[bytes]:
-    """All byte strings that give away a value of these readings, in their units or in unit coordinates.
+def traces(readings: Floats, bounds: Bounds, digits: int = DIGITS) -> frozenset[bytes]:
+    """All byte strings that reveal a value of these readings, in their units or in unit coordinates.
 
     A value may be written as a number of 64 bits in either byte order, or as decimal digits; and a whole reading as
     numbers of 32 bits, of which a single one occurs by chance.
@@ -57,7 +56,7 @@ def _digits(value: float, digits: int) -> bytes:
 
 READINGS = 300
 USER_ID_BYTES = 12
-"""of the user id of each canary, in hexadecimal digits: an id that occurs nowhere else"""
+"""bytes of the user id of each canary, which is written in hexadecimal digits and occurs nowhere else"""
 
 
 def audit_canaries(config: Config, folder: Path, generator: np.random.Generator) -> EventFinding:
@@ -65,7 +64,7 @@ def audit_canaries(config: Config, folder: Path, generator: np.random.Generator)
     audited = in_folder(config, folder, config.contract.models)
     client = audited.client.model_copy(update={"label": True, "publish_readings": 50})
     audited = audited.model_copy(update={"client": client})
-    bounds = declared_bounds(audited.contract)
+    bounds = audited.resolved.bounds
     readings = canary_readings(bounds, READINGS, generator)
     users = [generator.bytes(USER_ID_BYTES).hex().encode() for _ in readings]
     with AuditedClient(audited) as node:

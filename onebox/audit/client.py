@@ -7,14 +7,12 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Self
 
-import numpy as np
-from numpy.typing import NDArray
-
 from client_nodes.bootstrap import open_client
 from client_nodes.node import ClientNode
 from shoal.config.contract import Model
 from shoal.config.sections import ClientSettings
 from shoal.config.settings import Config, LogSettings, ReadingsSettings
+from shoal.kernels.arrays import Floats
 from shoal.protocol.messages import Update
 from shoal.protocol.readings import USER_ID, Reading
 from shoal.protocol.topics import READINGS, readings_settings
@@ -67,7 +65,7 @@ class AuditedClient:
             self._stack = opening.pop_all()
         self._number = 0
 
-    def publish(self, readings: NDArray[np.float64], users: Sequence[bytes] = ()) -> list[Update]:
+    def publish(self, readings: Floats, users: Sequence[bytes] = ()) -> list[Update]:
         """Write readings (n, d) and step until idle; returns what was published. A reading with NaN is rejected.
 
         `users` (n,): the user id of each reading; without them every reading is from a user of its own.

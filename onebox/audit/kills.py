@@ -21,8 +21,7 @@ from client_nodes.bootstrap import open_client
 from onebox.audit.client import NAME, NOW, in_folder, new_records
 from onebox.audit.statistics import EventFinding
 from server_node.bootstrap import open_server
-from shoal.config.contract import Model
-from shoal.config.privacy import declared_bounds, model_epsilon
+from shoal.config.resolved import ResolvedModel
 from shoal.config.settings import Config
 from shoal.errors import InvalidState, SettingsError
 from shoal.privacy.ledger import LEDGER, Spent, read_spending
@@ -85,20 +84,20 @@ class Answers:
 
 
 def audit_kills(
-    config: Config, model: Model, folder: Path, kills: int, generator: np.random.Generator
+    config: Config, model: ResolvedModel, folder: Path, kills: int, generator: np.random.Generator
 ) -> list[EventFinding]:
-    """Kill a client so often with SIGKILL; returns windows answered twice, and kills after which the ledger was short.
+    """Kill a client with SIGKILL; returns windows answered twice, and kills after which the ledger was short.
 
     Raises `SettingsError` on a system without `fork`.
     """
     if "fork" not in multiprocessing.get_all_start_methods():
         raise SettingsError("the audit of kills needs a system that can fork processes; leave it out with --kills 0")
-    audited = _small(in_folder(config, folder, [model]))
-    answers, epsilon = Answers(audited), model_epsilon(audited.contract, model) or 0.0
-    lives, short = _Lives(audited, generator), 0
+    audited = _small(in_folder(config, folder, [model.declared]))
+    answers, epsilon = Answers(audited), model.epsilon or 0.0
+    lives, short = _KilledRuns(audited, generator), 0
     for number in range(kills):
         _write_readings(audited, generator)
-        lives.live_and_die()
+        lives.run_and_kill()
         if number % SERVER_EVERY == 0:
             _run_server(audited)
         answers.read()
@@ -112,7 +111,7 @@ def audit_kills(
 
 
 def _small(config: Config) -> Config:
-    """With steps of few windows, so that kills hit many releases."""
+    """The configuration with steps of few windows, so that kills hit many releases."""
     size = config.contract.privacy.window_readings
     client = config.client.model_copy(update={"batch_readings_max": STEP_WINDOWS * size})
     models = [
@@ -125,7 +124,7 @@ def _small(config: Config) -> Config:
 
 def _write_readings(config: Config, generator: np.random.Generator) -> None:
     """More readings of three clusters: as many as a process counts on average before it is killed."""
-    bounds, size = declared_bounds(config.contract), config.contract.privacy.window_readings
+    bounds, size = config.resolved.bounds, config.contract.privacy.window_readings
     n = STEP_WINDOWS * (STEPS_MAX + 1) // 2 * size
     unit = generator.choice([0.2, 0.5, 0.8], size=n)[:, None] + generator.normal(0.0, 0.04, size=(n, bounds.d))
     (config.client.folder / NAME).mkdir(parents=True, exist_ok=True)
@@ -137,7 +136,7 @@ def _write_readings(config: Config, generator: np.random.Generator) -> None:
         readings.flush()
 
 
-class _Lives:
+class _KilledRuns:
     """Runs the client in one process after the other, and kills each at a random moment."""
 
     def __init__(self, config: Config, generator: np.random.Generator) -> None:
@@ -146,7 +145,7 @@ class _Lives:
         self._start_s, self._step_s = 0.1, 0.01
         """how long the start and a step took when they were last seen"""
 
-    def live_and_die(self) -> None:
+    def run_and_kill(self) -> None:
         """Start the client; kill it while it starts, or at any moment of one of its first steps."""
         with warnings.catch_warnings():
             # The copy of this process uses nothing of its threads.
@@ -169,7 +168,7 @@ class _Lives:
             raise RuntimeError(f"the client ended with exit code {client.exitcode} before it was killed")
 
     def _wait(self, steps: Connection, began: float) -> None:
-        """Until the client has started, and has made a random number of steps."""
+        """Wait until the client has started, and has made a random number of steps."""
         wanted = int(self._generator.integers(STEPS_MAX + 1))
         with suppress(EOFError):
             steps.recv_bytes()
@@ -187,8 +186,8 @@ def _release_for_ever(config: Config, stepped: Connection) -> None:
             client.step(timeout_s=0.05)
 
 
-def _spent(config: Config, model: Model) -> Spent:
-    """What the client's ledger holds of a model; nothing where the client was killed before it had made one."""
+def _spent(config: Config, model: ResolvedModel) -> Spent:
+    """The ledger of the client for a model; nothing where the client was killed before it had made one."""
     nothing = Spent(model.name, 0, 0, 0, 0.0)
     try:
         held = read_spending(config.client.folder / NAME / LEDGER)

@@ -11,7 +11,6 @@ import numpy as np
 from onebox.audit.attacks import (
     CountRelease,
     Release,
-    Values,
     attack_precision,
     audit_constant_features,
     audit_features,
@@ -21,8 +20,8 @@ from onebox.audit.attacks import (
     reachable_on_grid,
 )
 from onebox.audit.statistics import Finding, LossFinding
-from shoal.config.contract import Contract, Model
-from shoal.config.privacy import declared_bounds, learns_from_counts, model_epsilon, model_noise, privacy_mode
+from shoal.config.resolved import ResolvedContract, ResolvedModel
+from shoal.kernels.arrays import Floats
 from shoal.privacy.count_noise import CountMechanism
 from shoal.privacy.formal import Formal
 from shoal.privacy.keyed import KEY_BYTES, SOURCE_BYTES
@@ -33,12 +32,12 @@ PLAN = hashlib.sha256(b"the plan of an audit").digest()
 
 
 def audit_count_mechanism(
-    contract: Contract, model: Model, trials: int, generator: np.random.Generator
+    contract: ResolvedContract, model: ResolvedModel, trials: int, generator: np.random.Generator
 ) -> list[Finding]:
     """Two cells, a window released again, and a client that would have another one's noise."""
-    epsilon = model_epsilon(contract, model) or 0.0
+    epsilon = model.epsilon or 0.0
     one, other = (_count_release(contract, model, client, generator) for client in ("audited", "attacker"))
-    readings = contract.privacy.privacy_unit.readings_max
+    readings = contract.mode.unit.readings_max
     losses = {
         "two cells": audit_two_cells(one, epsilon, trials, generator, readings=readings),
         "two cells, released twice": audit_two_cells(one, epsilon, trials, generator, repeats=2, readings=readings),
@@ -47,9 +46,11 @@ def audit_count_mechanism(
     return [LossFinding(audit, model.name, epsilon, loss) for audit, loss in losses.items()]
 
 
-def audit_row_mechanism(contract: Contract, trials: int, outputs: int, generator: np.random.Generator) -> list[Finding]:
+def audit_row_mechanism(
+    contract: ResolvedContract, trials: int, outputs: int, generator: np.random.Generator
+) -> list[Finding]:
     """Two values, a feature that never varies, another client's noise, and the precision attack on `outputs` rows."""
-    mode, bounds = privacy_mode(contract), declared_bounds(contract)
+    mode, bounds = contract.mode, contract.bounds
     epsilons, total = mode.epsilon_per_feature(), mode.epsilon_per_reading() or 0.0
     release = row_release(contract, "audited", generator)
     constant = audit_constant_features(
@@ -67,13 +68,13 @@ def audit_row_mechanism(contract: Contract, trials: int, outputs: int, generator
     ]
 
 
-def audit_row_precision(contract: Contract, outputs: int, generator: np.random.Generator) -> LossFinding:
-    """How many of so many outputs not both of two readings can give, in the first feature."""
-    mode, bounds = privacy_mode(contract), declared_bounds(contract)
+def audit_row_precision(contract: ResolvedContract, outputs: int, generator: np.random.Generator) -> LossFinding:
+    """The number of outputs, out of `outputs`, that only one of two readings can give, in the first feature."""
+    mode, bounds = contract.mode, contract.bounds
     assert isinstance(mode, Formal)
     release = row_release(contract, "audited", generator)
 
-    def first_feature(values: Values) -> Values:
+    def first_feature(values: Floats) -> Floats:
         unit = np.zeros((len(values), bounds.d))
         unit[:, 0] = values
         return release(bounds.from_unit(unit))[:, 0]
@@ -84,25 +85,23 @@ def audit_row_precision(contract: Contract, outputs: int, generator: np.random.G
     return LossFinding("precision", ROWS, mode.epsilon_per_feature()[0], loss)
 
 
-def learns_rows(contract: Contract) -> bool:
-    """Whether any model learns from noisy rows."""
-    return any(not learns_from_counts(model) for model in contract.models)
-
-
-def row_release(contract: Contract, client: str, generator: np.random.Generator) -> Release:
+def row_release(contract: ResolvedContract, client: str, generator: np.random.Generator) -> Release:
     """The mechanism of rows of a client with a key and a log of its own; every reading has the next place in it."""
-    mechanism = privacy_mode(contract).mechanism(generator.bytes(KEY_BYTES), client, generator.bytes(SOURCE_BYTES))
+    mechanism = contract.mode.mechanism(generator.bytes(KEY_BYTES), client, generator.bytes(SOURCE_BYTES))
     offsets: Iterator[int] = itertools.count()
 
-    def release(readings: Values) -> Values:
+    def release(readings: Floats) -> Floats:
         places = np.array([(0, next(offsets)) for _ in range(len(readings))], dtype=np.int64)
         return mechanism.privatise(readings, places).rows
 
     return release
 
 
-def _count_release(contract: Contract, model: Model, client: str, generator: np.random.Generator) -> CountRelease:
-    noise, size = model_noise(contract, model), contract.privacy.window_readings
+def _count_release(
+    contract: ResolvedContract, model: ResolvedModel, client: str, generator: np.random.Generator
+) -> CountRelease:
+    assert model.counts is not None
+    noise, size = model.counts.noise, contract.contract.privacy.window_readings
     assert noise is not None
     mechanism = CountMechanism(noise, generator.bytes(KEY_BYTES), client, generator.bytes(SOURCE_BYTES), model.name)
     return lambda counts, number: mechanism.release(counts, (number, number * size, (number + 1) * size - 1), PLAN)

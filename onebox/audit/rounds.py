@@ -9,16 +9,15 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from onebox.audit.client import NAME, NOW, AuditedClient, in_folder
 from onebox.audit.statistics import Loss, LossFinding, loss_from_guesses
 from onebox.federation import OneBox
 from shoal.algorithms.streaming import Arrays
-from shoal.config.contract import Model, Rounds
-from shoal.config.privacy import declared_bounds, model_epsilon, privacy_mode
+from shoal.config.contract import Rounds
+from shoal.config.resolved import ResolvedModel
 from shoal.config.settings import Config
-from shoal.kernels.distance import Floats
+from shoal.kernels.arrays import Floats
 from shoal.privacy.base import RowRange
 from shoal.protocol.lease import is_for_servers
 from shoal.protocol.messages import Snapshot
@@ -30,20 +29,20 @@ TOLERANCE = 1e-6
 
 
 class Round(NamedTuple):
-    """What one round publishes."""
+    """The publication of one round."""
 
     centre: Floats
-    """(k, d) the centres that rows were assigned to"""
+    """centres (k, d) that rows were assigned to"""
     weight: Floats
-    """(k,) rows of each"""
+    """number of rows (k,) of each"""
     total: Floats
-    """(k, d) their sums"""
+    """sums (k, d) of the rows"""
 
 
 def reconstruct(rounds: Sequence[Round], box: RowRange) -> Floats:
     """The rows (m, d) that follow from rounds over one set of rows, of one model or of several.
 
-    `box`: where rows can lie at all, as the contract tells.
+    `box`: where rows can lie at all, by the contract.
     """
     left = [Round(each.centre, each.weight.copy(), each.total.copy()) for each in rounds]
     found: list[Floats] = []
@@ -69,6 +68,7 @@ def audit_reconstruction(found: Floats, members: Floats, decoys: Floats) -> Loss
 def _alone(rounds: Sequence[Round]) -> Iterator[Floats]:
     """Rows that are a cluster, or that moved alone between two rounds with equally many clusters."""
     for each in rounds:
+        # Weights are sums of floats, so they are whole numbers up to rounding only.
         for cluster in np.flatnonzero(np.round(each.weight) == 1):
             yield each.total[cluster].copy()
     for before, after in combinations(rounds, 2):
@@ -76,6 +76,7 @@ def _alone(rounds: Sequence[Round]) -> Iterator[Floats]:
             continue
         more, moved = np.round(after.weight - before.weight), after.total - before.total
         for gained in np.flatnonzero(more == 1):
+            # The row that one cluster gained is the row that another one lost.
             opposite = np.abs(moved + moved[gained]).max(axis=1) < TOLERANCE
             if (opposite & (more == -1)).any():
                 yield moved[gained].copy()
@@ -102,7 +103,7 @@ READINGS = 60
 CORNERS = 8
 """clusters of its readings: they overlap, so that rows change their cluster from round to round"""
 CLUSTERS = range(2, 15)
-"""of the models that run on the same rows: an operator may run so many"""
+"""numbers of clusters of the models that run on the same rows: an operator may run as many models"""
 OPEN_ROUNDS = Rounds(between="fresh", tolerance=0.0, rows_min=1)
 """the settings with which rounds publish most: each the sums of its own answers, until none moves the model"""
 
@@ -110,27 +111,30 @@ DEADLINES = 30
 """deadlines of rounds that pass"""
 
 
-def audit_rounds(config: Config, model: Model, folder: Path, generator: np.random.Generator) -> LossFinding:
+def audit_rounds(config: Config, model: ResolvedModel, folder: Path, generator: np.random.Generator) -> LossFinding:
     """Reconstruct the readings of one client from what the rounds of k-means publish.
 
     Of each pair of readings the client has one, and the attacker guesses which.
     """
     models = [
-        model.model_copy(update={"name": f"{model.name}-{k}", "options": {"clusters": k}, "rounds": OPEN_ROUNDS})
+        model.declared.model_copy(
+            update={"name": f"{model.name}-{k}", "options": {"clusters": k}, "rounds": OPEN_ROUNDS}
+        )
         for k in CLUSTERS
     ]
     audited = in_folder(config, folder, models)
-    bounds = declared_bounds(audited.contract)
+    bounds = audited.resolved.bounds
     pairs = _overlapping(generator, 2 * READINGS, bounds.d).reshape(2, READINGS, bounds.d)
     with AuditedClient(audited) as client:
         client.publish(bounds.from_unit(pairs[0]))
     rounds = [each for snapshots in _published(audited) for each in _rounds(snapshots)]
-    found = reconstruct(rounds, privacy_mode(audited.contract).row_range())
-    epsilon = model_epsilon(config.contract, model) or 0.0
-    return LossFinding("reconstruction from rounds", model.name, epsilon, audit_reconstruction(found, *pairs))
+    found = reconstruct(rounds, audited.resolved.mode.row_range())
+    return LossFinding(
+        "reconstruction from rounds", model.name, model.epsilon or 0.0, audit_reconstruction(found, *pairs)
+    )
 
 
-def _overlapping(generator: np.random.Generator, n: int, d: int) -> NDArray[np.float64]:
+def _overlapping(generator: np.random.Generator, n: int, d: int) -> Floats:
     """(n, d) rows in unit coordinates, in clusters that overlap."""
     middle = generator.uniform(0.25, 0.75, size=(CORNERS, d))
     rows = middle[generator.integers(CORNERS, size=n)] + generator.normal(0.0, 0.1, size=(n, d))
@@ -158,7 +162,7 @@ def _published(config: Config) -> list[list[Arrays]]:
 
 
 def _rounds(snapshots: Sequence[Arrays]) -> list[Round]:
-    """The centres of each round, and the rows that it found at them as the next snapshot tells."""
+    """The centres of each round, and the rows found at them, as in the next snapshot."""
     return [
         Round(before["centre"], after["weight"], after["weight"][:, None] * after["centre"])
         for before, after in pairwise(snapshots)

@@ -1,4 +1,4 @@
-"""What guesses prove of a privacy loss (exact bounds), and a finding: the loss beside the declared epsilon."""
+"""Bounds of a privacy loss by an attacker's guesses, and findings: the loss that was found beside the declared one."""
 
 from __future__ import annotations
 
@@ -8,24 +8,25 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
+
+from shoal.kernels.arrays import Bools, Floats
 
 ALPHA = 1e-3
-"""how often a bound may fail"""
+"""probability with which a bound may fail"""
 THRESHOLDS_MAX = 16
-"""thresholds at which scores are examined"""
+"""most thresholds at which scores are examined"""
 SCORE_STEP = 1e-6
-"""scores closer than this count as equal"""
+"""difference below which scores count as equal"""
 
 
 class Loss(NamedTuple):
-    """What the guesses of an attack say of epsilon."""
+    """The epsilon that the guesses of an attack prove."""
 
     trials: int
     guesses: int
     """the trials in which the attack did not abstain"""
     hits: int
-    """right ones among them"""
+    """right guesses"""
     estimate: float
     """epsilon that fits the hits best; 0 without guesses"""
     low: float
@@ -37,11 +38,12 @@ class Loss(NamedTuple):
 def loss_from_guesses(trials: int, guesses: int, hits: int, alpha: float = ALPHA) -> Loss:
     """The loss behind `hits` right ones of `guesses` in `trials`; each bound fails with probability at most `alpha`."""
     low, high = clopper_pearson(hits, guesses, alpha)
+    # Half a hit and half a miss more keep the estimate finite where all guesses, or none, were right.
     estimate = logit((hits + 0.5) / (guesses + 1.0))
     return Loss(trials, guesses, hits, max(0.0, estimate), max(0.0, logit(low)), logit(high))
 
 
-def loss_from_scores(scores: NDArray[np.float64], first: NDArray[np.bool_], alpha: float = ALPHA) -> Loss:
+def loss_from_scores(scores: Floats, first: Bools, alpha: float = ALPHA) -> Loss:
     """The loss that the best threshold finds: scores (n,) above 0 stand for the first input, which `first` (n,) was it.
 
     A guess is made where a score is at least as far from 0 as a threshold. With several thresholds `alpha` is divided
@@ -60,6 +62,7 @@ def loss_from_scores(scores: NDArray[np.float64], first: NDArray[np.bool_], alph
         losses.append(
             loss_from_guesses(len(scores), int(guessed.sum()), int((guessed & right).sum()), alpha / len(found))
         )
+    # Of equal bounds the one with most guesses, which is the lower threshold.
     return max(losses, key=lambda loss: (loss.low, loss.guesses))
 
 
@@ -79,7 +82,7 @@ def logit(p: float) -> float:
 
 
 class _Binomial:
-    """Tails of the binomial distribution of `trials`."""
+    """Tails of the binomial distribution of `trials`, summed here because an installed service does without SciPy."""
 
     def __init__(self, trials: int) -> None:
         log_factorial = np.concatenate([[0.0], np.cumsum(np.log(np.arange(1, trials + 1, dtype=np.float64)))])
@@ -94,7 +97,7 @@ class _Binomial:
 
 
 def _solve(rising: Callable[[float], float]) -> float:
-    """Where a rising function crosses 0 in (0, 1), by bisection."""
+    """The point in (0, 1) at which a rising function crosses 0, by bisection."""
     low, high = 0.0, 1.0
     for _ in range(50):
         middle = (low + high) / 2
@@ -137,12 +140,12 @@ class LossFinding:
 
     @property
     def refuted(self) -> bool:
-        """Even the lower bound of epsilon exceeds the declared one."""
+        """Whether even the lower bound of epsilon exceeds the declared one."""
         return self.loss.low > self.declared
 
     @property
     def too_much_noise(self) -> bool:
-        """Accuracy is wasted: even the upper bound of the loss is below the declared one."""
+        """Whether accuracy is wasted: even the upper bound of the loss is below the declared one."""
         return self.loss.high < self.declared
 
     def line(self) -> str:
@@ -179,14 +182,14 @@ class EventFinding:
     subject: str
     trials: int
     unit: str
-    """what a trial is, in the plural"""
+    """name of a trial, in the plural"""
     occurred: int
     event: str
-    """what must not occur, in the plural"""
+    """name of what must not occur, in the plural"""
 
     @property
     def refuted(self) -> bool:
-        """It occurred."""
+        """Whether it occurred."""
         return self.occurred > 0
 
     def line(self) -> str:

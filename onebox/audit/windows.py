@@ -14,28 +14,23 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from onebox.audit.attacks import counts_score
 from onebox.audit.client import NAME, AuditedClient, in_folder
 from onebox.audit.statistics import EventFinding, LossFinding, loss_from_scores
-from shoal.algorithms.counting import Counter, CountingAlgorithm
-from shoal.algorithms.registry import load_algorithm
-from shoal.config.contract import Contract, Model
-from shoal.config.privacy import declared_bounds, learns_from_counts, model_epsilon, model_options
+from shoal.algorithms.counting import Counter
+from shoal.config.resolved import ResolvedContract, ResolvedModel
 from shoal.config.settings import Config
-from shoal.privacy.count_noise import Counts
+from shoal.kernels.arrays import Bools, Floats, Ints
 from shoal.protocol.codec import pack
 from shoal.protocol.messages import Update
-
-Rows = NDArray[np.float64]
 
 MIDDLE = (0.4, 0.6)
 """unit coordinates between which all readings of a window but the audited one lie"""
 FIRST, SECOND = 0.02, 0.98
 """unit coordinates of the audited reading: both lie in cells that are empty otherwise"""
 BEYOND = 3
-"""readings that the audited user has above those that a window counts: they must not tell"""
+"""readings that the audited user has above those that a window counts: they must have no effect"""
 USER = b"audited user"
 REJECTED_SHARE = 0.3
 """share of the readings that are rejected where that must not show"""
@@ -44,25 +39,23 @@ REJECTED_SHARE = 0.3
 class Neighbours(NamedTuple):
     """Two windows that differ in one privacy unit: one reading, or all readings of one user."""
 
-    windows: tuple[Rows, Rows]
-    """(size, d) each, in unit coordinates"""
+    windows: tuple[Floats, Floats]
+    """two windows (size, d), in unit coordinates"""
     users: list[bytes]
-    """(size,) user ids, the same in both"""
-    counted: NDArray[np.bool_]
-    """(size,) which valid readings are counted, by the privacy unit"""
+    """user ids (size,), the same in both"""
+    counted: Bools
+    """whether (size,) each valid reading is counted, by the privacy unit"""
 
 
 class CountsAttack:
     """What an attacker computes from public things alone: the counts of windows that may have been counted."""
 
-    def __init__(self, contract: Contract, model: Model) -> None:
-        algorithm = load_algorithm(model.algorithm)
-        assert isinstance(algorithm, CountingAlgorithm)
-        self._counter: Counter = algorithm.counter(model_options(contract, model), contract.width)
+    def __init__(self, contract: ResolvedContract, model: ResolvedModel) -> None:
+        assert model.counts is not None
+        self._counter: Counter = model.counts.algorithm.counter(model.options, contract.width)
         self._client = NAME.encode() + b"\0" + model.name.encode()
         self._width = contract.width
-        unit = contract.privacy.privacy_unit
-        self._epsilon = (model_epsilon(contract, model) or 0.0) / unit.readings_max
+        self._epsilon = (model.epsilon or 0.0) / contract.mode.unit.readings_max
 
     def score(self, updates: Sequence[Update], neighbours: Neighbours) -> float:
         """The log-likelihood ratio of two windows, over all that was published of them."""
@@ -86,14 +79,14 @@ class CountsAttack:
         first, second = (self._true_counts(rows, neighbours.counted, number) for rows in neighbours.windows)
         return counts_score(published, first, second, self._epsilon) if published.shape == first.shape else 0.0
 
-    def _true_counts(self, rows: Rows, counted: NDArray[np.bool_], number: int) -> Counts:
-        valid: NDArray[np.bool_] = np.asarray(np.isfinite(rows).all(axis=1)) & counted
+    def _true_counts(self, rows: Floats, counted: Bools, number: int) -> Ints:
+        valid: Bools = np.asarray(np.isfinite(rows).all(axis=1)) & counted
         return self._counter.count(np.where(valid[:, None], rows, 0.0), valid, self._client, number).counts
 
 
 def audit_windows(
     config: Config,
-    model: Model,
+    model: ResolvedModel,
     folder: Path,
     trials: int,
     generator: np.random.Generator,
@@ -103,9 +96,10 @@ def audit_windows(
 
     Every trial is one window of `window_readings` readings of a client in `folder`.
     """
-    audited = in_folder(config, folder, [model])
-    contract, bounds = audited.contract, declared_bounds(audited.contract)
-    attack, unit = CountsAttack(contract, model), contract.privacy.privacy_unit
+    audited = in_folder(config, folder, [model.declared])
+    contract = audited.resolved
+    bounds, unit = contract.bounds, contract.mode.unit
+    attack = CountsAttack(contract, model)
     was_first = generator.integers(0, 2, size=trials).astype(np.bool_)
     scores = np.empty(trials)
     with AuditedClient(audited) as client:
@@ -116,23 +110,23 @@ def audit_windows(
             updates = client.publish(bounds.from_unit(window), neighbours.users)
             scores[trial] = attack.score(updates, neighbours)
     name = f"whole windows, one {unit.name} " + ("moved" if second == "elsewhere" else "rejected")
-    return LossFinding(name, model.name, model_epsilon(contract, model) or 0.0, loss_from_scores(scores, was_first))
+    return LossFinding(name, model.name, model.epsilon or 0.0, loss_from_scores(scores, was_first))
 
 
 def audit_rejected(config: Config, folder: Path, windows: int, generator: np.random.Generator) -> EventFinding:
-    """Whether anything but counts tells that readings are rejected: two clients, one of whose readings are partly NaN.
+    """Whether anything but counts shows that readings are rejected: one of two clients has readings with NaN.
 
     Both have as many readings. Compared are how many updates there are, and all of them but their counts.
     """
-    counting = [model for model in config.contract.models if learns_from_counts(model)]
+    counting = config.resolved.counted
     seen = []
     rows = generator.uniform(*MIDDLE, size=(windows * config.contract.privacy.window_readings, config.contract.width))
     rejected = generator.random(len(rows)) < REJECTED_SHARE
     for name, values in (("valid", rows), ("rejected", np.where(rejected[:, None], np.nan, rows))):
-        audited = in_folder(config, folder / name, counting)
-        attacks = {model.name: CountsAttack(audited.contract, model) for model in counting}
+        audited = in_folder(config, folder / name, [model.declared for model in counting])
+        attacks = {model.name: CountsAttack(audited.resolved, model) for model in counting}
         with AuditedClient(audited) as client:
-            updates = client.publish(declared_bounds(audited.contract).from_unit(values))
+            updates = client.publish(audited.resolved.bounds.from_unit(values))
         seen.append([attacks[update.model].public_part(update) for update in updates])
     different = sum(one != other for one, other in zip_longest(*seen))
     subject = ", ".join(model.name for model in counting)
@@ -141,18 +135,18 @@ def audit_rejected(config: Config, folder: Path, windows: int, generator: np.ran
     )
 
 
-def _fill_first_window(client: AuditedClient, contract: Contract) -> None:
+def _fill_first_window(client: AuditedClient, contract: ResolvedContract) -> None:
     """Let trials begin with a window: the first one of a client is shorter, by a phase that its name decides."""
-    bounds, size = declared_bounds(contract), contract.privacy.window_readings
+    bounds, size = contract.bounds, contract.contract.privacy.window_readings
     middle = bounds.from_unit(np.full((1, contract.width), sum(MIDDLE) / 2))
     while not client.publish(middle):
         pass
     client.publish(np.repeat(middle, size, axis=0))
 
 
-def _neighbours(generator: np.random.Generator, contract: Contract, second: str) -> Neighbours:
+def _neighbours(generator: np.random.Generator, contract: ResolvedContract, second: str) -> Neighbours:
     """Two windows that differ in one reading, or in all readings of one user, who has more than a window counts."""
-    size, unit = contract.privacy.window_readings, contract.privacy.privacy_unit
+    size, unit = contract.contract.privacy.window_readings, contract.mode.unit
     window = generator.uniform(*MIDDLE, size=(size, contract.width))
     own = min(size, unit.readings_max + BEYOND) if unit.is_user else 1
     places = np.sort(generator.choice(size, size=own, replace=False))

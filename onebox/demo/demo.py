@@ -20,17 +20,13 @@ from producers.files.replay import Columns, Replay
 from producers.files.split import split_of
 from producers.publisher import Bookmark
 from producers.pump import Pacing, Pump
-from server_node.ingest.request_commands import request_wake
 from server_node.status import ServerStatus, StatusBoard
-from shoal.config.models import check_models
-from shoal.config.privacy import model_epsilon, total_epsilon
 from shoal.config.settings import Config, load_config
 from shoal.errors import SettingsError
 from shoal.files import write_secret
 from shoal.protocol.topics import READINGS, readings_settings
 from shoal.runtime.checkpoint import Checkpoint
 from shoal.runtime.logs import open_readings
-from shoal.transports import open_log
 from shoal.transports.sqlite.log import SqliteLog
 
 TICK_S = 1 / 16
@@ -48,11 +44,11 @@ class TickingClock:
         return self._now
 
     def elapsed(self) -> float:
-        """Seconds since its start, the same numbers in every run."""
+        """Seconds since the start, the same numbers in every run."""
         return self._now - self._start
 
     def advance(self) -> bool:
-        """Move on by one tick. False when real time has not gone so far."""
+        """Advance by one tick. False when real time has not advanced as far."""
         if self._real() < self._now + TICK_S:
             return False
         self._now += TICK_S
@@ -80,15 +76,15 @@ def _derived(seed: int, client: str, use: str) -> bytes:
 
 
 MARKER = ".shoal-demo"
-"""a folder with this file was created by the demo, so the next demo may empty it"""
+"""file in folders that the demo has created, which the next demo may empty"""
 DEMO_FILE, NOISY_ROWS_FILE = "demo.toml", "noisy_rows.toml"
 """the federation file, and what it has more where models learn from noisy rows too"""
 ROWS = 20_560
 """readings in the stream that ships with shoal"""
 COUNTS_EPSILON = 4.0
-"""what a reading costs in private counts, as demo.toml has it"""
+"""cost of a reading in private counts, as in demo.toml"""
 ROWS_EPSILON = 400.0
-"""what a reading costs in noisy rows: about the least at which FCAC finds clusters in them"""
+"""cost of a reading in noisy rows: about the least epsilon at which FCAC finds clusters in them"""
 
 
 @dataclass
@@ -101,7 +97,7 @@ class Demo:
     board: StatusBoard
     clock: TickingClock
     woken: bool = False
-    """whether models in rounds have been woken since the last reading was learnt"""
+    """whether models in rounds were woken since the last reading was learnt"""
 
     def step(self) -> bool:
         """Run one tick, if it is time for one: produce readings, run all nodes, publish the status. False: not yet."""
@@ -110,9 +106,7 @@ class Demo:
         while self.pump.step():
             pass
         if not self.woken and self._all_learnt:
-            # They may be sleeping, with the clusters found in the middle of the stream.
-            with closing(open_log(self.config.log)) as log:
-                request_wake(self.config.contract, log, list(self._rounds()))
+            self.box.wake_rounds()
             self.woken = True
         self.box.run_until_idle()
         self.board.set(replace(self.box.server.status(), remark=self.board.status.remark))
@@ -151,10 +145,8 @@ class Demo:
             "version": snapshot.version if snapshot else 0,
             "known": {name: len(one.lineage.known) for name, one in self.box.server.models().items()},
             "rounds": self._rounds(),
-            "epsilon_total": total_epsilon(self.config.contract),
-            "epsilon_per_model": {
-                model.name: model_epsilon(self.config.contract, model) for model in self.config.contract.models
-            },
+            "epsilon_total": self.config.resolved.total_epsilon,
+            "epsilon_per_model": {name: model.epsilon for name, model in self.config.resolved.models.items()},
         }
 
     def _rounds(self) -> dict[str, dict[str, int]]:
@@ -210,8 +202,7 @@ def open_demo(
     a secret key.
     """
     config = load_config(file)
-    check_models(config.contract)
-    columns = Columns(tuple(feature.name for feature in config.contract.features), "date", None)
+    columns = Columns(tuple(feature.name for feature in config.resolved.features), ("date",))
     with ExitStack() as stack:
         data = stack.enter_context(as_file(files("onebox.demo").joinpath("occupancy.csv.gz")))
         source = Replay([data], columns, split_of("round-robin", clients, 0, None))

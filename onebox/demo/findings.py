@@ -1,4 +1,4 @@
-"""What the demo has found, in words and units; its models side by side: what each learns from and its cost."""
+"""Findings of the demo in words and units, and its models side by side: what each learns from, and its cost."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from numpy.typing import NDArray
 
 from server_node.clusters.description import Description, describe
 from server_node.models.base import ServedModel
-from shoal.algorithms.registry import load_algorithm
-from shoal.config.contract import Contract, Model
-from shoal.config.privacy import declared_bounds, learns_from_counts, model_epsilon, total_epsilon
+from shoal.config.contract import Contract
+from shoal.config.resolved import ResolvedContract, ResolvedModel
 from shoal.errors import MissingExtra
 from shoal.estimators.scoring import scores
+from shoal.kernels.arrays import Floats, Ints
 
 CLUSTERS_DESCRIBED_MAX = 2
 
 
 @dataclass(frozen=True)
 class Office:
-    """The readings that ship with shoal, with what is known of them."""
+    """The readings that ship with shoal, and when somebody was in the room."""
 
-    rows: NDArray[np.float64]
-    """(n, d) in the units of the contract"""
-    occupied: NDArray[np.int64]
-    """(n,) 1 where somebody was in the room"""
+    rows: Floats
+    """readings (n, d) in the units of the contract"""
+    occupied: Ints
+    """1 (n,) where somebody was in the room"""
     time: NDArray[np.datetime64]
-    """(n,) when each was read, local time of the room"""
+    """times (n,) of the readings, local time of the room"""
 
 
 def read_office(contract: Contract) -> Office:
@@ -44,37 +44,39 @@ def read_office(contract: Contract) -> Office:
     return Office(np.array(rows), occupied, np.array([line["date"] for line in lines], dtype="datetime64[s]"))
 
 
-def labels_of(model: ServedModel, contract: Contract, office: Office) -> NDArray[np.int64]:
+def labels_of(model: ServedModel, contract: ResolvedContract, office: Office) -> Ints:
     """(n,) the identity of the cluster of each row by the newest snapshot; -1 where there is none."""
     snapshot = model.snapshot
     if snapshot is None:
         return np.full(len(office.rows), -1, dtype=np.int64)
-    unit = declared_bounds(contract).to_unit(office.rows)
-    number = load_algorithm(snapshot.algorithm).predict(snapshot.arrays, unit)
+    unit = contract.bounds.to_unit(office.rows)
+    number = contract.models[snapshot.model].algorithm.predict(snapshot.arrays, unit)
     identity_of = model.lineage.of_number
     return np.array([identity_of.get(one, -1) for one in number.tolist()], dtype=np.int64)
 
 
-def sentences(model: ServedModel, contract: Contract, office: Office) -> list[str]:
+def sentences(model: ServedModel, contract: ResolvedContract, office: Office) -> list[str]:
     """What was found: the number of clusters, and the largest of them with the features that set them apart."""
     if model.view is None or not model.lineage.known:
         return ["No cluster was found."]
     labels = labels_of(model, contract, office)
-    described = describe(model.view, contract)
+    described = describe(model.view, contract.contract)
     text_of = {
-        identity: _in_a_sentence(described[number], contract) for number, identity in model.lineage.of_number.items()
+        identity: _in_a_sentence(described[number], contract.contract)
+        for number, identity in model.lineage.of_number.items()
     }
     share = {identity: float(np.mean(labels == identity)) for identity in text_of}
-    name_of = names(model, contract)
+    name_of = names(model, contract.contract)
     n = len(text_of)
+    # By identity where shares are equal, so that the sentence is the same in every run.
     largest = sorted(text_of, key=lambda identity: (-share[identity], identity))
     states = [f"{name_of[one]}, {100 * share[one]:.0f} % of the readings" for one in largest]
     found = [f"The office has {n} state{'s' * (n > 1)}: {_listed(states)}."]
     return found + [f"In cluster {one}, {text_of[one]}." for one in largest[:CLUSTERS_DESCRIBED_MAX]]
 
 
-def occupancy(model: ServedModel, contract: Contract, office: Office) -> str:
-    """One sentence on when somebody was in the room: in the cluster in which that was so most often, and elsewhere."""
+def occupancy(model: ServedModel, contract: ResolvedContract, office: Office) -> str:
+    """One sentence on when somebody was in the room: in the cluster with most of it, and elsewhere."""
     labels = labels_of(model, contract, office)
     shares = {int(one): float(office.occupied[labels == one].mean()) for one in np.unique(labels[labels >= 0])}
     if not shares:
@@ -121,38 +123,38 @@ class Result:
     algorithm: str
     learns_from: str
     epsilon: float | None
-    """of one reading"""
+    """epsilon of one reading"""
     clusters: int
-    """known at the end"""
+    """number of clusters known at the end"""
     agreement: float | None
     """adjusted Rand index of its clusters with the occupancy of the room; None without scikit-learn"""
-    labels: NDArray[np.int64]
-    """(n,) identity of the cluster of each reading of the office, -1 for none"""
+    labels: Ints
+    """identities (n,) of the clusters of the readings, -1 for none"""
 
     def as_json(self) -> dict[str, Any]:
         """All but the labels."""
         return {name: value for name, value in asdict(self).items() if name != "labels"}
 
 
-def results(models: Mapping[str, ServedModel], contract: Contract, office: Office) -> list[Result]:
+def results(models: Mapping[str, ServedModel], contract: ResolvedContract, office: Office) -> list[Result]:
     """One for each model, in the order of the contract."""
-    return [_result(model, models[model.name], contract, office) for model in contract.models]
+    return [_result(model, models[name], contract, office) for name, model in contract.models.items()]
 
 
-def _result(model: Model, served: ServedModel, contract: Contract, office: Office) -> Result:
+def _result(model: ResolvedModel, served: ServedModel, contract: ResolvedContract, office: Office) -> Result:
     labels = labels_of(served, contract, office)
     return Result(
         model.name,
-        model.algorithm,
-        "private counts" if learns_from_counts(model) else "noisy rows",
-        model_epsilon(contract, model),
+        model.algorithm.name,
+        model.family.learns_from,
+        model.epsilon,
         len(served.lineage.known),
         _agreement(office.occupied, labels),
         labels,
     )
 
 
-def _agreement(occupied: NDArray[np.int64], labels: NDArray[np.int64]) -> float | None:
+def _agreement(occupied: Ints, labels: Ints) -> float | None:
     try:
         return round(scores(occupied, labels)["ari"], 3)
     except MissingExtra:
@@ -179,16 +181,15 @@ def _cells(result: Result) -> tuple[str, ...]:
     return result.model, result.algorithm, result.learns_from, epsilon, str(result.clusters), agreement
 
 
-def price(contract: Contract) -> str:
+def price(contract: ResolvedContract) -> str:
     """What a reading costs in each model and in all, in one or two sentences."""
-    total = total_epsilon(contract)
+    total = contract.total_epsilon
     assert total is not None, "the demo has a guarantee"
-    counted = [model for model in contract.models if learns_from_counts(model)]
-    noisy = [model for model in contract.models if not learns_from_counts(model)]
-    parts = [f"{model_epsilon(contract, model):g} in the private counts of {model.name}" for model in counted]
+    noisy = [model for model in contract.models.values() if model.family.takes_rows]
+    parts = [f"{model.epsilon:g} in the private counts of {model.name}" for model in contract.counted]
     if noisy:
         names = ", ".join(model.name for model in noisy)
-        parts.append(f"{model_epsilon(contract, noisy[0]):g} in the noisy rows that {names} share")
+        parts.append(f"{noisy[0].epsilon:g} in the noisy rows that {names} share")
     if len(parts) == 1:
         return f"A reading costs epsilon {parts[0]}, and nothing else is published."
     return f"A reading costs epsilon {total:g} in all: {' and '.join(parts)}."

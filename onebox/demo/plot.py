@@ -16,24 +16,22 @@ from numpy.typing import NDArray
 from onebox.demo.findings import Office, Result
 from server_node.web.units import feature_label
 from shoal.config.contract import Contract
-from shoal.config.privacy import declared_bounds
 from shoal.errors import MissingExtra
-
-Ints = NDArray[np.int64]
+from shoal.kernels.arrays import Bools, Floats, Ints
 
 WIDTH_INCHES = 12.0
 MAPS_INCHES, NAMES_INCHES, DAY_ROW_INCHES = 3.4, 0.9, 0.34
 COLOURS = 10
-"""clusters that have a colour of their own, the largest ones"""
+"""colours of the largest clusters"""
 OTHER_COLOUR = "0.75"
-"""of readings in other clusters or in none"""
+"""colour of readings in other clusters or in none"""
 PRESENT_COLOUR = "0.2"
 SHOWN_EVERY = 4
-"""one of so many readings is drawn in a map; the days show all"""
+"""every n-th reading is drawn in a map; the days show all"""
 NAMES_MAX = 6
 MINUTE = np.timedelta64(60, "s")
 GAP_MAX = np.timedelta64(15, "m")
-"""readings that lie farther apart are not joined to one stretch of time"""
+"""longest gap between two readings of one stretch of time"""
 
 
 def plot(
@@ -54,7 +52,7 @@ def plot(
     figure = Figure(figsize=(WIDTH_INCHES, sum(heights)), layout="constrained")
     FigureCanvasAgg(figure)
     [[above], [below]] = figure.subfigures(2, 1, squeeze=False, height_ratios=heights)
-    across, up = separating_features(declared_bounds(contract).to_unit(office.rows), compared[0].labels)
+    across, up = separating_features(contract.bounds.to_unit(office.rows), compared[0].labels)
     maps = above.subplots(1, len(compared), sharex=True, sharey=True, squeeze=False)[0]
     for chart, result in zip(maps, compared, strict=True):
         _draw_map(chart, office.rows[:, [across, up]], result)
@@ -66,7 +64,7 @@ def plot(
     figure.savefig(path, dpi=110)
 
 
-def separating_features(rows: NDArray[np.float64], labels: Ints) -> tuple[int, int]:
+def separating_features(rows: Floats, labels: Ints) -> tuple[int, int]:
     """(n, d) rows in unit coordinates, (n,) labels -> the two features over which the clusters differ most, compared
     with the spread within them. Of a single cluster, those of the largest spread; of a single feature, that one twice.
     """
@@ -82,11 +80,12 @@ def separating_features(rows: NDArray[np.float64], labels: Ints) -> tuple[int, i
 def colours(labels: Ints) -> dict[int, str]:
     """Identity of each of the largest clusters -> its colour; the largest one comes first."""
     identity, size = np.unique(labels[labels >= 0], return_counts=True)
+    # Stable: of clusters of equal size the lower identity comes first, in every run.
     order = np.argsort(-size, kind="stable")[:COLOURS].tolist()
     return {int(identity[place]): f"C{rank}" for rank, place in enumerate(order)}
 
 
-def stretches(chosen: NDArray[np.bool_], time: NDArray[np.datetime64]) -> list[tuple[float, float]]:
+def stretches(chosen: Bools, time: NDArray[np.datetime64]) -> list[tuple[float, float]]:
     """(n,) which readings, (n,) their times -> (begin, length) in days since 1970 of the times that they fill."""
     place = np.flatnonzero(chosen)
     if not len(place):
@@ -100,7 +99,7 @@ def stretches(chosen: NDArray[np.bool_], time: NDArray[np.datetime64]) -> list[t
     return list(zip(begin.tolist(), length.tolist(), strict=True))
 
 
-def _draw_map(chart: Any, points: NDArray[np.float64], result: Result) -> None:
+def _draw_map(chart: Any, points: Floats, result: Result) -> None:
     points, labels = points[::SHOWN_EVERY], result.labels[::SHOWN_EVERY]
     colour_of = colours(result.labels)
     colour = [colour_of.get(one, OTHER_COLOUR) for one in labels.tolist()]

@@ -11,7 +11,6 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
 from client_nodes.intake import Batch
 from client_nodes.learner import Learner
@@ -21,8 +20,8 @@ from client_nodes.round_answers import RowWindow
 from onebox.replay.parquet import CLIENT, SEQUENCE, TIME, schema_of
 from onebox.replay.plan import ReplayPlan
 from shoal.algorithms.streaming import Rows
-from shoal.config.privacy import privacy_mode
 from shoal.errors import InvalidData
+from shoal.kernels.arrays import Floats
 from shoal.protocol.validation import Validator
 
 
@@ -35,24 +34,23 @@ class DatedUpdate(NamedTuple):
 
 @dataclass
 class Counts:
-    """What a replay has counted. The last three are made from raw readings and stay where those are."""
+    """Counts of a replay. The last three are made from raw readings and stay where those are."""
 
     clients: int = 0
     readings: int = 0
     rejected: int = 0
-    """with a value that is no finite number, or that repeat one, if the settings tell to drop those"""
+    """readings with a value that is no finite number, and repeated ones if the settings drop those"""
     clipped: int = 0
 
 
 @dataclass
 class Stages:
-    """What the clients of one worker share."""
+    """Stages that the clients of one worker share."""
 
     plan: ReplayPlan
     counts: Counts = field(default_factory=Counts)
 
     def __post_init__(self) -> None:
-        self.mode = privacy_mode(self.plan.contract)
         self.validator = Validator(self.plan.contract)
 
 
@@ -68,17 +66,17 @@ class ReplayedClient:
         plan = stages.plan
         self.name = name
         self._contract, self._settings, self._counts = plan.contract, plan.settings, stages.counts
-        self._mechanism = stages.mode.mechanism(plan.client_key(name), name, plan.source)
+        self._mechanism = plan.contract.mode.mechanism(plan.client_key(name), name, plan.source)
         publisher = Publisher(plan.contract, stages.validator, plan.update_bytes_max)
         self._learner = Learner(plan.contract, name, publisher, plan.settings, started_at)
         self.window = RowWindow(plan.contract.width, plan.settings.window_rows, plan.settings.window_s)
         """its newest noisy rows, from which it answers rounds; empty without models in rounds"""
-        self._keeps_window = bool(plan.models_in_rounds)
+        self._keeps_window = bool(plan.contract.in_rounds)
         self._readings = 0
         self._newest = -np.inf
         stages.counts.clients += 1
 
-    def learn(self, values: NDArray[np.float64], times: NDArray[np.float64]) -> list[DatedUpdate]:
+    def learn(self, values: Floats, times: Floats) -> list[DatedUpdate]:
         """values (n, d) in the units of the contract, times (n,) ascending -> the updates that became due.
 
         Raises `InvalidData` for readings out of order.
@@ -87,7 +85,7 @@ class ReplayedClient:
             return []
         if times[0] < self._newest or (np.diff(times) < 0).any():
             raise InvalidData(f"the readings of client {self.name} are not in the order of their times")
-        private = privatise(self._mechanism, self._batch(values, times), self._contract)
+        private = privatise(self._mechanism, self._batch(values, times), self._contract.bounds)
         self._count(private)
         if self._keeps_window:
             self.window.add(private.rows, private.times, float(times[-1]))
@@ -111,7 +109,7 @@ class ReplayedClient:
         nothing = PrivateBatch(np.empty((0, self._contract.width)), [], np.empty(0, dtype=np.int64), [])
         return [DatedUpdate(due_at, update) for update in self._learner.learn(nothing, due_at)]
 
-    def _batch(self, values: NDArray[np.float64], times: NDArray[np.float64]) -> Batch:
+    def _batch(self, values: Floats, times: Floats) -> Batch:
         """The batch that the intake of a client node makes of these readings."""
         accepted = np.isfinite(values).all(axis=1)
         if self._settings.drop_repeats:
@@ -148,10 +146,11 @@ UPDATES: Final = pa.schema(
         ("value", pa.binary()),
     ]
 )
-"""a record of the updates topic: when it was made (seconds since 1970), by whom, which one of this client's it is
-counted from 0, the model, and the record's value"""
+"""form of a record of the updates topic: when it was made (seconds since 1970), its client, its number among those of
+the client, from 0, the model, and the record's value"""
 READINGS_AT_ONCE: Final = 16 * 1024
-"""of one client: noise and learning take whole chunks, and the memory that they take does not grow with the readings"""
+"""readings of one client at a time: noise and learning take whole chunks, and their memory does not grow with the
+readings"""
 
 KeepWindow = Callable[[str, Rows], None]
 
@@ -173,9 +172,7 @@ def make_updates(
         yield from _updates_of(name, (run for _, run in runs), stages, keep_window)
 
 
-def _updates_of(
-    name: str, runs: Iterator[NDArray[np.float64]], stages: Stages, keep_window: KeepWindow
-) -> Iterator[Any]:
+def _updates_of(name: str, runs: Iterator[Floats], stages: Stages, keep_window: KeepWindow) -> Iterator[Any]:
     """The updates of one client, whose runs (n, 1 + d) hold times and values; there is at least one."""
     first = next(runs)
     client = ReplayedClient(name, stages, float(first[0, 0]))
@@ -194,7 +191,7 @@ def in_order(readings: Any) -> Any:
     return readings.take(pc.sort_indices(readings, sort_keys=keys))
 
 
-def _runs(readings: Iterable[Any], width: int) -> Iterator[tuple[str, NDArray[np.float64]]]:
+def _runs(readings: Iterable[Any], width: int) -> Iterator[tuple[str, Floats]]:
     """(client, (n, 1 + d) times and values) of at most `READINGS_AT_ONCE` successive readings of one client."""
     schema = schema_of(width)
     for batch in readings:
@@ -210,7 +207,7 @@ def _runs(readings: Iterable[Any], width: int) -> Iterator[tuple[str, NDArray[np
                 start = stop
 
 
-def _block(batch: Any, width: int) -> NDArray[np.float64]:
+def _block(batch: Any, width: int) -> Floats:
     block = np.empty((len(batch), 1 + width))
     for column, name in enumerate(chain([TIME], (f"x{number}" for number in range(width)))):
         block[:, column] = batch.column(name).to_numpy(zero_copy_only=False)

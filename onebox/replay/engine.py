@@ -21,21 +21,21 @@ from shoal.files import atomic_file
 from shoal.runtime.workers import Workers
 
 FOLDER: Final = "sorting"
-"""raw readings are in it, so only its owner may read it; it is removed once all parts are learnt"""
+"""folder of raw readings, so only its owner may read it; it is removed once all parts are learnt"""
 
 
 def part_of(client: str, parts: int) -> int:
-    """The part that a client is in, of so many. Spark has the same function, crc32."""
+    """The part that a client is in, of `parts`. Spark has the same function, crc32."""
     return zlib.crc32(client.encode()) % parts
 
 
 def piece_file(plan: ReplayPlan, piece: Piece) -> Path:
-    """Where a piece is taken apart to."""
+    """The file to which a piece is taken apart."""
     return plan.folder / FOLDER / f"{piece.file:06d}-{piece.number:06d}.arrow"
 
 
 def pieces_to_take_apart(plan: ReplayPlan) -> list[Piece]:
-    """Those that are not taken apart yet."""
+    """The pieces that are not taken apart yet."""
     (plan.folder / FOLDER).mkdir(mode=0o700, parents=True, exist_ok=True)
     return [piece for piece in plan.pieces if not piece_file(plan, piece).exists()]
 
@@ -72,22 +72,21 @@ def read_part(plan: ReplayPlan, part: int) -> Any:
 
 
 def remove(plan: ReplayPlan) -> None:
-    """Remove what was taken apart."""
+    """Remove the pieces that were taken apart."""
     shutil.rmtree(plan.folder / FOLDER, ignore_errors=True)
 
 
 def _by_part(batch: Any, parts: int) -> list[Any]:
-    """The readings of a batch in so many batches, one for each part."""
+    """The readings of a batch as one batch for each part."""
     clients = pc.dictionary_encode(batch.column(CLIENT))
     part_of_client = np.array([part_of(name, parts) for name in clients.dictionary.to_pylist()], dtype=np.int64)
     part_of_reading = part_of_client[clients.indices.to_numpy()]
+    # Stable: the readings of a client keep their order.
     order = np.argsort(part_of_reading, kind="stable")
     ends = np.cumsum(np.bincount(part_of_reading, minlength=parts))
     ordered = batch.take(pa.array(order))
     return [ordered.slice(end - size, size) for end, size in zip(ends, np.diff(ends, prepend=0), strict=True)]
 
-
-pass
 
 J = TypeVar("J")
 R = TypeVar("R")

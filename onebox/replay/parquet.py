@@ -24,10 +24,10 @@ from producers.files.parquet import parquet_errors
 
 CLIENT, TIME, SEQUENCE = "client", "t", "sequence"
 PIECE_ROWS: Final = 1024 * 1024
-"""a piece has whole row groups, and no more than fit into so many rows, but at least one"""
+"""most rows of a piece, which has whole row groups, but at least one group"""
 BATCH_ROWS: Final = 128 * 1024
 ROWS_PER_FILE: Final = 2**40
-"""the readings of file f have the sequence numbers from f times this on"""
+"""most rows of a file: the sequence numbers of file f begin at f times this"""
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Columns:
     client: str
     time: str
     sequence: str | None = None
-    """orders readings of one client with one time; None: the order of the files and of the rows in them"""
+    """column that orders readings of one client with one time; None: the order of the files and of the rows in them"""
 
     @property
     def all(self) -> list[str]:
@@ -54,7 +54,7 @@ class Piece(NamedTuple):
     file: int
     """number of the file in the order given"""
     number: int
-    """of the piece in the file"""
+    """number of the piece in the file"""
     row_groups: tuple[int, ...]
     first_row: int
     """row of the file that is its first one"""

@@ -1,4 +1,4 @@
-"""What is replayed, and how: all that a worker needs to know. It is the same for every engine."""
+"""The plan of a replay: all that a worker needs, the same for every engine."""
 
 from __future__ import annotations
 
@@ -7,22 +7,18 @@ import hmac
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
 from onebox.replay.parquet import Columns, Piece, ReadingsFile
-from shoal.algorithms.registry import is_in_rounds, rounds_algorithm
-from shoal.config.contract import Contract, Model
-from shoal.config.models import starts_from_another
-from shoal.config.privacy import learns_from_counts
+from shoal.config.resolved import ResolvedContract
 from shoal.config.sections import ClientSettings
 from shoal.config.settings import Config
 from shoal.errors import InvalidState, SettingsError
 from shoal.files import atomic_file
 
 PART_BYTES: Final = 32 * 1024 * 1024
-"""readings of a part, about: a worker holds one part at a time, a few times over"""
+"""bytes of the readings of a part, about: a worker holds one part at a time, a few times over"""
 PARTS_MAX: Final = 4096
 DESCRIPTION: Final = "replay.json"
 
@@ -31,7 +27,7 @@ DESCRIPTION: Final = "replay.json"
 class ReplayPlan:
     """One replay. Engines send it to their workers, which see `folder` and the files under the same paths."""
 
-    contract: Contract
+    contract: ResolvedContract
     settings: ClientSettings
     update_bytes_max: int
     """largest record for updates"""
@@ -40,7 +36,7 @@ class ReplayPlan:
     parts: int
     """number of parts that the clients are split into; each is learnt by one worker"""
     folder: Path
-    """where the results are"""
+    """folder of the results"""
     key: bytes = field(repr=False)
     """32 secret bytes, from which the noise key of every client is derived"""
 
@@ -53,11 +49,6 @@ class ReplayPlan:
     def pieces(self) -> list[Piece]:
         """Successive row groups of the files, in order."""
         return [piece for number, file in enumerate(self.files) for piece in file.pieces(number)]
-
-    @cached_property
-    def models_in_rounds(self) -> tuple[Model, ...]:
-        """The models of the contract that learn in rounds."""
-        return tuple(model for model in self.contract.models if is_in_rounds(model.algorithm))
 
     @property
     def source(self) -> bytes:
@@ -114,7 +105,7 @@ def make_plan(
     taken = sum(file.rows for file in found) * 8 * (len(columns.features) + 3)
     parts = parts or min(PARTS_MAX, max(1, -(-taken // PART_BYTES)))
     return ReplayPlan(
-        contract=config.contract,
+        contract=config.resolved,
         settings=config.client,
         update_bytes_max=config.log.update_bytes_max,
         columns=columns,
@@ -126,18 +117,18 @@ def make_plan(
 
 
 def _check_replayable(config: Config) -> None:
-    for model in config.contract.models:
-        if learns_from_counts(model):
+    for model in config.resolved.models.values():
+        if model.counts is not None:
             raise SettingsError(
                 f"model {model.name} learns from counts, which clients make under plans that the server publishes "
                 "meanwhile; feed a federation of such clients with `shoal producer FILES --speed max`"
             )
-        if is_in_rounds(model.algorithm) and not rounds_algorithm(model.algorithm).additive:
+        if model.rounds is not None and not model.rounds.algorithm.additive:
             raise SettingsError(
-                f"model {model.name}: the answers of clients to {model.algorithm} cannot be added up, so there is no "
-                "tree of sums; feed a federation of clients with `shoal producer FILES --speed max`"
+                f"model {model.name}: the answers of clients to {model.algorithm.name} cannot be added up, so there is "
+                "no tree of sums; feed a federation of clients with `shoal producer FILES --speed max`"
             )
-        if is_in_rounds(model.algorithm) and starts_from_another(model):
+        if model.rounds is not None and model.rounds.starts_from_another:
             raise SettingsError(
                 f"model {model.name} starts from clusters that another model has found on the server; give it a number "
                 "of clusters for the replay"

@@ -15,9 +15,9 @@ from shoal.errors import MissingExtra, ShoalError
 J = TypeVar("J")
 R = TypeVar("R")
 STORE_BYTES = 256 * 1024 * 1024
-"""of Ray's object store on this machine; readings travel in files, so little is in it"""
+"""bytes of Ray's object store on this machine; readings travel in files, so little is in it"""
 START_TRIES = 3
-"""times that Ray is started on this machine before that is given up"""
+"""most attempts to start Ray on this machine"""
 
 
 class RayEngine:
@@ -73,7 +73,7 @@ class RayEngine:
 
 def _import_ray(for_loopback: bool) -> Any:
     """The module ray, which reads these variables when it is imported. Raises `MissingExtra`."""
-    # Ray reports its use to its makers unless it is told not to.
+    # Ray reports its use to its makers unless this is set.
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     if for_loopback:
         # Otherwise Ray on Linux listens on all addresses of the machine, whatever it is given as its own.

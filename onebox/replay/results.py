@@ -23,12 +23,12 @@ from shoal.files import atomic_file
 
 ABOUT: Final = b"shoal.replay"
 RECORDS_AT_ONCE: Final = 16
-"""a batch of a file of updates has so many records, so that all files can be read side by side"""
+"""records of a batch in a file of updates: few, so that all files can be read side by side"""
 
 
 @dataclass
 class PartSummary(Counts):
-    """What has become of one part."""
+    """The outcome of one part."""
 
     part: int = 0
     records: int = 0
@@ -39,21 +39,21 @@ class ReplayedRecord(NamedTuple):
     """A record for the updates topic. Their canonical order is that of the first three fields."""
 
     at: float
-    """when the client made it, seconds since 1970"""
+    """time at which the client made it, seconds since 1970"""
     client: str
     number: int
-    """which one of this client's it is, counted from 0"""
+    """number of the record among those of this client, from 0"""
     model: str
     value: bytes
 
 
 def updates_file(plan: ReplayPlan, part: int) -> Path:
-    """Where the updates of a part are, in the canonical order. It is there once the part is learnt."""
+    """The file with the updates of a part, in the canonical order. It exists once the part is learnt."""
     return plan.folder / f"updates-{part:05d}.arrow"
 
 
 def rows_file(plan: ReplayPlan, part: int) -> Path:
-    """Where the newest noisy rows of the clients of a part are, for models in rounds."""
+    """The file with the newest noisy rows of the clients of a part, for models in rounds."""
     return plan.folder / f"rows-{part:05d}.arrow"
 
 
@@ -69,7 +69,7 @@ def learn_part(plan: ReplayPlan, part: int, readings: Iterable[Any]) -> PartSumm
     updates = pa.Table.from_batches(make_updates(readings, stages, keep), UPDATES)
     updates = updates.sort_by([("t", "ascending"), ("client", "ascending"), ("number", "ascending")])
     summary = PartSummary(**asdict(stages.counts), part=part, records=len(updates))
-    if plan.models_in_rounds:
+    if plan.contract.in_rounds:
         _write(rows_file(plan, part), windows, _window("", _no_rows(plan)).schema)
     about = {ABOUT: json.dumps(asdict(summary)).encode()}
     _write(updates_file(plan, part), updates.to_batches(RECORDS_AT_ONCE), updates.schema.with_metadata(about))

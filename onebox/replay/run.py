@@ -1,25 +1,208 @@
-"""Runs a replay: what is left of the parts, then the rounds, then the digest of everything."""
+"""Runs a replay: what is left of the parts, then the rounds, then the digest of everything.
+
+Rounds are over all replayed clients: each is a tree of exact sums of the clients' answers.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import hashlib
+import io
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
-from typing import Any, Final, NamedTuple
+from functools import partial
+from typing import Any, Final, NamedTuple, Self
+
+import numpy as np
 
 from onebox.replay.engine import Engine, LocalEngine, remove
 from onebox.replay.plan import ReplayPlan
-from onebox.replay.results import PartSummary, digest_of, learnt, records
-from onebox.replay.rounds import RoundsResult, run_rounds
-from shoal.config.contract import Model
+from onebox.replay.results import PartSummary, digest_of, learnt, records, windows_of
+from server_node.models.initialization import init_hint_for
+from shoal.algorithms.rounds.base import Params
+from shoal.config.resolved import ResolvedModel
+from shoal.files import atomic_file
+from shoal.kernels.arrays import Floats, Ints
+
+LIMB_BITS: Final = 32
+MASK: Final = np.int64(2**LIMB_BITS - 1)
+MANTISSA_BITS: Final = 53
+LEAST_EXPONENT: Final = 1074 + MANTISSA_BITS
+"""exponent: 2 to the power of minus this divides every float64, also after its mantissa was made a whole number"""
+LIMBS: Final = (LEAST_EXPONENT + 1024) // LIMB_BITS + 3
+"""number of limbs of a sum; the last one has the sign, and room for 2^62 terms"""
+
+TERMS_MAX: Final = 2**28
+"""terms after which limbs are reduced to 32 bits again; a term adds less than 2^34 to a limb"""
+
+
+class ExactSum:
+    """The sum of float64 arrays of one shape. Limb j of an entry counts multiples of 2^(32 j - `LEAST_EXPONENT`)."""
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        self.shape = shape
+        self._terms = 0
+        self._limbs: Ints = np.zeros((LIMBS, int(np.prod(shape))), dtype=np.int64)
+
+    def add(self, array: Floats) -> None:
+        """Add an array of finite numbers."""
+        mantissa, exponent = np.frexp(array.ravel())
+        whole = np.ldexp(mantissa, MANTISSA_BITS).astype(np.int64)
+        limb, shift = np.divmod(exponent.astype(np.int64) - MANTISSA_BITS + LEAST_EXPONENT, LIMB_BITS)
+        low, high = (whole & MASK).astype(np.uint64) << shift.astype(np.uint64), (whole >> LIMB_BITS) << shift
+        entries = np.arange(whole.size)
+        # Each entry occurs once in every line, so these are plain additions.
+        self._limbs[limb, entries] += (low & np.uint64(MASK)).astype(np.int64)
+        self._limbs[limb + 1, entries] += (low >> np.uint64(LIMB_BITS)).astype(np.int64) + (high & MASK)
+        self._limbs[limb + 2, entries] += high >> LIMB_BITS
+        self._terms += 1
+        if self._terms == TERMS_MAX:
+            self._limbs, self._terms = _carried(self._limbs), 1
+
+    def merge(self, other: Self) -> None:
+        """Add another sum, which stays as it is."""
+        self._limbs = _carried(self._limbs) + _carried(other._limbs)
+        self._terms = 1
+
+    def value(self) -> Floats:
+        """The float64 nearest to each sum."""
+        scale = 1 << LEAST_EXPONENT
+        totals = [
+            sum(int(limb) << (LIMB_BITS * place) for place, limb in enumerate(limbs) if limb)
+            for limbs in _carried(self._limbs).T
+        ]
+        return np.array([total / scale for total in totals], dtype=np.float64).reshape(self.shape)
+
+
+class ExactSums:
+    """The sums of additive answers: an `ExactSum` for each of their arrays."""
+
+    def __init__(self) -> None:
+        self._sums: dict[str, ExactSum] = {}
+        self.answers = 0
+
+    def add(self, answer: Mapping[str, Floats]) -> None:
+        """Add one answer; all have the same names and shapes."""
+        self.answers += 1
+        for name, array in answer.items():
+            self._sums.setdefault(name, ExactSum(array.shape)).add(array)
+
+    def merge(self, others: Iterable[Self]) -> Self:
+        """Add other sums; returns itself."""
+        for other in others:
+            self.answers += other.answers
+            for name, one in other._sums.items():
+                self._sums.setdefault(name, ExactSum(one.shape)).merge(one)
+        return self
+
+    def value(self) -> dict[str, Floats]:
+        """The nearest float64 of every sum, by the names of the arrays; none without answers."""
+        return {name: one.value() for name, one in self._sums.items()}
+
+
+def _carried(limbs: Ints) -> Ints:
+    """The same numbers with all limbs but the last one in 0..2^32 - 1."""
+    carried = limbs.copy()
+    for place in range(LIMBS - 1):
+        carried[place + 1] += carried[place] >> LIMB_BITS
+        carried[place] &= MASK
+    return carried
+
+
+FAN_IN: Final = 16
+"""sums that one worker adds up at a time"""
+
+
+class RoundsResult(NamedTuple):
+    """The outcome of the rounds of one model."""
+
+    params: Params
+    rounds: int
+    """number of rounds that were run"""
+    shift: float
+    """distance by which the last round moved the model; infinite before the first"""
+    answers: int
+    """clients that answered in the last round"""
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 over the parameters, as 64 hexadecimal digits."""
+        digest = hashlib.sha256()
+        # By name: the digest must not depend on the order in which an algorithm returns its arrays.
+        for name, array in sorted(self.params.items()):
+            digest.update(f"{name}{array.dtype.str}{array.shape}".encode() + np.ascontiguousarray(array).tobytes())
+        return digest.hexdigest()
+
+
+def run_rounds(
+    plan: ReplayPlan,
+    engine: Engine,
+    model: ResolvedModel,
+    on_round: Callable[[int, float], None] = lambda number, shift: None,
+) -> RoundsResult:
+    """Run rounds of one model until it moves by less than its `tolerance`, or `rounds_max` rounds; write the model.
+
+    It starts from what a server starts from, and every client with enough rows answers each round from its newest
+    noisy rows. `on_round` gets the number of each round and its shift. Raises `SettingsError` and `InvalidData`.
+    """
+    assert model.rounds is not None
+    algorithm, rounds = model.rounds.algorithm, model.declared.rounds
+    hint = init_hint_for(plan.contract, model, [])
+    assert hint is not None, "the plan takes no model that starts from another one's clusters"
+    params = algorithm.start(model.options, plan.contract.width, hint)
+    result = RoundsResult(params, 0, np.inf, 0)
+    while result.rounds < rounds.rounds_max and not result.shift < rounds.tolerance:
+        sums = add_up(engine, partial(part_sums, plan, model.name, result.params), range(plan.parts))
+        if not sums.answers:
+            break
+        after = algorithm.combine(result.params, [sums.value()])
+        shift = algorithm.shift(result.params, after)
+        result = RoundsResult(after, result.rounds + 1, shift, sums.answers)
+        on_round(result.rounds, shift)
+    _write(plan, model, result.params)
+    return result
+
+
+def part_sums(plan: ReplayPlan, name: str, params: Params, part: int) -> ExactSums:
+    """The sums of the answers of the clients of one part to the model of this name."""
+    # A worker gets the name, because the functions of an algorithm do not travel.
+    model = plan.contract.models[name]
+    assert model.rounds is not None
+    sums = ExactSums()
+    for _, rows in windows_of(plan, part):
+        if len(rows) >= model.declared.rounds.rows_min:
+            sums.add(model.rounds.algorithm.answer(params, rows[-model.declared.readings_max :]))
+    return sums
+
+
+def add_up(engine: Engine, leaf: Callable[[int], ExactSums], parts: Sequence[int]) -> ExactSums:
+    """The sum over all parts, as a tree: `FAN_IN` sums are added on one worker, then as many of their results."""
+    level = list(engine.spread(leaf, parts))
+    while len(level) > FAN_IN:
+        groups = [level[first : first + FAN_IN] for first in range(0, len(level), FAN_IN)]
+        level = list(engine.spread(_merged, groups))
+    return _merged(level)
+
+
+def _merged(sums: Sequence[ExactSums]) -> ExactSums:
+    return ExactSums().merge(sums)
+
+
+def _write(plan: ReplayPlan, model: ResolvedModel, params: Params) -> None:
+    """The parameters as NumPy arrays by name."""
+    arrays = io.BytesIO()
+    np.savez(arrays, allow_pickle=False, **params)
+    with atomic_file(plan.folder / f"model-{model.name}.npz", replace=True) as temporary:
+        temporary.write_bytes(arrays.getvalue())
+
 
 ENGINES = ("local", "ray", "spark")
 
 
 class ReplayResult(NamedTuple):
-    """What a replay has made."""
+    """The result of a replay."""
 
     totals: PartSummary
-    """over all parts"""
+    """totals over all parts"""
     digest: str
     """SHA-256 over all updates in the canonical order: the same for every engine and every number of workers"""
     models: dict[str, RoundsResult]
@@ -27,11 +210,11 @@ class ReplayResult(NamedTuple):
 
 
 class Progress(NamedTuple):
-    """Called while a replay runs; each may be called at any rate."""
+    """Functions that a replay calls while it runs, at any rate."""
 
     readings: Callable[[int, int], None] = lambda learnt, total: None
     """(readings learnt, of how many)"""
-    round: Callable[[Model, int, float], None] = lambda model, number, shift: None
+    round: Callable[[ResolvedModel, int, float], None] = lambda model, number, shift: None
     """(model, number of the round, by how much it moved the model)"""
 
 
@@ -70,12 +253,12 @@ def replay(plan: ReplayPlan, engine: Engine, progress: Progress = SILENT) -> Rep
     # Also after a kill between the last part and this: raw readings are in it.
     remove(plan)
     models = {
-        model.name: run_rounds(plan, engine, model, _of_model(progress, model)) for model in plan.models_in_rounds
+        model.name: run_rounds(plan, engine, model, _of_model(progress, model)) for model in plan.contract.in_rounds
     }
     return ReplayResult(_total(done), digest_of(records(plan)), models)
 
 
-def _of_model(progress: Progress, model: Model) -> Callable[[int, float], None]:
+def _of_model(progress: Progress, model: ResolvedModel) -> Callable[[int, float], None]:
     return lambda number, shift: progress.round(model, number, shift)
 
 

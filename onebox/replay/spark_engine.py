@@ -35,7 +35,7 @@ R = TypeVar("R")
 PART: Final = "part"
 DRIVER_MEMORY: Final = "1g"
 LOOK_EVERY_S: Final = 0.5
-"""how often finished parts are looked for while Spark runs"""
+"""seconds between two looks for finished parts while Spark runs"""
 OUTCOME: Final = "part long, error string"
 
 
@@ -149,7 +149,7 @@ def _learn(plan: ReplayPlan, readings: Iterable[Any]) -> Iterator[Any]:
 
 
 def _by_part(readings: Iterable[Any]) -> Iterator[tuple[int, Any]]:
-    """(part, batch) of batches in which several parts follow one another."""
+    """Each part with its batch, from batches in which several parts follow one another."""
     for batch in readings:
         runs = pc.run_end_encode(batch.column(PART))
         start = 0

@@ -15,8 +15,9 @@ from itertools import chain
 from typing import Any, NamedTuple, overload
 
 import numpy as np
-from numpy.typing import NDArray
 
+from producers.files.dialect import Dialect
+from shoal.kernels.arrays import Floats
 from shoal.protocol.checks import MOMENT_MAX
 from shoal.protocol.readings import RowsOfValues
 
@@ -27,7 +28,7 @@ EPOCH_UNITS = ((1e11, 1.0), (1e14, 1e3), (1e17, 1e6), (1e20, 1e9))
 """(below, units per second): an epoch below 1e11 is in s (until the year 5138), then ms, µs, ns"""
 
 
-def values_of(cells: Sequence[Any]) -> NDArray[np.float64] | list[Any]:
+def values_of(cells: Sequence[Any]) -> Floats | list[Any]:
     """d cells -> (d,) float64 when all are numbers, otherwise a list with the other cells unchanged."""
     values = [number_of(cell) for cell in cells]
     if all(type(value) is float for value in values):
@@ -35,7 +36,7 @@ def values_of(cells: Sequence[Any]) -> NDArray[np.float64] | list[Any]:
     return values
 
 
-def values_of_rows(rows: Sequence[Sequence[Any]]) -> list[NDArray[np.float64] | list[Any]]:
+def values_of_rows(rows: Sequence[Sequence[Any]]) -> list[Floats | list[Any]]:
     """What `values_of` gives for each of n rows of d cells; texts of numbers are converted all at once."""
     flat = list(chain.from_iterable(rows))
     kinds = set(map(type, flat))
@@ -123,16 +124,16 @@ BLOCK_LINES = 1000
 class Row(NamedTuple):
     """One row of a table, its features apart from its other cells."""
 
-    features: NDArray[np.float64] | Sequence[Any]
-    """(d,) numbers, or d cells as they are in the file"""
+    features: Floats | Sequence[Any]
+    """(d,) numbers, or d cells with the texts of the file"""
     others: Sequence[Any]
-    """cells of the other columns that are wanted, as they are in the file"""
+    """cells of the other columns that are wanted, with the texts of the file"""
 
 
 class NumberRows(Sequence[Row]):
     """Rows whose features are all numbers, as one array."""
 
-    def __init__(self, values: NDArray[np.float64], others: Sequence[Sequence[Any]]) -> None:
+    def __init__(self, values: Floats, others: Sequence[Sequence[Any]]) -> None:
         """`values` (n, d); `others` as in `Row`, of each of the n rows."""
         self.values, self.others = values, others
 
@@ -170,7 +171,7 @@ def values_in(rows: Rows) -> RowsOfValues:
         return rows.values
     cells = [row.features for row in rows if row is not None and not isinstance(row.features, np.ndarray)]
     converted = iter(values_of_rows(cells))
-    values: list[NDArray[np.float64] | list[Any]] = []
+    values: list[Floats | list[Any]] = []
     for row in rows:
         if row is None:
             values.append([])
@@ -197,19 +198,23 @@ class LineForm(NamedTuple):
     """which other columns are wanted"""
 
 
-def rows_of_numbers(lines: Sequence[str], form: LineForm) -> NumberRows | None:
-    """The rows of these lines, if all are whole, without quotes, and have plain numbers as features; otherwise None.
+def rows_of_numbers(lines: Sequence[str], form: LineForm, dialect: Dialect) -> NumberRows | None:
+    """The rows of these lines, if all are whole, without quotes, and have numbers without groups of digits as features.
 
-    A number is what `float` makes of the same text.
+    None otherwise. A number is what `float` makes of the same text.
     """
     if {line.count(form.delimiter) for line in lines} != {form.width - 1} or any(map(str.isspace, lines)):
         return None
     if '"' in "".join(lines) or max(map(len, lines)) > csv.field_size_limit():
         return None
+    if dialect.thousands or dialect.na_values:
+        return None
     places = None if list(form.features) == list(range(form.width)) else form.features
     try:
         # NumPy takes no digits of other scripts, no underscores and no empty cells; comments=None: no # either.
-        numbers = np.loadtxt(lines, delimiter=form.delimiter, ndmin=2, comments=None, usecols=places)
+        numbers = np.loadtxt(
+            dialect.plain_lines(lines), delimiter=form.delimiter, ndmin=2, comments=None, usecols=places
+        )
     except ValueError:
         return None
     return NumberRows(numbers, _others(lines, form))

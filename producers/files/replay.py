@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import click
 import numpy as np
 
-from producers.files.parsing import NumberRows, Row, Rows, others_of, seconds_of, text_of, user_of, values_in
-from producers.files.split import CLASSES_MAX, RULES, Split, split_of
-from producers.files.tables import open_table, require_columns
-from producers.source import Source, SourceReadings, identity_of, joined
-from producers.source_type import CLIENTS, PATH, PUMP_PARAMETERS, SEED, PumpedSource
-from shoal.config.contract import Contract
-from shoal.config.settings import Config
-from shoal.errors import SettingsError, ShoalError
+from producers.files.dialect import DialectOptions
+from producers.files.form import AS_FOUND, HELD_MAX, FileForm
+from producers.files.parsing import NumberRows, Row, Rows, others_of, text_of, user_of, values_in, values_of
+from producers.files.split import CLASSES_MAX, Split
+from producers.files.tables import CsvTable, Table, open_table, require_columns
+from producers.files.times import TimeReader, time_reader, with_times
+from producers.source import SourceReadings, identity_of, joined
+from shoal.errors import InvalidData, SettingsError, ShoalError
+from shoal.kernels.arrays import Floats
+from shoal.protocol.readings import RowsOfValues
 
 
 class AssignedRows(NamedTuple):
@@ -33,6 +37,8 @@ class AssignedRows(NamedTuple):
 
 
 NO_ROWS = AssignedRows((), ())
+ROWS_UNDERSTOOD = 200_000
+"""most rows of a file that are read to find whether days or months come first"""
 
 
 @dataclass(frozen=True)
@@ -41,7 +47,8 @@ class Columns:
 
     features: tuple[str, ...]
     """d columns in the order of the contract"""
-    time: str | None = None
+    time: tuple[str, ...] = ()
+    """columns of the time: several where it is a date and a time of day"""
     label: str | None = None
     user: str | None = None
 
@@ -52,6 +59,7 @@ class Replay:
     loop: start again after the last row; the times of each repetition follow those of the one before.
     shuffle: each repetition in another order; only this keeps all rows in memory.
     only: the rows of this client only, numbered among themselves, so that a producer at each site replays its part.
+    form: how the files are written, where they do not show it themselves, and what becomes of missing values.
     Raises `SettingsError` (no such file or column) and `InvalidData` (damaged), here or from `read`.
     """
 
@@ -65,17 +73,21 @@ class Replay:
         shuffle: bool = False,
         seed: int = 0,
         only: str | None = None,
+        form: FileForm = AS_FOUND,
     ) -> None:
         self._faults: Counter[str] = Counter()
-        self._tables = [open_table(Path(file), self._faults) for file in files]
+        self._form = form
+        self._tables = [open_table(Path(file), self._faults, form.dialect, columns.features) for file in files]
         self._columns, self._split = columns, split
         self._loop, self._shuffle, self._seed, self._only = loop, shuffle, seed, only
-        extra = (columns.time, columns.label, columns.user, split.column)
+        self._held = HeldValues(self._faults) if form.hold else None
+        extra = (*columns.time, columns.label, columns.user, split.column)
         self._others = [name for name in extra if name is not None]
         for table in self._tables:
             # An empty file has no rows that lack a column: one day without rows must not stop the replay of a year.
             if table.columns:
                 require_columns(table, list(dict.fromkeys((*columns.features, *self._others))))
+        self._readers = {table.path: self._reader(table) for table in self._tables if columns.time and table.columns}
         self._counts = self._counted() if split.counts_first else {}
         self._position = self._repetition = 0
         self._span = Span()
@@ -89,13 +101,42 @@ class Replay:
     @property
     def identity(self) -> str:
         """See `Source.identity`. It depends on paths and first rows: a file that grew is the same, a new one is not."""
-        heads = tuple((str(table.path.resolve()), table.columns, _first_row(table.path)) for table in self._tables)
+        form = self._form
+        heads = tuple(
+            (str(table.path.resolve()), table.columns, _first_row(table.path, form.dialect)) for table in self._tables
+        )
         order = self._seed if self._shuffle else None
         # Where the counts decide about the split, other counts make another source.
         counts = tuple(sorted(self._counts.items()))
         # A part is another source: its rows have other numbers.
         part = () if self._only is None else (self._only,)
-        return identity_of("replay 1", heads, self._columns, self._split.name, counts, order, *part)
+        # The same rows with other numbers or times are another source.
+        understood = tuple(self.sentences())
+        return identity_of("replay 2", heads, self._columns, self._split.name, counts, order, understood, form, *part)
+
+    def clients(self) -> list[str]:
+        """The names of the clients that the rows belong to, in the order in which they come; one pass over the files.
+
+        Raises `InvalidData` where there are no rows.
+        """
+        assign = self._split.assigner(self._counts)
+        faults = self._faults.copy()
+        found = dict.fromkeys(assign(text) for _, texts in self._with_split_texts() for text in texts)
+        # The rows are read, and their faults counted, once more.
+        self._faults.clear()
+        self._faults.update(faults)
+        if not found:
+            raise InvalidData("the files have no rows, so there is nothing to cluster")
+        return list(found)
+
+    def sentences(self) -> list[str]:
+        """How each file was understood, for people."""
+        found = []
+        for table in self._tables:
+            parts = [table.dialect.sentence()] if isinstance(table, CsvTable) else []
+            parts += [self._readers[table.path].sentence()] if table.path in self._readers else []
+            found += [f"{table.path.name}: {'; '.join(parts)}"] if parts else []
+        return found
 
     @property
     def position(self) -> int:
@@ -114,7 +155,7 @@ class Replay:
     @property
     def timed(self) -> bool:
         """See `Source.timed`."""
-        return self._columns.time is not None and not self._shuffle
+        return bool(self._columns.time) and not self._shuffle
 
     @property
     def faults(self) -> Mapping[str, int]:
@@ -141,8 +182,11 @@ class Replay:
         """See `Source.skip`; whole repetitions of a loop are not read."""
         self._position += rows
         while rows > 0:
-            if skipped := len(self._next_rows(rows).clients):
-                rows -= skipped
+            skipped = self._next_rows(rows)
+            if skipped.clients:
+                if self._held is not None:
+                    self._held.fill(skipped.clients, values_in(skipped.rows))
+                rows -= len(skipped.clients)
                 continue
             if self._broken is not None:
                 raise self._broken
@@ -227,11 +271,25 @@ class Replay:
         for table in self._tables:
             if not table.columns:
                 continue
-            for rows in table.blocks_apart(self._columns.features, self._others):
+            for block in table.blocks_apart(self._columns.features, self._others):
+                rows = with_times(block, len(self._columns.time), self._readers[table.path]) if self._readers else block
                 if self._split.column is None:
                     yield rows, [""] * len(rows)
                 else:
                     yield rows, [text_of(cells[-1]) if cells else "" for cells in others_of(rows)]
+
+    def _reader(self, table: Table) -> TimeReader:
+        def cells() -> Iterator[Sequence[Any]]:
+            # A damaged place is met again when the rows before it have been given.
+            with suppress(InvalidData):
+                yield from islice((found for found in table.rows(self._columns.time) if found), ROWS_UNDERSTOOD)
+
+        faults = self._faults.copy()
+        reader = time_reader(cells, self._form.times, str(table.path))
+        # The rows are read, and their faults counted, once more.
+        self._faults.clear()
+        self._faults.update(faults)
+        return reader
 
     def _counted(self) -> dict[str, int]:
         counts: Counter[str] = Counter()
@@ -248,10 +306,10 @@ class Replay:
         """The rows as readings; one whose cells could not be read has no values."""
         clients, rows = assigned
         columns, others = self._columns, others_of(rows)
-        label_at = int(columns.time is not None)
+        label_at = int(bool(columns.time))
         user_at = label_at + (columns.label is not None)
         times = self._times(rows)
-        if columns.time is not None:
+        if columns.time:
             # A broken row has another fault.
             if without := times.count(None) - list(others).count(None):
                 self._faults["no_time"] += without
@@ -261,13 +319,48 @@ class Replay:
             labels = [None if cells is None else text_of(cells[label_at]) for cells in others]
         if columns.user is not None:
             users = [None if cells is None else user_of(cells[user_at]) for cells in others]
-        return SourceReadings(clients, times, values_in(rows), labels, users)
+        values = values_in(rows)
+        if self._held is not None:
+            values = self._held.fill(clients, values)
+        return SourceReadings(clients, times, values, labels, users)
 
     def _times(self, rows: Rows) -> list[float | None]:
         """The event time of each row, where it has one that can be read."""
-        if self._columns.time is None:
+        if not self._columns.time:
             return [None] * len(rows)
-        return [None if cells is None else seconds_of(cells[0]) for cells in others_of(rows)]
+        return [None if cells is None else cells[0] for cells in others_of(rows)]
+
+
+class HeldValues:
+    """The last value that each client had of each feature, which replaces a missing one (`--missing hold`)."""
+
+    def __init__(self, faults: Counter[str]) -> None:
+        self._faults = faults
+        self._last: dict[str, list[Any]] = {}
+        self._age: Counter[str] = Counter()
+
+    def fill(self, clients: Sequence[str], values: RowsOfValues) -> RowsOfValues:
+        """The readings of these clients, in order, missing values filled in."""
+        filled: list[Floats | list[Any]] = []
+        for client, given in zip(clients, values, strict=True):
+            cells = given.tolist() if isinstance(given, np.ndarray) else list(given)
+            missing = [place for place, cell in enumerate(cells) if _is_missing(cell)]
+            last = self._last.get(client)
+            if missing and last is not None and self._age[client] < HELD_MAX:
+                for place in missing:
+                    cells[place] = last[place]
+                self._age[client] += 1
+                self._faults["filled"] += 1
+            # What the client will reject must not be held: readings filled with it would be rejected too.
+            elif cells and all(isinstance(cell, float) and math.isfinite(cell) for cell in cells):
+                self._last[client] = cells
+                self._age[client] = 0
+            filled.append(values_of(cells) if missing else given)
+        return filled
+
+
+def _is_missing(cell: Any) -> bool:
+    return cell is None or (isinstance(cell, float) and math.isnan(cell))
 
 
 @dataclass
@@ -292,87 +385,7 @@ class Span:
         return covered * self.rows / (self.rows - 1) if covered > 0 else 1.0
 
 
-def _first_row(path: Path) -> str:
-    table = open_table(path, Counter())
+def _first_row(path: Path, dialect: DialectOptions) -> str:
+    table = open_table(path, Counter(), dialect)
     cells: Any = next(iter(table.rows(table.columns)), None) if len(set(table.columns)) == len(table.columns) else None
     return repr(cells)
-
-
-class FilesSource(PumpedSource):
-    """Replays the rows of files, one file after the other."""
-
-    name = "files"
-    empty = "the file is empty: it has no rows"
-    parameters = (
-        click.Argument(["files"], nargs=-1, type=PATH),
-        click.Option(["--data"], multiple=True, type=PATH, help="A file to replay, like FILES."),
-        CLIENTS,
-        click.Option(
-            ["--split"],
-            default="round-robin",
-            show_default=True,
-            help=f"How rows are assigned to clients: {RULES}.",
-        ),
-        click.Option(["--only"], metavar="CLIENT", help="Feed this client's part of the split, and no other."),
-        click.Option(
-            ["--column", "columns"],
-            multiple=True,
-            metavar="FEATURE=COLUMN",
-            help="The column of a feature, where it has another name.",
-        ),
-        click.Option(["--time-column"], help="ISO 8601 (UTC unless it says otherwise), or epoch in s, ms, µs or ns."),
-        click.Option(
-            ["--label-column"],
-            help="The column of classes, for the splits by label; it is not part of the readings.",
-        ),
-        click.Option(
-            ["--user-column"],
-            help='The person or device that a reading is from, for `unit = "user"` of [privacy]; it stays on the '
-            "client's site.",
-        ),
-        click.Option(["--loop"], is_flag=True, help="Start again after the last row, with later times."),
-        click.Option(["--shuffle"], is_flag=True, help="In random order; this needs memory for all rows."),
-        SEED,
-        *PUMP_PARAMETERS,
-    )
-
-    @property
-    def label(self) -> str:
-        """See `SourceType.label`."""
-        return "FILES"
-
-    def is_chosen(self, options: Mapping[str, Any]) -> bool:
-        """See `SourceType.is_chosen`."""
-        return bool(options["files"] or options["data"])
-
-    def client(self, options: Mapping[str, Any]) -> str | None:
-        """See `SourceType.client`."""
-        only: str | None = options["only"]
-        return only
-
-    def gives_users(self, config: Config, options: Mapping[str, Any]) -> bool:
-        """See `SourceType.gives_users`."""
-        return options["user_column"] is not None
-
-    def open(self, contract: Contract, options: Mapping[str, Any]) -> Source:
-        """See `PumpedSource.open`."""
-        names = [feature.name for feature in contract.features]
-        split = split_of(options["split"], options["clients"], options["seed"], options["label_column"])
-        extra = (options[f"{name}_column"] for name in ("time", "label", "user"))
-        columns = Columns(_columns(names, options["columns"]), *extra)
-        order = {name: options[name] for name in ("loop", "shuffle", "seed")}
-        return Replay([*options["data"], *options["files"]], columns, split, **order, only=options["only"])
-
-
-def _columns(names: list[str], mapped: tuple[str, ...]) -> tuple[str, ...]:
-    """The column of each feature. Raises `SettingsError` for a mapping of no feature."""
-    renamed: dict[str, str] = {}
-    for pair in mapped:
-        feature, equals, column = pair.partition("=")
-        if not equals or not column or feature not in names:
-            raise SettingsError(f"--column {pair!r}: write FEATURE=COLUMN; the features are {', '.join(names)}")
-        renamed[feature] = column
-    return tuple(renamed.get(name, name) for name in names)
-
-
-FILES = FilesSource()

@@ -10,6 +10,7 @@ import hashlib
 import itertools
 import math
 import re
+import unicodedata
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
@@ -18,17 +19,17 @@ import numpy as np
 from shoal.errors import SettingsError
 
 CLIENTS_MAX = 256
-"""each client has an open log; start several producers for more"""
+"""most clients of a producer, each of which has an open log; start several producers for more"""
 CLASSES_MAX = 10_000
 SHARDS_PER_CLIENT = 2
-"""of the label skew: most clients get two classes (McMahan et al. 2017, section 3)"""
+"""shards of a client in a label skew: most clients get two classes (McMahan et al. 2017, section 3)"""
 DRAWS = 1024
 RULES = "column:NAME, round-robin, blocks, label-skew:COLUMN or dirichlet:COLUMN:ALPHA"
 
 Counts = Mapping[str, int]
 """rows per text in the rule's column; everything under "" when it has none"""
 Assigner = Callable[[str], str]
-"""called for each row, in order, with the text in the rule's column -> the row's client"""
+"""text in the rule's column -> the row's client; called for each row, in order"""
 
 
 class Split(Protocol):
@@ -88,9 +89,16 @@ def safe_name(text: str) -> str:
     valid = re.fullmatch(r"[a-z0-9]([a-z0-9_-]{0,62}[a-z0-9])?", text)
     if valid and text != "unnamed" and not re.search(r"-[0-9a-f]{12}$", text):
         return text
-    similar = re.sub(r"[^a-z0-9_]+", "-", text.lower())[:48].strip("-_")
+    similar = similar_name(text)
     digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:12]
     return f"{similar or 'client'}-{digest}"
+
+
+def similar_name(text: str) -> str:
+    """A valid name that looks like the text, letters without their accents: "Werk Süd" -> "werk-sud"; may be empty."""
+    plain = unicodedata.normalize("NFKD", text.lower().replace("ß", "ss"))
+    plain = "".join(letter for letter in plain if not unicodedata.combining(letter))
+    return re.sub(r"[^a-z0-9_]+", "-", plain)[:48].strip("-_")
 
 
 def numbered(clients: int) -> list[str]:
@@ -99,7 +107,7 @@ def numbered(clients: int) -> list[str]:
 
 
 class ByColumn:
-    """The text in a column names the client."""
+    """Split by a column, whose text names the client."""
 
     counts_first = False
 
@@ -123,7 +131,7 @@ class ByColumn:
 
 
 class RoundRobin:
-    """Rows go to the clients in turn."""
+    """Round robin: rows go to the clients in turn."""
 
     column = None
     counts_first = False
@@ -138,7 +146,7 @@ class RoundRobin:
 
 
 class Blocks:
-    """Of n rows for N clients, the first n/N go to the first client, and so on."""
+    """Blocks of rows: of n rows for N clients, the first n/N go to the first client, and so on."""
 
     column = None
     counts_first = True
@@ -154,7 +162,7 @@ class Blocks:
 
 
 class LabelSkew:
-    """Few classes per client: rows sorted by class are cut into 2 N equal shards, and every client gets two."""
+    """Label skew: rows sorted by class are cut into 2 N equal shards, and each of N clients gets two."""
 
     counts_first = True
 
@@ -183,7 +191,7 @@ class LabelSkew:
 
 
 class Dirichlet:
-    """The shares of the clients in a class are drawn from Dirichlet(alpha), and each row's client from these shares."""
+    """Dirichlet split: shares of clients in a class are drawn from Dirichlet(alpha), each row's client from them."""
 
     counts_first = False
 

@@ -10,32 +10,40 @@ import csv
 import gzip
 import json
 import logging
-import re
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from io import TextIOWrapper
 from itertools import chain, islice
 from pathlib import Path
 from typing import IO, Any, Protocol, cast
 
+from producers.files.dialect import (
+    FOUND,
+    HEAD_BYTES,
+    HEAD_LINES,
+    Dialect,
+    DialectOptions,
+    dialect_of,
+    encoding_of,
+    known_encoding,
+)
 from producers.files.parsing import BLOCK_LINES, LineForm, Rows, features_apart, rows_of_numbers
 from shoal.errors import InvalidData, SettingsError
 from shoal.telemetry.events import log_event
 
 LINE_CHARS_MAX = 1024 * 1024
-"""4096 features of 250 characters each; a longer line is one broken row"""
+"""longest line, 4096 features of 250 characters each; a longer one is a broken row"""
 OVERLONG = "\0\n"
-"""replaces a longer line: neither a number in CSV nor JSON"""
-DELIMITERS = ",;\t|"
+"""replacement of a longer line: neither a number in CSV nor JSON"""
 HEAD_OBJECTS = 100
-"""JSON lines have no header: the keys of this many objects are the columns"""
+"""objects whose keys are the columns, since JSON lines have no header"""
 COLUMNS_NAMED_MAX = 12
 QUOTED_LINES_MAX = 100
-"""lines that one quoted cell may have; one with more has a quote that is not closed"""
+"""most lines of one quoted cell; one with more has a quote that is not closed"""
 ROWS_NAMED_MAX = 10
-"""broken rows of one kind that are named in the log"""
+"""most broken rows of one kind that the log names"""
 BLOCK_BYTES = 1024 * 1024
 
 Cells = Sequence[Any]
@@ -69,15 +77,19 @@ class Table(Protocol):
         ...
 
 
-def open_table(path: Path, faults: Counter[str]) -> Table:
-    """The file by its suffix: .csv .tsv .txt .jsonl .ndjson, each also .gz, and .parquet. Raises `SettingsError`."""
+def open_table(path: Path, faults: Counter[str], said: DialectOptions = FOUND, numbers: Sequence[str] = ()) -> Table:
+    """The file by its suffix: .csv .tsv .txt .jsonl .ndjson, each also .gz, and .parquet.
+
+    `said`: what a person says about the dialect of CSV files; `numbers`: the columns that hold numbers; empty: all.
+    Raises `SettingsError`.
+    """
     if not path.is_file():
         raise SettingsError(f"{path}: no such file")
     suffix = Path(path.name.lower().removesuffix(".gz")).suffix
     if suffix in (".csv", ".tsv", ".txt"):
-        return CsvTable(path, faults)
+        return CsvTable(path, faults, said, numbers)
     if suffix in (".jsonl", ".ndjson", ".json"):
-        return JsonTable(path, faults)
+        return JsonTable(path, faults, said)
     if suffix in (".parquet", ".pq"):
         from producers.files.parquet import ParquetTable  # noqa: PLC0415 - an extra, for those who have such files
 
@@ -97,40 +109,60 @@ def require_columns(table: Table, wanted: Sequence[str]) -> None:
 
 
 class CsvTable:
-    """CSV with a header; the delimiter is the one that occurs most often in the header."""
+    """CSV with a header. How it is written (`dialect`) is found from its first rows, where no one says it."""
 
-    def __init__(self, path: Path, faults: Counter[str]) -> None:
+    def __init__(
+        self,
+        path: Path,
+        faults: Counter[str],
+        said: DialectOptions = FOUND,
+        numbers: Sequence[str] = (),
+    ) -> None:
+        """See `open_table`."""
         self.path, self._faults = path, faults
-        first = next(_lines(path), "")
-        if first == OVERLONG:
+        encoding = known_encoding(said.encoding) if said.encoding else encoding_of(_head(path))
+        head = _head_lines(path, encoding)
+        if head[:1] == [OVERLONG]:
             raise SettingsError(f"{path}: the header is longer than {LINE_CHARS_MAX} characters; is this a CSV file?")
-        bare = re.sub(r'"[^"]*"', "", first)
-        self._delimiter = max(DELIMITERS, key=bare.count)
-        self.columns = tuple(name.strip() for name in next(self._records(RecordLines(_lines(path))), None) or ())
+        self.dialect: Dialect = dialect_of(head, encoding, said, numbers, str(path))
+        self.columns = tuple(name.strip() for name in next(self._records(RecordLines(self._lines())), None) or ())
+
+    def _lines(self) -> Iterator[str]:
+        return _lines(self.path, self.dialect.encoding)
 
     def rows(self, wanted: Sequence[str]) -> Iterator[list[str] | None]:
         """See `Table.rows`. A row that is not as long as the header is broken: it is unknown which cell is missing."""
         places = [self.columns.index(name) for name in wanted]
-        lines = RecordLines(_lines(self.path))
+        lines = RecordLines(self._lines())
         next(self._records(lines), None)
         yield from self._whole_rows(lines, places)
 
     def blocks_apart(self, features: Sequence[str], others: Sequence[str]) -> Iterator[Rows]:
         """See `Table.blocks_apart`: the rows of a block with anything but plain numbers one by one."""
         places = [self.columns.index(name) for name in (*features, *others)]
-        form = LineForm(self._delimiter, len(self.columns), places[: len(features)], places[len(features) :])
-        lines = _lines(self.path)
+        form = LineForm(self.dialect.delimiter, len(self.columns), places[: len(features)], places[len(features) :])
+        lines = self._lines()
         head = RecordLines(lines)
         next(self._records(head), None)
         at = head.line
         while block := list(islice(lines, BLOCK_LINES)):
-            if (rows := rows_of_numbers(block, form)) is not None:
+            if (rows := rows_of_numbers(block, form, self.dialect)) is not None:
                 yield rows
             else:
                 # A quote may reach beyond the block.
                 reaching = chain(block, lines) if any('"' in line for line in block) else iter(block)
-                yield from features_apart(self._whole_rows(RecordLines(reaching, at), places), len(features))
+                whole = self._whole_rows(RecordLines(reaching, at), places)
+                yield from features_apart(self._with_numbers(whole, len(features)), len(features))
             at += len(block)
+
+    def _with_numbers(self, rows: Iterator[list[str] | None], features: int) -> Iterator[Sequence[str | None] | None]:
+        """The rows, their first cells as Python writes numbers."""
+        if self.dialect.is_plain and not self.dialect.na_values:
+            yield from rows
+            return
+        text = self.dialect.number_text
+        for cells in rows:
+            yield None if cells is None else [*map(text, cells[:features]), *cells[features:]]
 
     def count(self) -> int:
         """See `Table.count`."""
@@ -162,7 +194,7 @@ class CsvTable:
         `QUOTED_LINES_MAX` lines: it takes no other line with it. `on_broken` gets the line and the kind of fault.
         """
         while not lines.ended:
-            reader = csv.reader(lines, delimiter=self._delimiter)
+            reader = csv.reader(lines, delimiter=self.dialect.delimiter)
             try:
                 for row in reader:
                     if lines.is_unclosed(at_end=lines.ended):
@@ -203,7 +235,7 @@ class RecordLines:
         return line
 
     def forget(self) -> None:
-        """The record has been read."""
+        """Forget the record, which has been read."""
         self.line += len(self.held)
         self.held.clear()
 
@@ -222,8 +254,10 @@ class RecordLines:
 class JsonTable:
     """JSON lines: one object per line."""
 
-    def __init__(self, path: Path, faults: Counter[str]) -> None:
+    def __init__(self, path: Path, faults: Counter[str], said: DialectOptions = FOUND) -> None:
+        """See `open_table`. Numbers in JSON are written in one way only, so that only the encoding is looked for."""
         self.path, self._faults = path, faults
+        self._encoding = known_encoding(said.encoding) if said.encoding else encoding_of(_head(path))
         sound = (found for found in self._objects() if found is not None)
         self.columns = tuple(dict.fromkeys(name for found in islice(sound, HEAD_OBJECTS) for name in found))
 
@@ -245,7 +279,7 @@ class JsonTable:
         return _count_lines(self.path)
 
     def _objects(self) -> Iterator[dict[str, Any] | None]:
-        for line in _lines(self.path):
+        for line in _lines(self.path, self._encoding):
             if not line.strip():
                 continue
             try:
@@ -255,11 +289,31 @@ class JsonTable:
             yield found if isinstance(found, dict) else None
 
 
-def _lines(path: Path) -> Iterator[str]:
+def _head(path: Path) -> bytes:
+    """The first bytes of a file; those before a damaged place."""
+    with suppress(InvalidData), _file_errors(path), _opened(path) as file:
+        return file.read(HEAD_BYTES)
+    return b""
+
+
+def _head_lines(path: Path, encoding: str) -> list[str]:
+    """The first lines of a file, in bounded memory; those before a damaged place."""
+    lines: list[str] = []
+    left = HEAD_BYTES
+    with suppress(InvalidData):
+        for line in islice(_lines(path, encoding), HEAD_LINES):
+            lines.append(line)
+            left -= len(line)
+            if left < 0:
+                break
+    return lines
+
+
+def _lines(path: Path, encoding: str = "utf-8-sig") -> Iterator[str]:
     """The lines of a text file; `OVERLONG` replaces one that is longer than `LINE_CHARS_MAX`."""
     with _file_errors(path), _opened(path) as file:
-        # Bytes that are not UTF-8 must not stop the file: in a name they show as a missing column, in a cell as text.
-        text = TextIOWrapper(file, encoding="utf-8-sig", errors="replace", newline="")
+        # Wrong bytes must not stop the file: in a name they show as a missing column, in a cell as text.
+        text = TextIOWrapper(file, encoding=encoding, errors="replace", newline="")
         while line := text.readline(LINE_CHARS_MAX):
             if len(line) < LINE_CHARS_MAX or line[-1] in "\r\n":
                 yield line

@@ -44,7 +44,7 @@ _PERMANENT = {
     "Client identifier not valid": "does not accept the client_id",
     "Unsupported protocol version": "does not support this version of MQTT; check version",
 }
-"""reasons given by a broker for failures that no later try can mend -> what to do"""
+"""reason of a failure that no later try can mend, as brokers give it -> what to do"""
 
 
 class Message(NamedTuple):
@@ -53,7 +53,7 @@ class Message(NamedTuple):
     topic: str
     payload: bytes
     number: int
-    """of the delivery; a repetition has the same one"""
+    """number of the delivery; a repetition has the same one"""
     acknowledged: bool
     """whether the broker expects no acknowledgement (QoS 0)"""
     repeated: bool
@@ -63,7 +63,7 @@ class Message(NamedTuple):
 
 
 class Connection:
-    """Connected and subscribed to `topics`. The caller acknowledges every message, in the order received.
+    """A connection that has subscribed to `topics`. The caller acknowledges every message, in the order received.
 
     Raises `LogUnavailable` (a new connection may succeed later), `LogError` and `SettingsError` (it cannot).
     """
@@ -115,7 +115,7 @@ class Connection:
         return messages
 
     def acknowledge(self, messages: Iterable[Message]) -> None:
-        """Tell the broker that it may delete these messages."""
+        """Acknowledge these messages, so that the broker may delete them."""
         for message in messages:
             if not message.acknowledged:
                 self._check(self._client.ack(message.number, QOS))

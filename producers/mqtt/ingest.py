@@ -1,4 +1,4 @@
-"""Silence of sensors: which topics have had no message for too long, reported once per silence and once at its end."""
+"""Ingest of one client's sensors: messages become readings in its log, and topics that fall silent are reported."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class SilenceMonitor:
         self._silent: set[str] = set()
 
     def start(self, now: float) -> None:
-        """A connection begins: messages sent before it are unknown, so silences are counted from now."""
+        """Note that a connection begins: messages sent before it are unknown, so silences are counted from now."""
         for topic in self._received_at.keys() - self._silent:
             self._received_at[topic] = now
 
@@ -67,13 +67,13 @@ class SilenceMonitor:
 DELIVERIES_MAX = 1024
 """newest deliveries that are recognised when they are repeated: more than are sent without acknowledgement"""
 TICK_S = 1e-6
-"""between the times of two messages when the clock does not advance"""
+"""seconds between the times of two messages when the clock does not advance"""
 REPORT_EVERY_S = 10.0
 STATE_VERSION = 2
 
 
 class IngestCounts:
-    """What outlives a connection: counts since the process started, and the silence of topics."""
+    """Counts since the process started, and the silence of topics: they outlive a connection."""
 
     def __init__(self, silence: SilenceMonitor) -> None:
         self.silence = silence
@@ -92,12 +92,12 @@ class IngestResources(NamedTuple):
 
     client: str
     width: int
-    """features of a reading"""
+    """number of features of a reading"""
     topics: Mapping[str, Sequence[TopicField]]
     checkpoint: Checkpoint
     readings: Log
     topic_settings: TopicSettings
-    """how the readings log is declared"""
+    """settings that the readings log is declared with"""
 
 
 class MqttIngest:
@@ -116,7 +116,7 @@ class MqttIngest:
         clock: Callable[[], float],
         steady: Callable[[], float],
     ) -> None:
-        """Stores what the checkpoint has left, and only then connects. Raises `InvalidState`, and as `connect` does."""
+        """Store what the checkpoint has left, and only then connect. Raises `InvalidState`, and as `connect` does."""
         self._settings, self._resources, self._counts = settings, resources, counts
         self._clock, self._steady = clock, steady
         rules = Rules(resources.width, settings.tolerance_s, settings.wait_s, settings.missing, settings.hold_s)
@@ -196,7 +196,7 @@ class MqttIngest:
         return self._of_user(message, parsed) if self._settings.user_id else self._aligner.add(parsed.values)
 
     def _of_user(self, message: Message, parsed: ParsedPayload) -> list[AlignedReading]:
-        """The message as a reading by itself: values of two users must not become one reading."""
+        """The reading that one message makes by itself: values of two users must not become one reading."""
         assert parsed.values is not None
         time, values = parsed.values
         if len(values) < self._resources.width:
@@ -210,7 +210,7 @@ class MqttIngest:
         return max(self._clock(), self._aligner.newest + TICK_S)
 
     def _known(self, message: Message) -> bool:
-        """Whether this delivery is in the checkpoint already; from now on it is."""
+        """Whether this delivery is in the checkpoint already; it is added."""
         if message.acknowledged:
             return False
         delivery = f"{message.number}/{message.topic}/".encode() + message.payload
@@ -296,7 +296,7 @@ class MqttIngest:
 def run_ingest(config: Config, client: str, folder: Path, as_events: bool = False) -> ProducerTotals:
     """Receive the values of `client`'s sensors until SIGTERM or SIGINT; wait while a broker or a disk is unavailable.
 
-    folder: the folder of the clients' folders; as_events: progress is told as events.
+    folder: the folder of the clients' folders; as_events: progress is logged as events.
     Raises `ShoalError` for what waiting cannot mend.
     """
     settings = mqtt_settings(config)

@@ -19,15 +19,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from producers.files.parsing import number_of, seconds_of, user_of
 from producers.mqtt.settings import MqttSettings
 from shoal.config.contract import Contract
 from shoal.errors import SettingsError
+from shoal.kernels.arrays import Floats
 
 GROUPS_MAX = 1000
-"""open readings; above it the oldest one is closed"""
+"""most open readings; above it the oldest one is closed"""
 
 
 class SensorValues(NamedTuple):
@@ -36,14 +36,14 @@ class SensorValues(NamedTuple):
     time: float
     """event time, seconds since 1970"""
     values: Mapping[int, float]
-    """feature, by its index in the contract -> value; at least one"""
+    """index of a feature in the contract -> its value; at least one"""
 
 
 class AlignedReading(NamedTuple):
     """A complete reading."""
 
     time: float
-    values: NDArray[np.float64]
+    values: Floats
     """(d,)"""
     user: str | None = None
     """user id; readings that have one are not aligned"""
@@ -106,6 +106,7 @@ class Aligner:
             self._open.append(group)
         group.update({feature: Value(message.time, value) for feature, value in message.values.items()})
         self._newest = max(self._newest, message.time)
+        # Earlier readings are closed with it: readings come out in the order of their times.
         aligned = self._close_up_to(_high(group)) if len(group) == self._rules.width else []
         aligned += self.advance(self._newest)
         while len(self._open) > self._rules.groups_max:
@@ -113,7 +114,8 @@ class Aligner:
         return aligned
 
     def advance(self, time: float) -> list[AlignedReading]:
-        """Event time is now `time`: close the readings that have waited for `wait_s`. Older messages may still come."""
+        """Set the event time: close the readings that have waited for `wait_s`. Older messages may still come."""
+        # One number below: a reading that is exactly `wait_s` old may still be completed.
         return self._close_up_to(math.nextafter(time - self._rules.wait_s, -math.inf))
 
     def state(self) -> dict[str, Any]:
@@ -146,6 +148,7 @@ class Aligner:
             low, high = min(value.time for value in group.values()), _high(group)
             apart = max(low - message.time, message.time - high, 0.0)
             span = max(high, message.time) - min(low, message.time)
+            # Strictly nearer, so that of equally near readings the oldest, which comes first, is filled.
             if span <= self._rules.tolerance_s and apart < nearest and not group.keys() & message.values.keys():
                 best, nearest = group, apart
         return best
@@ -161,6 +164,7 @@ class Aligner:
         time = _high(group)
         whole = self._filled(group, time)
         for feature, value in group.items():
+            # A reading that closes late must not replace newer values of its sensors.
             if feature not in self._last or value.time >= self._last[feature].time:
                 self._last[feature] = value
         self._closed_up_to = time
@@ -191,25 +195,25 @@ def _unpacked(packed: Iterable[tuple[int, float, float]]) -> dict[int, Value]:
 
 
 TOPIC_BYTES_MAX = 65535
-"""of MQTT"""
+"""longest topic of MQTT"""
 
 
 class TopicField(NamedTuple):
-    """Where one feature is in the messages of a topic."""
+    """The place of one feature in the messages of a topic."""
 
     feature: int
-    """its index in the contract"""
+    """index of the feature in the contract"""
     field: str
-    """the JSON field it is in; empty where the message is the number"""
+    """JSON field that holds it; empty where the message is the number"""
 
 
 class ParsedPayload(NamedTuple):
     """The usable values of one message, and the reasons of the others."""
 
     values: SensorValues | None
-    """None when no value can be used"""
+    """usable values; None when there are none"""
     faults: Sequence[str]
-    """a reason, one of `report.FAULTS`, for each value that cannot be used, or for the message as a whole"""
+    """reason, one of `producers.source_type.FAULTS`, for each value that cannot be used, or for the whole message"""
     user: str | None = None
     """user id; None without one"""
 

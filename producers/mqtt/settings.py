@@ -99,7 +99,7 @@ class MqttSettings(SourceSettings):
         return self
 
     def check(self, contract: Contract) -> None:
-        """Either no topics, or one for each feature. Raises `SettingsError`."""
+        """Check that there are no topics, or one for each feature. Raises `SettingsError`."""
         features = [feature.name for feature in contract.features]
         if self.topics and (odd := sorted(set(features) ^ set(self.topics))):
             known = "has no topic" if odd[0] in features else "is no feature of this federation"

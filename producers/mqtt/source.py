@@ -32,8 +32,8 @@ class MqttSource(SourceType):
         """See `SourceType.is_chosen`."""
         return bool(options["mqtt"]) or options["name"] is not None
 
-    def client(self, options: Mapping[str, Any]) -> str | None:
-        """See `SourceType.client`."""
+    def client_name(self, options: Mapping[str, Any]) -> str | None:
+        """See `SourceType.client_name`."""
         name: str | None = options["name"]
         return name
 

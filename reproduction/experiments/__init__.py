@@ -65,8 +65,3 @@ def trials_experiment(name: str) -> Experiment:
     if experiment is None:
         raise SettingsError(f"{name} is not an experiment over trials")
     return experiment
-
-
-def trials_names() -> tuple[str, ...]:
-    """The names of the experiments over trials; imports every experiment."""
-    return tuple(name for name in experiment_names() if isinstance(load_experiment(name), Experiment))

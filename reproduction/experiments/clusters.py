@@ -11,13 +11,12 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from reproduction.datasets import Dataset
 from reproduction.experiment import Experiment, Keys, Setting, Synthetic, data_of, python_format
 from reproduction.experiments import gallery
 from reproduction.splits import Split, deal
-from shoal.algorithms.registry import rounds_algorithm, streaming_algorithm
+from shoal.algorithms.registry import streaming_algorithm
 from shoal.algorithms.rounds.base import InitHint
 from shoal.algorithms.rounds.choice import Landmarks, choose_clusters
 from shoal.algorithms.rounds.simulation import kfed_landmarks
@@ -26,8 +25,7 @@ from shoal.algorithms.view import ClusteringView
 from shoal.errors import SettingsError
 from shoal.estimators.federated import FederatedGMM
 from shoal.estimators.rounds import PER_CLIENT
-
-Floats = NDArray[np.float64]
+from shoal.kernels.arrays import Floats, Ints
 
 CLIENTS: Final = 5
 MOST: Final = 20
@@ -86,7 +84,7 @@ def _of_gallery(make: Callable[[int], gallery.DataSet]) -> Callable[[int], Datas
     return draw
 
 
-def _dataset(name: str, rows: Floats, labels: NDArray[np.int64]) -> Dataset:
+def _dataset(name: str, rows: Floats, labels: Ints) -> Dataset:
     return Dataset(name, rows, labels, tuple(map(str, np.unique(labels))))
 
 
@@ -121,7 +119,7 @@ def number_of_clusters(how: str, source: str, clients: Sequence[Floats]) -> int:
     d = clients[0].shape[1]
     if source == "k-FED centres":
         box = InitHint(np.zeros(d), np.ones(d))
-        landmarks = kfed_landmarks(rounds_algorithm("kfed"), PER_CLIENT * MOST, clients, box)
+        landmarks = kfed_landmarks(PER_CLIENT * MOST, clients, box)
     else:
         view = _streamed(source.removesuffix(" nodes"), clients)
         if how == "auto":

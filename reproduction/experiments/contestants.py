@@ -12,10 +12,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from reproduction.experiments import fcac
-from reproduction.splits import Indices
 from shoal.algorithms.counting import CountingAlgorithm
 from shoal.algorithms.fcac import CAEFC
 from shoal.algorithms.registry import algorithm_names, load_algorithm, rounds_algorithm, streaming_algorithm
@@ -23,8 +21,7 @@ from shoal.algorithms.rounds.base import InitHint, RoundsAlgorithm
 from shoal.algorithms.rounds.simulation import bounding_box, kfed_hint, run_rounds
 from shoal.algorithms.streaming import Contribution
 from shoal.estimators.density_tree import DensityTree
-
-Floats = NDArray[np.float64]
+from shoal.kernels.arrays import Floats, Ints
 
 UPDATE_READINGS: Final = 500
 """rows that a client of a streaming algorithm learns between two updates, as in a federation with default settings"""
@@ -32,7 +29,7 @@ ROUNDS: Final = 100
 TOLERANCE: Final = 1e-4
 """relative to the range of the rows: rounds end when the centres move less"""
 FULL_FEATURES_MAX: Final = 100
-"""of more features, mixtures have variances only: a covariance matrix would have more numbers than there are rows"""
+"""features beyond which mixtures have variances only: a covariance matrix would have more numbers than the rows"""
 
 
 @dataclass(frozen=True)
@@ -53,15 +50,15 @@ class Task:
         return bounding_box(self.clients, self.trial)
 
 
-Labelling = Callable[[Task], Indices]
+Labelling = Callable[[Task], Ints]
 """-> (n,) cluster of each row. Raises `SettingsError` for data that the algorithm does not take"""
 
 
-def _fcac(task: Task) -> Indices:
+def _fcac(task: Task) -> Ints:
     return fcac.federated(task.clients).predict(task.rows)
 
 
-def _cae(task: Task) -> Indices:
+def _cae(task: Task) -> Ints:
     """The network that CAEFC extends, on all rows in one place; as k-means in the paper it is not federated."""
     network = CAEFC(similarity="cae")
     network.learn(np.random.default_rng(task.trial).permutation(np.concatenate(task.clients)))
@@ -70,7 +67,7 @@ def _cae(task: Task) -> Indices:
 
 
 def _one_shot(name: str, **more: Any) -> Labelling:
-    def labels(task: Task) -> Indices:
+    def labels(task: Task) -> Ints:
         algorithm = rounds_algorithm(name)
         options = {"clusters": task.clusters, **more}
         if name == "mufc":
@@ -81,7 +78,7 @@ def _one_shot(name: str, **more: Any) -> Labelling:
     return labels
 
 
-def _ffcm(task: Task) -> Indices:
+def _ffcm(task: Task) -> Ints:
     """The column FedFCM: centres that start in 0..1, whatever the range of the rows is, as in the published program."""
     d = task.rows.shape[1]
     start = InitHint(np.zeros(d), np.ones(d), task.trial)
@@ -92,7 +89,7 @@ def _ffcm(task: Task) -> Indices:
     return algorithm.predict(done.params, task.rows)
 
 
-def _gmm(task: Task) -> Indices:
+def _gmm(task: Task) -> Ints:
     form = "full" if task.rows.shape[1] <= FULL_FEATURES_MAX else "diag"
     return _after_rounds(rounds_algorithm("gmm"), {"clusters": task.clusters, "covariance": form}, task, _start(task))
 
@@ -100,7 +97,7 @@ def _gmm(task: Task) -> Indices:
 def _in_rounds(algorithm: RoundsAlgorithm) -> Labelling:
     """Any algorithm in rounds, started from one round of k-FED if it can be told a number of clusters."""
 
-    def labels(task: Task) -> Indices:
+    def labels(task: Task) -> Ints:
         options = {"clusters": task.clusters} if algorithm.takes("clusters") else {}
         hint = task.box if algorithm.one_shot else _start(task)
         return _after_rounds(algorithm, options, task, hint)
@@ -115,7 +112,7 @@ def _streaming(name: str) -> Labelling:
     once and never again.
     """
 
-    def labels(task: Task) -> Indices:
+    def labels(task: Task) -> Ints:
         algorithm, d = streaming_algorithm(name), task.rows.shape[1]
         generator = np.random.default_rng(task.trial)
         tables = [generator.permutation(rows) for rows in task.clients]
@@ -132,7 +129,7 @@ def _streaming(name: str) -> Labelling:
     return labels
 
 
-def _density_tree(task: Task) -> Indices:
+def _density_tree(task: Task) -> Ints:
     """Clients count their rows in random order, without noise of its own: the rows have that of the task.
 
     The bounds are those of all rows; a constant feature is 1 wide.
@@ -146,10 +143,10 @@ def _density_tree(task: Task) -> Indices:
 
 
 def _start(task: Task) -> InitHint:
-    return kfed_hint(rounds_algorithm("kfed"), task.clusters, task.clients, task.box)
+    return kfed_hint(task.clusters, task.clients, task.box)
 
 
-def _after_rounds(algorithm: RoundsAlgorithm, options: dict[str, Any], task: Task, hint: InitHint) -> Indices:
+def _after_rounds(algorithm: RoundsAlgorithm, options: dict[str, Any], task: Task, hint: InitHint) -> Ints:
     params = algorithm.start(options, task.rows.shape[1], hint)
     # A mixture's measure is a likelihood, which has no unit; that of the others is a distance in the unit of the rows.
     tolerance = 1e-3 if algorithm.name == "gmm" else TOLERANCE * float(np.max(hint.high - hint.low))
@@ -170,7 +167,7 @@ OTHERS: Final[dict[str, Labelling]] = {"cae": _cae, "gmm": _gmm, "density_tree":
 
 
 def contestants() -> dict[str, Labelling]:
-    """By name: those of the paper, then every other installed algorithm that is not there for comparison only.
+    """Labellings by name: those of the paper, then every other installed algorithm that is not for comparison only.
 
     Of those that learn from counts density_tree alone: the others make rows from private counts and give them to an
     algorithm that is ranked anyway.

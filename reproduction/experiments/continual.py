@@ -9,7 +9,6 @@ from typing import Any, Final, Literal
 
 import click
 import numpy as np
-from numpy.typing import NDArray
 
 from reproduction import report
 from reproduction.experiment import Format, Result, python_format, summary
@@ -21,6 +20,7 @@ from shoal.algorithms.streaming import Arrays, Contribution
 from shoal.errors import SettingsError
 from shoal.estimators import scoring
 from shoal.estimators.scoring import scores
+from shoal.kernels.arrays import Floats
 from shoal.kernels.correntropy import cim_blocks
 from shoal.runtime import workers
 
@@ -36,7 +36,7 @@ GAUSSIANS: Final = {
 """mean (2,) and covariance (2, 2) of each, before scaling"""
 SUBSETS: Final = {"A": ("A1", "A2", "A3", "A4"), "B": ("B1", "B2"), "C": ("C1", "C2")}
 SCHEDULE: Final = ((("A1",), ("A3",)), (("B1",), ("C1",)), (("A2", "B2"), ("A4", "C2")))
-"""for each round, the subsets of client 1 and of client 2"""
+"""the subsets of client 1 and of client 2 in each round"""
 
 
 @dataclass(frozen=True)
@@ -44,14 +44,14 @@ class Round:
     """The state after a round and its measures. Shares are by subset, for each subset learnt so far."""
 
     number: int
-    clients: tuple[NDArray[np.float64], NDArray[np.float64]]
+    clients: tuple[Floats, Floats]
     """(k_i, 2) nodes of each client"""
     server: Arrays
     """the server's snapshot"""
     ari: float
-    """of the server's clusters, over all rows learnt so far"""
+    """ARI of the server's clusters, over all rows learnt so far"""
     bytes_sent: int
-    """by both clients in this round, as float64 weights and int64 counts"""
+    """bytes that both clients sent in this round, as float64 weights and int64 counts"""
     kept: Mapping[str, float]
     """share of the subset's rows within the vigilance of a node of the client that learnt them"""
     covered: Mapping[str, float]
@@ -81,7 +81,7 @@ MEASURES: Final[dict[str, tuple[Format, Callable[[Round], float]]]] = {
 FORMATS: Final = {name: form for name, (form, _) in MEASURES.items()}
 
 
-def subsets(seed: int, gaussian_rows: int = GAUSSIAN_ROWS) -> dict[str, NDArray[np.float64]]:
+def subsets(seed: int, gaussian_rows: int = GAUSSIAN_ROWS) -> dict[str, Floats]:
     """The eight subsets by name, (n, 2) each, of three Gaussians scaled together to [0, 1]."""
     generator = np.random.default_rng(seed)
     drawn = [generator.multivariate_normal(*GAUSSIANS[name], size=gaussian_rows) for name in GAUSSIANS]
@@ -138,7 +138,7 @@ def _measure(
     clients: Sequence[CAPlus],
     server: CAEFC,
     sent: Sequence[Contribution],
-    learnt: Sequence[Mapping[str, NDArray[np.float64]]],
+    learnt: Sequence[Mapping[str, Floats]],
 ) -> Round:
     kept = {
         name: _covered(client, rows) for client, own in zip(clients, learnt, strict=True) for name, rows in own.items()
@@ -163,7 +163,7 @@ def _measure(
     )
 
 
-def _covered(network: ArtNetwork, rows: NDArray[np.float64]) -> float:
+def _covered(network: ArtNetwork, rows: Floats) -> float:
     """Share of the rows (n, 2) within the vigilance of a node; the network would make no new node of them."""
     within = 0
     for _, distances in cim_blocks(rows, network.weights, network.mean_sigma):
@@ -199,11 +199,7 @@ def continual(seeds: int, out: Path | None, jobs: int, as_json: bool) -> None:
     if out is not None:
         draw_rounds(runs["changed", 0], subsets(0), SCHEDULE, out)
         click.echo(f"drawn: {out}", err=True)
-    found = results(runs)
-    if as_json:
-        click.echo(report.as_json(found))
-    else:
-        report.show(found, FORMATS)
+    report.show(results(runs), FORMATS, json_only=as_json)
 
 
 def _measured(seeds: int, jobs: int) -> dict[tuple[Mode, int], list[Round]]:
@@ -234,7 +230,7 @@ POINT_STEP = 5
 
 def draw_rounds(
     rounds: Sequence[Round],
-    subsets: Mapping[str, NDArray[np.float64]],
+    subsets: Mapping[str, Floats],
     schedule: Sequence[Sequence[Sequence[str]]],
     path: Path,
 ) -> None:
@@ -254,7 +250,7 @@ def draw_rounds(
     figure.savefig(path, dpi=90)
 
 
-def _points(axis: Any, rows: NDArray[np.float64]) -> None:
+def _points(axis: Any, rows: Floats) -> None:
     axis.scatter(*rows[::POINT_STEP].T, s=1, color="#d5d5d5")
     axis.set_aspect("equal")
     axis.set_xlim(-0.02, 1.02)

@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from reproduction import published
 from reproduction.datasets import FCAC_DATASETS
@@ -21,6 +20,7 @@ from shoal.algorithms.fcac import CAEFC, CAPlus
 from shoal.algorithms.fcac.caefc import legacy_permutation
 from shoal.algorithms.streaming import Arrays, Contribution
 from shoal.estimators.scoring import scores
+from shoal.kernels.arrays import Floats
 
 FORMATS: Final = {
     **dict.fromkeys(("ari", "ami", "nmi"), half_up(4)),
@@ -28,7 +28,7 @@ FORMATS: Final = {
 }
 
 
-def federated(clients: Sequence[NDArray[np.float64]]) -> CAEFC:
+def federated(clients: Sequence[Floats]) -> CAEFC:
     """rows (n_i, d) of each client, in the order in which they are learnt -> the server that has absorbed them all."""
     contributions = [Contribution(f"client-{number}", 0, contribution(rows)) for number, rows in enumerate(clients)]
     server = CAEFC()
@@ -37,7 +37,7 @@ def federated(clients: Sequence[NDArray[np.float64]]) -> CAEFC:
     return server
 
 
-def contribution(rows: NDArray[np.float64]) -> Arrays:
+def contribution(rows: Floats) -> Arrays:
     """rows (n, d) of one client -> the nodes that CA+ makes of them, in the order of their creation."""
     if len(rows) < 2:
         # A single row has no spread for CA+ to learn from; the node it would become is the row itself.

@@ -23,7 +23,7 @@ TRIALS: Final = 10
 ROUNDS: Final = 30
 TOLERANCE: Final = 0.005
 BANDS: Final = {"xclara": 1e-4, "waveform_v1": 3e-3, "s_set1": 0.05, "pendigits": 0.05}
-"""of the ARI; the last two depend on the start, and the paper's starts are not known"""
+"""bands of the ARI; the last two data sets depend on the start, and the paper's starts are not known"""
 SAME: Final = 1e-10
 
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from reproduction import published
 from reproduction.experiment import (
@@ -28,10 +27,9 @@ from shoal.algorithms.rounds.fcm import FCM
 from shoal.algorithms.rounds.ffcm import FFCM
 from shoal.algorithms.rounds.simulation import bounding_box, run_rounds
 from shoal.estimators.scoring import SCORES, scores
+from shoal.kernels.arrays import Floats
 from shoal.kernels.distance import squared_distances
 from shoal.kernels.matching import assignment
-
-Floats = NDArray[np.float64]
 
 
 class CaseData(NamedTuple):
@@ -116,7 +114,7 @@ def gap(found: Floats, true: Floats) -> float:
 TOLERANCE: Final = 1e-4
 CENTRAL_ROUNDS: Final = 1000
 ROUNDS: Final = 25
-"""for averages of whole fits, which may not settle"""
+"""rounds of averages of whole fits, which may not settle"""
 FCAC_ROUNDS: Final = 100
 ERRORS: Final = ("gap", "within", "outside")
 QUANTILES: Final = ("least", "quarter", "half", "three quarters", "greatest")
@@ -204,7 +202,7 @@ def _means(measures: tuple[str, ...], means: tuple[float | None, ...]) -> dict[s
 
 
 def _band(setting: Setting, measure: str, measured: Figure) -> float | None:
-    """For the errors of case 1 and of avg2 in case 3, and case 4's median; the others depend on unknown starts."""
+    """Band of the errors of case 1, of avg2 in case 3, and of case 4's median; the others depend on unknown starts."""
     if setting.dataset == "case1" and measure == "within":
         # With avg1 the paper's .3588 lies a hundredth above what either reading of the paper gives here.
         return 2 * ERROR_BANDS["within"] if setting["average"] == "avg1" else ERROR_BANDS["within"]

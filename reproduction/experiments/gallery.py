@@ -9,14 +9,13 @@ from typing import Any, Final, NamedTuple
 
 import click
 import numpy as np
-from numpy.typing import NDArray
 
 from reproduction import report
 from reproduction.experiment import Figure, Result, python_format
 from reproduction.pictures import TABLE, panels, save_small
 from reproduction.report import Chapter, Picture, ReportOptions, Study, Table
 from shoal.algorithms.counting import CountingAlgorithm
-from shoal.algorithms.registry import algorithm_names, is_in_rounds, rounds_algorithm, streaming_algorithm
+from shoal.algorithms.registry import algorithm_names, load_algorithm, rounds_algorithm, streaming_algorithm
 from shoal.algorithms.rounds.base import RoundsAlgorithm
 from shoal.algorithms.rounds.simulation import bounding_box, kfed_hint, run_rounds
 from shoal.algorithms.streaming import Arrays, Contribution
@@ -24,8 +23,7 @@ from shoal.algorithms.view import ClusteringView
 from shoal.errors import SettingsError
 from shoal.estimators import scoring
 from shoal.estimators.scoring import scores
-
-Rows = NDArray[np.float64]
+from shoal.kernels.arrays import Floats, Ints
 
 CLIENTS: Final = 5
 PORTION: Final = 100
@@ -50,11 +48,11 @@ class DataSet:
     """Rows in the unit square, the true cluster of each and the client that holds it."""
 
     name: str
-    rows: Rows
+    rows: Floats
     """(n, 2)"""
-    classes: NDArray[np.int64]
+    classes: Ints
     """(n,)"""
-    owner: NDArray[np.int64]
+    owner: Ints
     """(n,)"""
 
     @property
@@ -63,7 +61,7 @@ class DataSet:
         return len(np.unique(self.classes))
 
     @property
-    def clients(self) -> list[Rows]:
+    def clients(self) -> list[Floats]:
         """One table for each client."""
         return [self.rows[self.owner == client] for client in range(CLIENTS)]
 
@@ -71,13 +69,13 @@ class DataSet:
 class Clustering(NamedTuple):
     """The clustering that an algorithm finds in a data set."""
 
-    labels: NDArray[np.int64]
+    labels: Ints
     """(n,) cluster of each row, -1 where it has none"""
     view: ClusteringView
     rounds: int | None
     """rounds until the algorithm converged; None for algorithms that learn a stream"""
     ari: float
-    curve: Rows | None = None
+    curve: Floats | None = None
     """(m, 2) the predictions of an algorithm that predicts the second feature from the first"""
 
 
@@ -111,7 +109,7 @@ DATA_SETS: Final[tuple[Callable[[int], DataSet], ...]] = (blobs, skewed)
 
 def cluster(algorithm: str, data: DataSet, seed: int = 0) -> Clustering:
     """Run one algorithm of the registry over the clients of a data set. Raises `MissingExtra` without scikit-learn."""
-    if not is_in_rounds(algorithm):
+    if not load_algorithm(algorithm).family.in_rounds:
         return _cluster_stream(algorithm, data, seed)
     return _cluster_in_rounds(rounds_algorithm(algorithm), data, seed)
 
@@ -170,7 +168,7 @@ def _cluster_counts(algorithm: CountingAlgorithm, data: DataSet) -> Clustering:
 
 def _cluster_in_rounds(algorithm: RoundsAlgorithm, data: DataSet, seed: int) -> Clustering:
     box = bounding_box(data.clients, seed)
-    init = box if algorithm.one_shot else kfed_hint(rounds_algorithm("kfed"), data.clusters, data.clients, box)
+    init = box if algorithm.one_shot else kfed_hint(data.clusters, data.clients, box)
     asked = {"clusters": data.clusters} if algorithm.takes("clusters") else {}
     options = {**asked, **OPTIONS.get(algorithm.name, {})}
     params: Arrays = algorithm.start(options, 2, init)
@@ -184,9 +182,7 @@ def _cluster_in_rounds(algorithm: RoundsAlgorithm, data: DataSet, seed: int) -> 
     return Clustering(labels, algorithm.view(done.params), len(done.shifts), ari, curve)
 
 
-def _shuffled(
-    name: str, rng: np.random.Generator, rows: Rows, classes: NDArray[np.int64], owner: NDArray[np.int64]
-) -> DataSet:
+def _shuffled(name: str, rng: np.random.Generator, rows: Floats, classes: Ints, owner: Ints) -> DataSet:
     order = rng.permutation(len(rows))
     return DataSet(name, rows[order], classes[order], owner[order])
 
@@ -208,10 +204,7 @@ def pictures(out: Path | None, seed: int, as_json: bool) -> None:
         raise SettingsError(f"{out}: no such folder to draw into")
     scoring.require_scikit_learn()
     found = _drawn(out, seed)
-    if as_json:
-        click.echo(report.as_json(results(found)))
-    else:
-        report.show(results(found), FORMATS)
+    report.show(results(found), FORMATS, json_only=as_json)
 
 
 def _drawn(out: Path | None, seed: int) -> dict[tuple[str, str], Clustering]:
@@ -269,7 +262,7 @@ def draw_clusterings(data: Sequence[DataSet], clusterings: Sequence[Clustering],
     save_small(figure, path)
 
 
-def _rows(axis: Any, data: DataSet, labels: NDArray[np.int64]) -> None:
+def _rows(axis: Any, data: DataSet, labels: Ints) -> None:
     known = labels >= 0
     axis.scatter(*data.rows[~known].T, s=4, color=NO_CLUSTER_COLOUR, linewidths=0)
     axis.scatter(*data.rows[known].T, s=4, c=labels[known] % 10, **TABLE, linewidths=0)

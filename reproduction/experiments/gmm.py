@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from reproduction.datasets import Dataset
 from reproduction.experiment import Experiment, Figure, Setting, Synthetic, clients_of, data_of, within
@@ -20,14 +19,12 @@ from reproduction.splits import Split
 from shoal.algorithms.rounds.base import Params
 from shoal.algorithms.rounds.gmm import GMM, read_covariance_type
 from shoal.algorithms.rounds.gmm_local import GMM_LOCAL
-from shoal.algorithms.rounds.kfed import KFED
 from shoal.algorithms.rounds.simulation import bounding_box, kfed_hint, run_rounds
 from shoal.errors import MissingExtra
 from shoal.estimators.scoring import scores
+from shoal.kernels.arrays import Floats
 from shoal.kernels.gaussian import COVARIANCE_TYPES, matrices
 from shoal.kernels.matching import matched_distance
-
-Floats = NDArray[np.float64]
 
 BLOBS_CLIENTS: Final = 5
 BLOBS_ROWS: Final = 500
@@ -61,7 +58,7 @@ def _run(setting: Setting, trial: int) -> dict[str, float]:
     clients = clients_of(setting, dataset, trial)
     k, d = len(dataset.classes), dataset.rows.shape[1]
     local = int(np.sqrt(k)) + 1 if setting.split == "kp" else 0
-    init = kfed_hint(KFED, k, clients, bounding_box(clients, trial), local)
+    init = kfed_hint(k, clients, bounding_box(clients, trial), local)
     options = {"clusters": k, "covariance": setting["covariance"]}
     by_sums = GMM.start(options, d, init)
     if setting["average"] == "sums":

@@ -13,7 +13,6 @@ import numpy as np
 from reproduction.experiment import Experiment, Figure, Setting, clients_of, data_of
 from reproduction.experiments.one_shot import DATASETS, FORMATS, published_column, three_deviations
 from reproduction.published import TRIALS
-from shoal.algorithms.rounds.kfed import KFED
 from shoal.algorithms.rounds.kmeans import KMEANS
 from shoal.algorithms.rounds.kmeans_local import KMEANS_LOCAL
 from shoal.algorithms.rounds.simulation import bounding_box, kfed_hint, run_rounds
@@ -31,7 +30,7 @@ def _run(setting: Setting, trial: int) -> dict[str, float]:
     k, d = len(dataset.classes), dataset.rows.shape[1]
     init = bounding_box(clients, trial)
     if setting["start"] == "kfed":
-        init = kfed_hint(KFED, k, clients, init, int(np.sqrt(k)) + 1 if setting.split == "kp" else 0)
+        init = kfed_hint(k, clients, init, int(np.sqrt(k)) + 1 if setting.split == "kp" else 0)
     by_sums = KMEANS.start({"clusters": k}, d, init)
     pooled = run_rounds(KMEANS, by_sums, [np.concatenate(clients)], rounds_max=ROUNDS).params
     if setting["average"] == "sums":

@@ -8,7 +8,6 @@ from functools import cache
 from typing import Final, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from reproduction import published
 from reproduction.datasets import FCAC_DATASETS, fcac_name
@@ -19,8 +18,8 @@ from reproduction.splits import FCAC_SPLITS, Split
 from shoal.algorithms.rounds.dbscan import FEATURES_MAX
 from shoal.errors import InvalidData, SettingsError
 from shoal.estimators.scoring import SCORES, scores
+from shoal.kernels.arrays import Floats
 
-Floats = NDArray[np.float64]
 ALPHA: Final = 0.05
 
 
@@ -71,9 +70,16 @@ def rank(scores: Sequence[Mapping[str, float]], names: Sequence[str]) -> Ranking
     if k > 2:
         # Where every comparison is a tie there is nothing that could differ.
         p = float(stats.friedmanchisquare(*table.T).pvalue) if (np.ptp(table, axis=1) > 0).any() else 1.0
-    ranks = np.asarray(stats.rankdata(-table, axis=1))
+    ranks = _ranks_of(table)
     q = float(stats.studentized_range.ppf(1 - ALPHA, k, np.inf)) / np.sqrt(2)
     return Ranking(tuple(names), ranks.mean(axis=0), n, p, q * float(np.sqrt(k * (k + 1) / (6 * n))))
+
+
+def _ranks_of(scores: Floats) -> Floats:
+    """scores (n, algorithms, ...) -> ranks of the algorithms, 1 for the highest score; equal ones have their mean."""
+    from scipy import stats  # noqa: PLC0415 - an extra that edge clients do without
+
+    return np.asarray(stats.rankdata(-scores, axis=1))
 
 
 DRAWS: Final = 2000
@@ -88,7 +94,7 @@ def printed(name: str, split: Split, dataset: str, score: str) -> Figure:
 
 
 def chance_deviations(splits: Sequence[Split], datasets: Sequence[str], trials: int) -> dict[str, float]:
-    """By algorithm of `COLUMNS`: the standard deviation of its mean rank when the experiment is repeated.
+    """Standard deviation of the mean rank of each algorithm of `COLUMNS` when the experiment is repeated.
 
     A mean over `trials` and a printed one over 20 differ by a normal number with the variance
     sd^2 (1 / trials + 1 / 20), where `sd` is the printed deviation of a trial. The three scores of one algorithm on one
@@ -100,22 +106,14 @@ def chance_deviations(splits: Sequence[Split], datasets: Sequence[str], trials: 
     sd = np.array([[[figure.sd for figure in each] for each in cell] for cell in figures])
     generator = np.random.default_rng(SEED)
     scale = np.sqrt(1 / trials + 1 / published.TRIALS)
-    ranks = [
-        _mean_ranks(mean + scale * generator.normal(size=(len(cells), len(COLUMNS), 1)) * sd) for _ in range(DRAWS)
-    ]
+    drawn = (mean + scale * generator.normal(size=(len(cells), len(COLUMNS), 1)) * sd for _ in range(DRAWS))
+    ranks = [_ranks_of(scores).mean(axis=(0, 2)) for scores in drawn]
     return dict(zip(COLUMNS, np.std(ranks, axis=0).tolist(), strict=True))
-
-
-def _mean_ranks(scores: NDArray[np.float64]) -> NDArray[np.float64]:
-    """scores (cells, algorithms, scores) -> (algorithms,) mean ranks, 1 for the highest score; ties count half."""
-    higher = (scores[:, None, :] > scores[:, :, None]).sum(axis=2)
-    equal = (scores[:, None, :] == scores[:, :, None]).sum(axis=2) - 1
-    return np.asarray((1 + higher + equal / 2).mean(axis=(0, 2)))
 
 
 TRIALS: Final = 5
 NOISE_TRIALS: Final = 2
-"""of settings with noise, of which there are four times as many"""
+"""trials of settings with noise, which are four times as many settings"""
 BAND: Final = 3.0
 """deviations by chance of a mean rank (`rank_chance`) within which it agrees; not for ffcm, because the settings behind
 the column FedFCM are not published and no reading of its paper gives its figures"""
@@ -124,23 +122,18 @@ FORM: Final = python_format(".2f")
 
 TEXT: Final = f"""\
 Published: tables 3 and 4 of the FCAC paper (N. Masuyama and others, 2023) print a rank beside every figure; the mean
-ranks here are of the same data sets, those of them that are in the folder. In brackets is the deviation by chance: how
-far the mean rank moves if the experiment is repeated with so many trials and every mean varies as its published
-deviation says. A mean rank agrees within {BAND:g} of these. It is largest for mufc: its clients send k-means++ seeds,
-which are single rows, so its scores vary from trial to trial, and they lie in the middle of the others'; those of fcac
-vary as much but mostly lie far above or below. No band is claimed for ffcm, the column FedFCM, whose settings are not
-published; its figures differ (`shoal reproduce ffcm`), and where it is better here than in the paper, others are a
-rank worse.
+ranks here are of the same data sets. In brackets is the deviation by chance: how far the mean rank moves if the
+experiment is repeated and every mean varies as its published deviation says. A mean rank agrees within {BAND:g} of
+these. No band is claimed for ffcm, the column FedFCM, whose settings are not published; its figures differ (`shoal
+reproduce ffcm`), and where it is better here than in the paper, others are a rank worse.
 
 All algorithms get the same raw rows, splits and noise. Given the number of classes are kmeans, kfed, ffcm, mufc, gmm,
 fcm and spectral; cluster_tree, density_tree, dbscan, fcac and cae find their own. fcac learns rows in the order of its
-authors' program, by class; cluster_tree and density_tree in random order, as the paper's text has it, cluster_tree with
-an update every 500 rows. density_tree counts without noise of its own, so that all have the same. cae and kmeans work
-on all rows in one place, or as if they did. dbscan takes at most {FEATURES_MAX} features, so it is ranked with all
-others on the data sets that it takes; what it leaves as noise counts as one cluster. Scores of many clusters are not a
-fair measure of their number: it is cluster_tree's and fcac's own. The ranks of cluster_tree are of a version in which a
-cluster without readings could still be joined to another one; of eight trials compared since, seven are the same, and
-one has a slightly higher score.
+authors' program, by class; cluster_tree and density_tree in random order, cluster_tree with an update every 500 rows.
+density_tree counts without noise of its own. cae and kmeans work on all rows in one place, or as if they did. dbscan
+takes at most {FEATURES_MAX} features, so it is ranked on the data sets that it takes. The ranks of cluster_tree are of
+a version in which a cluster without readings could still be joined to another one; of eight trials compared since,
+seven are the same, and one has a slightly higher score.
 
 Each data set, split, epsilon and score is one comparison, as in the paper. Comparisons by three scores on one data set
 are not independent, so the tests find a difference significant too easily; the ranks do not depend on that.
@@ -224,7 +217,7 @@ def published_mean(name: str, splits: Sequence[Split], datasets: Sequence[str]) 
 
 
 def published_figure(name: str, scope: Scope, datasets: Sequence[str], trials: int) -> Figure | None:
-    """The mean printed rank of an algorithm on these data sets, with its deviation by chance beside so many trials."""
+    """The mean printed rank of an algorithm on these data sets, with its deviation by chance beside `trials` trials."""
     mean = None if scope.epsilon or scope.every_epsilon else published_mean(name, scope.splits, datasets)
     if mean is None:
         return None
@@ -265,7 +258,7 @@ def rank_results(
 
 
 def complete(found: Sequence[Comparison], names: Sequence[str]) -> list[str]:
-    """Those of the algorithms that have a score in every comparison."""
+    """Return the algorithms that have a score in every comparison."""
     return [name for name in names if all(name in each.values for each in found)]
 
 

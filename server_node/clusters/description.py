@@ -1,4 +1,4 @@
-"""What each cluster is, in the units of the contract: where it lies, which features set it apart, how its readings lie.
+"""Description of each cluster in the units of the contract: place, features that set it apart, and its readings.
 
 Descriptions are made from snapshots and the lineage alone, so they reveal nothing that was not published. Noise can
 place nodes outside the declared bounds; a description shows the nearest value within them and says so.
@@ -11,27 +11,24 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from server_node.clusters.lineage import Lineage
 from shoal.algorithms.view import ClusteringView
 from shoal.config.contract import Contract, Feature
-from shoal.config.privacy import declared_bounds
-
-Floats = NDArray[np.float64]
+from shoal.kernels.arrays import Bools, Floats, Ints
 
 LOW_QUANTILE, HIGH_QUANTILE = 0.1, 0.9
-"""of the mass of a cluster, between which its values are said to lie"""
+"""quantiles of the mass of a cluster, between which its values are said to lie"""
 FEATURES_APART_MAX = 2
 APART_MIN = 1.0
 """distance between two middles, in half widths of both intervals together, from which a feature sets a cluster apart"""
 WIDTH_MIN = 0.02
-"""of the range between the bounds: the least width an interval counts with; narrower ones differ on paper only"""
+"""least width that an interval counts with, as a share of the range between the bounds"""
 
 
 @dataclass(frozen=True)
 class Interval:
-    """Where the middle 80 % of some mass lie, in the units of the feature, within the declared bounds."""
+    """Interval of the middle 80 % of some mass, in the units of the feature, within the declared bounds."""
 
     low: float
     middle: float
@@ -81,7 +78,7 @@ def describe(view: ClusteringView, contract: Contract) -> dict[int, Description]
     numbers = np.unique(view.cluster[member]).tolist()
     if not numbers:
         return {}
-    bounds = declared_bounds(contract)
+    bounds = contract.bounds
     places, mass, cluster = places_of(view, member)
     nodes = bounds.from_unit(places)
     centres = bounds.from_unit(view.centres)
@@ -97,7 +94,7 @@ def describe(view: ClusteringView, contract: Contract) -> dict[int, Description]
     return described
 
 
-def places_of(view: ClusteringView, member: NDArray[np.bool_]) -> tuple[Floats, Floats, NDArray[np.int64]]:
+def places_of(view: ClusteringView, member: Bools) -> tuple[Floats, Floats, Ints]:
     """The nodes of clusters -> places (n, d) in unit coordinates, their mass (n,) and their cluster (n,).
 
     A node of which the view knows how far its rows spread stands at three places, each with a third of its mass: a
@@ -169,12 +166,12 @@ class Histogram:
     """One feature: bins of equal width from the least to the largest value of all clusters, within the bounds."""
 
     low: float
-    """of the first bin, in units"""
+    """start of the first bin, in units"""
     high: float
     """end of the last bin; `low` where all values are the same"""
-    own: NDArray[np.float64]
+    own: Floats
     """(BINS,) shares of the cluster's mass, 0 to 1"""
-    others: NDArray[np.float64]
+    others: Floats
     """(BINS,) shares of the mass of all other clusters"""
 
 
@@ -188,14 +185,14 @@ def histograms(view: ClusteringView, lineage: Lineage, identity: int, contract: 
     own = np.isin(cluster, numbers)
     if not own.any():
         return []
-    values = declared_bounds(contract).from_unit(places)
+    values = contract.bounds.from_unit(places)
     return [
         _histogram(np.clip(values[:, j], feature.low, feature.high), mass, own)
         for j, feature in enumerate(contract.features)
     ]
 
 
-def _histogram(values: NDArray[np.float64], mass: NDArray[np.float64], own: NDArray[np.bool_]) -> Histogram:
+def _histogram(values: Floats, mass: Floats, own: Bools) -> Histogram:
     low, high = float(values.min()), float(values.max())
     width = (high - low) / BINS
     place = np.zeros(len(values), dtype=np.int64)
@@ -204,7 +201,7 @@ def _histogram(values: NDArray[np.float64], mass: NDArray[np.float64], own: NDAr
     return Histogram(low, high, _shares(place[own], mass[own]), _shares(place[~own], mass[~own]))
 
 
-def _shares(place: NDArray[np.int64], mass: NDArray[np.float64]) -> NDArray[np.float64]:
+def _shares(place: Ints, mass: Floats) -> Floats:
     """Of the mass in each bin; zeros where there is none at all."""
     counts = np.bincount(place, mass, minlength=BINS)
     return counts / (counts.sum() or 1.0)

@@ -63,7 +63,7 @@ def event_messages(
 
 
 def title(cluster: Cluster, label: str = "") -> str:
-    """How a cluster is called in a sentence: by its name, else by what sets it apart, and always with its identity."""
+    """The title of a cluster in a sentence: its identity with its name, else with what sets it apart."""
     if cluster.name:
         return f'cluster {cluster.identity} "{cluster.name}"'
     return f"cluster {cluster.identity} ({label})" if label else f"cluster {cluster.identity}"

@@ -18,6 +18,7 @@ import click
 from pydantic import Field, field_validator
 
 from server_node.clusters.sinks import Sink, Sinks
+from shoal.cli.options import config_option, log_json_option, until_idle_option
 from shoal.config.base import Settings, parse_table
 from shoal.config.contract import Contract
 from shoal.config.settings import Config, load_config
@@ -166,18 +167,13 @@ class Forwarder:
         return [(rule.name, event) for rule in self._rules if rule.matches(event)]
 
 
-CONFIG = click.option(
-    "--config", "file", type=click.Path(path_type=Path, dir_okay=False), required=True, help="The federation file."
-)
-
-
 @click.group()
 def events() -> None:
     """Cluster events: births, partings, merges, silences, returns, ends and moved shares of clusters."""
 
 
 @events.command("list")
-@CONFIG
+@config_option
 @click.option("--model", help="Only events of this model.")
 @click.option("--follow", is_flag=True, help="Go on with new events until Ctrl-C.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per event.")
@@ -201,13 +197,11 @@ def list_(file: Path, model: str | None, follow: bool, as_json: bool) -> None:
 
 
 @events.command()
-@CONFIG
-@click.option(
-    "--until-idle", type=click.FloatRange(min=0), metavar="SECONDS", help="End when no event came for so long."
-)
-@click.option("--json", "as_json", is_flag=True, help="Log JSON lines, and print the total at the end.")
+@config_option
+@until_idle_option("event")
+@log_json_option
 def forward(file: Path, until_idle: float | None, as_json: bool) -> None:
-    """Forward events to the sinks of [events]: all of them, or those that match its rules.
+    """Forward events to the sinks in [events.NAME] sections: all of them, or those that match the rules in [events].
 
     Each event is delivered at least once to each sink, in order. What a sink does not take while it is away is
     delivered when it is back; the position is kept in [events] folder.
@@ -220,7 +214,7 @@ def forward(file: Path, until_idle: float | None, as_json: bool) -> None:
     @contextmanager
     def build() -> Iterator[Forwarder]:
         nonlocal forwarded
-        with _opened(config) as (log, checkpoint), Sinks(config.events, config.contract.federation) as sinks:
+        with _opened(config) as (log, checkpoint), Sinks(config.sinks, config.contract.federation) as sinks:
             node = Forwarder(config.contract, log, checkpoint, rules, sinks)
             node.resume()
             try:
@@ -228,7 +222,7 @@ def forward(file: Path, until_idle: float | None, as_json: bool) -> None:
             finally:
                 forwarded += node.forwarded
 
-    Sinks(config.events, config.contract.federation)  # a mistake in the settings is reported before anything starts
+    Sinks(config.sinks, config.contract.federation)  # a mistake in the settings is reported before anything starts
     log_event("started", federation=config.contract.federation, contract=config.contract.digest)
     with stopped_by_signals() as stop:
         run(build, stop, until_idle)

@@ -25,8 +25,11 @@ NO_CLUSTER = -1
 
 @dataclass(frozen=True)
 class LineagePolicy:
-    """When a cluster is known, active and gone. Counts are readings learnt by the model, so that a replay of the log
-    gives the same lineage; nothing depends on the clock."""
+    """Conditions for a cluster to be known, active and gone.
+
+    Counts are readings learnt by the model, so that a replay of the log gives the same lineage; nothing depends on the
+    clock.
+    """
 
     known_share: float = 0.05
     """share of all mass at which a cluster is known at once"""
@@ -47,7 +50,7 @@ class LineagePolicy:
 
 
 class EventKind(StrEnum):
-    """What can become of a known cluster."""
+    """Kinds of events of a known cluster."""
 
     BIRTH = "birth"
     """it is known, and none of its nodes were part of another cluster"""
@@ -69,14 +72,14 @@ class EventKind(StrEnum):
 
 @dataclass(frozen=True)
 class ClusterEvent:
-    """What became of one known cluster with one snapshot."""
+    """One event of one known cluster with one snapshot."""
 
     kind: EventKind
     identity: int
     other: int | None = None
     """the cluster it parted from or merged into, if that one is known"""
     share: float = 0.0
-    """of the recent readings"""
+    """share of the recent readings"""
     share_before: float | None = None
 
 
@@ -86,30 +89,29 @@ class Cluster:
 
     identity: int
     slot: int | None = None
-    """what it is drawn as: the smallest number that no other known cluster had when it became known; None: it is a
-    candidate"""
+    """number of its colour, the smallest that no other known cluster had when it became known; None for a candidate"""
     name: str = ""
-    """as people call it, if they have named it"""
+    """name that people have given it; empty for none"""
     parent: int | None = None
     """the cluster that its nodes were part of before"""
     since_reading: int = 0
     """how many readings the model had learnt when it was first seen"""
     since: float = 0.0
-    """when that was, seconds since 1970"""
+    """time at which it was first seen, seconds since 1970"""
     present_reading: int = 0
     """how many it had learnt when nodes of it last formed a cluster"""
     merging_into: int | None = None
     """the cluster that most of its nodes are part of at present"""
     mass: float = 0.0
-    """of its nodes, in the measure of the algorithm"""
+    """mass of its nodes, in the measure of the algorithm"""
     share: float = 0.0
-    """of all mass"""
+    """share of all mass"""
     recent: float = 0.0
     """readings that fell to it, older ones faded"""
-    lately: float = 0.0
-    """the same, fading more slowly: what the recent share is made of"""
+    recent_slow: float = 0.0
+    """the same, fading more slowly: the recent share is made of these"""
     recent_share: float = 0.0
-    """of the readings that fell to all clusters lately"""
+    """share of the recent readings of all clusters"""
     active: bool = True
     reported_share: float = 0.0
     """the recent share that an event last reported, or that it began with"""
@@ -151,7 +153,7 @@ class Lineage:
 
     @property
     def active(self) -> list[Cluster]:
-        """Those of them to which readings fall at present."""
+        """The known clusters to which readings fall at present."""
         return [cluster for cluster in self.known if cluster.active]
 
     def state(self) -> dict[str, Any]:

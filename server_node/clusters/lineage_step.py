@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
+from typing import TypeVar
 
 from server_node.clusters.lineage import NO_CLUSTER, Cluster, ClusterEvent, EventKind, Lineage, LineagePolicy
 from shoal.algorithms.view import ClusteringView
 from shoal.protocol.messages import ClusterIdentity, Snapshot
+
+K = TypeVar("K", bound=Hashable)
 
 
 @dataclass(frozen=True)
@@ -56,7 +59,7 @@ def groups_of(view: ClusteringView) -> Groups:
 
 @dataclass(frozen=True)
 class Match:
-    """How the clusters before and the groups now belong together."""
+    """Matching of the clusters before and the groups now."""
 
     group_of: Mapping[int, int]
     """identity -> the group it goes on as"""
@@ -66,13 +69,19 @@ class Match:
     """identity that goes on as no group -> the group that most of its nodes are part of; absent: none of them are"""
 
 
+def _sums(masses: Mapping[K, Sequence[float]]) -> dict[K, float]:
+    """The sum of each list, rounded once: the order of nodes changes no bit."""
+    return {key: math.fsum(each) for key, each in masses.items()}
+
+
 def match_groups(groups: Groups, before: Mapping[int, int]) -> Match:
     """`before`: node id -> identity. Each identity goes on as one group at most, the one with which it shares most
     mass. Ties go to the older identity, then to the older node, so the order of nodes and numbers changes nothing."""
-    shared: defaultdict[tuple[int, int], float] = defaultdict(float)
+    masses: defaultdict[tuple[int, int], list[float]] = defaultdict(list)
     for node, number in groups.of_node.items():
         if node in before:
-            shared[number, before[node]] += groups.node_mass[node]
+            masses[number, before[node]].append(groups.node_mass[node])
+    shared = _sums(masses)
     pairs = sorted(shared.items(), key=lambda pair: (-pair[1], _age(pair[0][1]), groups.first_node[pair[0][0]]))
     group_of: dict[int, int] = {}
     claimed: set[int] = set()
@@ -204,35 +213,36 @@ class _Step:
             part = grown.get(identity, 0.0) / growth
             if counted is not None and identity in self._group_of:
                 part = float(counted[self._group_of[identity]]) / recent_total
-            recent, lately = cluster.recent * fades[0] + part * left[0], cluster.lately * fades[1] + part * left[1]
+            recent, slow = cluster.recent * fades[0] + part * left[0], cluster.recent_slow * fades[1] + part * left[1]
             if not self._view.accumulates and counted is None:
-                recent = lately = own
-            self._clusters[identity] = replace(cluster, mass=own, share=own / total, recent=recent, lately=lately)
+                recent = slow = own
+            self._clusters[identity] = replace(cluster, mass=own, share=own / total, recent=recent, recent_slow=slow)
 
     def _hand_over_recent(self) -> None:
-        """A cluster that appears takes along its part of what fell lately to the clusters that had its nodes before."""
+        """A cluster that appears takes its part of the recent readings of the clusters that had its nodes before."""
         of_node, node_mass = self._before.of_node, self._before.node_mass
-        whole: defaultdict[int, float] = defaultdict(float)
+        masses: defaultdict[int, list[float]] = defaultdict(list)
         for node, owner in of_node.items():
-            whole[owner] += node_mass.get(node, 0.0)
+            masses[owner].append(node_mass.get(node, 0.0))
+        whole = _sums(masses)
         for identity in [one for one in self._clusters if one not in self._before.clusters]:
-            moved: defaultdict[int, float] = defaultdict(float)
+            moved: defaultdict[int, list[float]] = defaultdict(list)
             for node in self._groups.nodes[self._group_of[identity]]:
                 if node in of_node:
-                    moved[of_node[node]] += node_mass.get(node, 0.0)
-            for owner, mass in sorted(moved.items()):
+                    moved[of_node[node]].append(node_mass.get(node, 0.0))
+            for owner, mass in sorted(_sums(moved).items()):
                 if owner in self._clusters and whole[owner] > 0:
                     self._move_recent(owner, identity, mass / whole[owner])
 
     def _move_recent(self, owner: int, to: int, part: float) -> None:
         source, target = self._clusters[owner], self._clusters[to]
         before = self._before.clusters[owner]
-        recent, lately = part * before.recent, part * before.lately
-        self._clusters[owner] = replace(source, recent=source.recent - recent, lately=source.lately - lately)
-        self._clusters[to] = replace(target, recent=target.recent + recent, lately=target.lately + lately)
+        recent, slow = part * before.recent, part * before.recent_slow
+        self._clusters[owner] = replace(source, recent=source.recent - recent, recent_slow=source.recent_slow - slow)
+        self._clusters[to] = replace(target, recent=target.recent + recent, recent_slow=target.recent_slow + slow)
 
     def _mass_before(self, identity: int) -> float:
-        """What the nodes of its group weighed before: nodes that merely changed sides have not grown."""
+        """Mass that the nodes of its group had before: nodes that merely changed sides have not grown."""
         number = self._group_of[identity]
         known = self._before.node_mass
         return math.fsum(known.get(node, 0.0) for node in self._groups.nodes[number])
@@ -291,12 +301,12 @@ class _Step:
     def report_activity(self) -> None:
         """Active or quiet, with hysteresis, and shares of the recent readings that have moved."""
         policy = self._policy
-        lately = math.fsum(cluster.lately for cluster in self._clusters.values()) or 1.0
+        total = math.fsum(cluster.recent_slow for cluster in self._clusters.values()) or 1.0
         new = {event.identity for event in self.events if event.kind in (EventKind.BIRTH, EventKind.PARTED)}
         for identity, cluster in self._clusters.items():
             if cluster.slot is None:
                 continue
-            share = min(1.0, max(0.0, cluster.lately / lately))
+            share = min(1.0, max(0.0, cluster.recent_slow / total))
             active = cluster.recent >= (policy.quiet_below if cluster.active else policy.active_above)
             if self._view.identity is not None and identity in self._group_of:
                 active = bool(self._view.active[self._group_of[identity]])
@@ -318,7 +328,7 @@ class _Step:
         self.events = [replace(one, share=share) if one.identity == identity else one for one in self.events]
 
     def lineage(self) -> Lineage:
-        """What is remembered for the next step."""
+        """The lineage that the next step begins from."""
         clusters = dict(sorted(self._clusters.items(), key=lambda entry: (entry[0] < 0, abs(entry[0]))))
         shown = {number: self._known_or_parent(identity) for identity, number in self._group_of.items()}
         return Lineage(
@@ -384,9 +394,9 @@ def lineage_of(snapshot: Snapshot, view: ClusteringView) -> Lineage:
                 since=one.since,
                 present_reading=snapshot.readings,
                 mass=groups.mass[one.number],
-                # As if its share had been what it is for long: a quiet cluster has had no readings of late.
+                # The share is taken to have been the same for long; a quiet cluster has had no recent readings.
                 recent=one.recent_share * DEFAULT_POLICY.recent_readings if one.active else 0.0,
-                lately=one.recent_share * DEFAULT_POLICY.share_readings,
+                recent_slow=one.recent_share * DEFAULT_POLICY.share_readings,
                 recent_share=one.recent_share,
                 active=one.active,
                 reported_share=one.recent_share,

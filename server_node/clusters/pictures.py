@@ -13,20 +13,19 @@ from typing import Any, Final
 
 import click
 import numpy as np
-from numpy.typing import NDArray
 
 from server_node.clusters.description import Description, describe
 from server_node.clusters.history.store import decode_record
 from server_node.web.snapshot_json import view_of
 from server_node.web.units import feature_label
 from shoal.algorithms.view import ClusteringView
-from shoal.cli.main import config_option
-from shoal.config.contract import Contract, Feature, Model
-from shoal.config.models import check_models
-from shoal.config.privacy import declared_bounds
+from shoal.cli.options import config_option
+from shoal.config.contract import Contract, Feature
+from shoal.config.resolved import ResolvedContract
 from shoal.config.settings import load_config
 from shoal.errors import MessageRejected, MissingExtra, SettingsError
 from shoal.files import atomic_file
+from shoal.kernels.arrays import Floats
 from shoal.protocol.history import COARSE_S, FINE_S, NO_CLUSTER, HistoryBin, pairs
 from shoal.protocol.messages import Snapshot
 from shoal.protocol.topics import ensure_topics
@@ -49,20 +48,20 @@ class PicturedCluster:
     """what it is coloured as"""
     active: bool
     recent_share: float
-    """of the readings that fell to all clusters lately"""
+    """share of the recent readings of all clusters"""
     number: int
-    """in the view of the snapshot"""
+    """number of the cluster in the view of the snapshot"""
     description: Description
 
 
 @dataclass(frozen=True)
 class Bands:
-    """How the readings were divided among clusters over time."""
+    """Division of the readings among clusters over time."""
 
-    starts: NDArray[np.float64]
+    starts: Floats
     """(bars,) seconds since 1970, by the times in the updates"""
     width_s: float
-    shares: dict[int, NDArray[np.float64]]
+    shares: dict[int, Floats]
     """identity -> (bars,) shares, 0 to 1; NaN where there were no readings at all"""
 
 
@@ -70,7 +69,7 @@ class Bands:
 class Picture:
     """Everything a picture may show of one model."""
 
-    contract: Contract
+    contract: ResolvedContract
     snapshot: Snapshot
     view: ClusteringView
     clusters: Sequence[PicturedCluster]
@@ -87,29 +86,29 @@ class Picture:
         raise SettingsError(f"--cluster {identity}: {self.snapshot.model} has no such known cluster; it has {known}")
 
 
-def read_picture(log: Log, contract: Contract, model: Model) -> Picture:
+def read_picture(log: Log, contract: ResolvedContract, model: str) -> Picture:
     """Read what is to be drawn; the log has the topics.
 
     Raises `SettingsError` before the first snapshot of the model, and as the log does.
     """
-    record = latest(log, contract.snapshots_topic).get(model.name.encode())
+    record = latest(log, contract.contract.snapshots_topic).get(model.encode())
     try:
         snapshot = None if record is None or record.value is None else Snapshot.decode(record.value, record.headers)
     except MessageRejected as wrong:
-        raise SettingsError(f"the newest snapshot of {model.name} cannot be read: {wrong.detail}") from None
+        raise SettingsError(f"the newest snapshot of {model} cannot be read: {wrong.detail}") from None
     if snapshot is None:
-        raise SettingsError(f"there is no snapshot of {model.name} yet; start `shoal server` and wait for one")
-    view = view_of(snapshot)
-    return Picture(contract, snapshot, view, _clusters(snapshot, view, contract), _bands(log, contract, model.name))
+        raise SettingsError(f"there is no snapshot of {model} yet; start `shoal server` and wait for one")
+    view = view_of(snapshot, contract)
+    return Picture(contract, snapshot, view, _clusters(snapshot, view, contract), _bands(log, contract.contract, model))
 
 
-def _clusters(snapshot: Snapshot, view: ClusteringView, contract: Contract) -> list[PicturedCluster]:
-    described = describe(view, contract)
+def _clusters(snapshot: Snapshot, view: ClusteringView, contract: ResolvedContract) -> list[PicturedCluster]:
+    described = describe(view, contract.contract)
     found: dict[int, PicturedCluster] = {}
     for one in sorted(snapshot.cluster_identities, key=lambda one: float(view.centre_mass[one.number])):
         if one.number in described:
             description = described[one.number]
-            title = one.name or description.label(contract)
+            title = one.name or description.label(contract.contract)
             values = (one.identity, f"{title} ({one.identity})", one.slot, one.active, one.recent_share, one.number)
             found[one.identity] = PicturedCluster(*values, description)
     return sorted(found.values(), key=lambda cluster: (not cluster.active, -cluster.recent_share, cluster.identity))
@@ -153,7 +152,7 @@ COLOURS: Final = (
     *("#2f6fde", "#d9730d", "#21935a", "#8a4fd3", "#cf3645"),
     *("#0d94a3", "#cf4797", "#7d8413", "#95603c", "#5c7085"),
 )
-"""as on the page"""
+"""colours of clusters, the same as on the page"""
 QUIET = "#566170"
 CLUSTERS_MAX = 12
 """clusters in one picture; the others are counted in its note"""
@@ -161,7 +160,7 @@ FEATURES_MAX = 8
 BAND = 0.42
 """half the height of a row that a share of 100 % fills"""
 THINNEST = 0.02
-"""of a row: where a cluster got no readings"""
+"""share of a row that is filled where a cluster got no readings"""
 HISTOGRAM_BINS = 28
 FORMATS: Final = ("svg", "png", "pdf")
 
@@ -225,10 +224,10 @@ def _cluster(figure_type: Any, picture: Picture, cluster: PicturedCluster) -> An
     figure.suptitle(f"{cluster.title}: {_state(cluster)}", fontsize=15, fontweight="bold")
     upper, lower = figure.subfigures(2, 1)
     past = upper.subplots()
-    past.set_title(cluster.description.text(picture.contract), fontsize=10, loc="left")
+    past.set_title(cluster.description.text(picture.contract.contract), fontsize=10, loc="left")
     _draw_share(past, picture.bands, cluster)
     charts = lower.subplots(1, len(features), squeeze=False)[0]
-    values = declared_bounds(picture.contract).from_unit(picture.view.nodes)
+    values = picture.contract.bounds.from_unit(picture.view.nodes)
     own = picture.view.cluster == cluster.number
     for position, (chart, feature) in enumerate(zip(charts, features, strict=True)):
         shown = np.clip(values[:, position], feature.low, feature.high)
@@ -365,15 +364,14 @@ def picture(file: Path, out: Path, model: str | None, what: str, cluster: int | 
     the log, on any machine that reaches it; a server may run meanwhile. Needs the extra `plot`.
     """
     config = load_config(file)
-    check_models(config.contract)
+    contract = config.resolved
     if what == "cluster" and cluster is None:
         raise SettingsError("--of cluster needs --cluster ID; the page and `shoal events list` have the identities")
-    chosen = config.contract.model(model) if model else config.contract.models[0]
-    if chosen is None:
-        names = ", ".join(one.name for one in config.contract.models)
-        raise SettingsError(f"--model {model}: no such model in {file}; there are {names}")
+    chosen = model or next(iter(contract.models))
+    if chosen not in contract.models:
+        raise SettingsError(f"--model {model}: no such model in {file}; there are {', '.join(contract.models)}")
     with closing(open_federation_log(config)) as log:
         ensure_topics(log, config.contract, config.log)
-        found = read_picture(log, config.contract, chosen)
+        found = read_picture(log, contract, chosen)
     draw(found, what if cluster is None else "cluster", cluster, out)
-    click.echo(f"{out}: {chosen.name}, snapshot {found.snapshot.version}", err=True)
+    click.echo(f"{out}: {chosen}, snapshot {found.snapshot.version}", err=True)

@@ -9,17 +9,15 @@ from typing import Any
 
 import click
 import numpy as np
-from numpy.typing import NDArray
 
 from server_node.clusters.lineage import Lineage
 from server_node.clusters.lineage_step import lineage_of
-from shoal.algorithms.registry import load_algorithm
 from shoal.algorithms.regression import Rule, RuleBase, rules_of, written
-from shoal.config.contract import Contract
-from shoal.config.models import check_models, target_of
-from shoal.config.privacy import declared_bounds
+from shoal.cli.options import config_option
+from shoal.config.resolved import ResolvedContract
 from shoal.config.settings import load_config
 from shoal.errors import LogError, MessageRejected, SettingsError
+from shoal.kernels.arrays import Floats
 from shoal.protocol.messages import Snapshot
 from shoal.protocol.topics import ensure_topics
 from shoal.protocol.validation import Validator
@@ -27,32 +25,32 @@ from shoal.runtime.logs import open_federation_log
 from shoal.transports.base import Log, latest
 
 
-def rule_base(snapshot: Snapshot, contract: Contract) -> RuleBase | None:
+def rule_base(snapshot: Snapshot, contract: ResolvedContract) -> RuleBase | None:
     """The rules of a snapshot in units; None for a model that predicts no feature."""
-    regression = load_algorithm(snapshot.algorithm).regression
+    regression = contract.models[snapshot.model].algorithm.regression
     if regression is None:
         return None
-    bounds = declared_bounds(contract)
+    bounds = contract.bounds
     return regression.rules(snapshot.arrays).in_units(bounds.low, bounds.high)
 
 
-def prediction_error(snapshot: Snapshot, contract: Contract) -> float | None:
+def prediction_error(snapshot: Snapshot, contract: ResolvedContract) -> float | None:
     """How far predictions are off, in the unit of the target: root of the mean squared error over the rows behind the
     newest answers. None before consequents were fitted, and for a model that predicts no feature."""
     base = rule_base(snapshot, contract)
     return None if base is None else base.error
 
 
-def predicted_values(snapshot: Snapshot, rows: NDArray[np.float64], contract: Contract) -> NDArray[np.float64]:
+def predicted_values(snapshot: Snapshot, rows: Floats, contract: ResolvedContract) -> Floats:
     """rows (n, d) in unit coordinates -> (n,) predictions in the unit of the target. The model predicts a feature."""
-    regression = load_algorithm(snapshot.algorithm).regression
+    regression = contract.models[snapshot.model].algorithm.regression
     assert regression is not None, "only asked of models that predict a feature"
     feature = contract.features[regression.rules(snapshot.arrays).target]
     values = regression.predict(snapshot.arrays, rows)
     return np.asarray(feature.low + values * (feature.high - feature.low))
 
 
-def rules_json(snapshot: Snapshot, base: RuleBase, lineage: Lineage, contract: Contract) -> dict[str, Any]:
+def rules_json(snapshot: Snapshot, base: RuleBase, lineage: Lineage, contract: ResolvedContract) -> dict[str, Any]:
     """The rules as JSON values, the one with most rows first; `base` is that of `rule_base`."""
     target = contract.features[base.target]
     return {
@@ -69,12 +67,12 @@ def rules_json(snapshot: Snapshot, base: RuleBase, lineage: Lineage, contract: C
     }
 
 
-def named_rules(base: RuleBase, contract: Contract) -> list[Rule]:
+def named_rules(base: RuleBase, contract: ResolvedContract) -> list[Rule]:
     """The rules in words, with the names of the contract."""
     return rules_of(base, [feature.name for feature in contract.features])
 
 
-def _rule_json(rule: Rule, identity: int | None, contract: Contract) -> dict[str, Any]:
+def _rule_json(rule: Rule, identity: int | None, contract: ResolvedContract) -> dict[str, Any]:
     features = contract.features
     return {
         "cluster": rule.number,
@@ -102,9 +100,7 @@ def _rule_json(rule: Rule, identity: int | None, contract: Contract) -> dict[str
 
 
 @click.command()
-@click.option(
-    "--config", "file", type=click.Path(path_type=Path, dir_okay=False), required=True, help="The federation file."
-)
+@config_option
 @click.option("--model", metavar="NAME", help="The model. [default: the first one that predicts a feature]")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object, with the numbers in full.")
 def rules(file: Path, model: str | None, as_json: bool) -> None:
@@ -113,23 +109,23 @@ def rules(file: Path, model: str | None, as_json: bool) -> None:
     The rule with most rows comes first. A word says in which fifth of the values the centre of a condition lies.
     """
     config = load_config(file)
-    check_models(config.contract)
-    chosen = predicting_model(config.contract, model)
+    contract = config.resolved
+    chosen = predicting_model(contract, model)
     with closing(open_federation_log(config)) as log:
         ensure_topics(log, config.contract, config.log)
-        snapshot = newest_snapshot(config.contract, log, chosen)
-    base = rule_base(snapshot, config.contract)
+        snapshot = newest_snapshot(contract, log, chosen)
+    base = rule_base(snapshot, contract)
     assert base is not None, "the model predicts a feature"
-    lineage = lineage_of(snapshot, load_algorithm(snapshot.algorithm).view(snapshot.arrays))
+    lineage = lineage_of(snapshot, contract.models[chosen].algorithm.view(snapshot.arrays))
     if as_json:
-        click.echo(json.dumps(rules_json(snapshot, base, lineage, config.contract), ensure_ascii=False))
+        click.echo(json.dumps(rules_json(snapshot, base, lineage, contract), ensure_ascii=False))
     else:
-        click.echo("\n".join([*rule_lines(base, config.contract), summary_line(base, config.contract)]))
+        click.echo("\n".join([*rule_lines(base, contract), summary_line(base, contract)]))
 
 
-def predicting_model(contract: Contract, name: str | None) -> str:
+def predicting_model(contract: ResolvedContract, name: str | None) -> str:
     """The model of this name, or the first one that predicts a feature. Raises `SettingsError`."""
-    predicting = [model.name for model in contract.models if target_of(model, contract) is not None]
+    predicting = [name for name, model in contract.models.items() if model.target is not None]
     if not predicting:
         raise SettingsError('no model of this federation predicts a feature; add one with algorithm = "tsk"')
     if name is not None and name not in predicting:
@@ -137,9 +133,9 @@ def predicting_model(contract: Contract, name: str | None) -> str:
     return name or predicting[0]
 
 
-def newest_snapshot(contract: Contract, log: Log, model: str) -> Snapshot:
+def newest_snapshot(contract: ResolvedContract, log: Log, model: str) -> Snapshot:
     """The newest snapshot of a model in the log. Raises `SettingsError` if there is none, `LogError` for a bad one."""
-    record = latest(log, contract.snapshots_topic).get(model.encode())
+    record = latest(log, contract.contract.snapshots_topic).get(model.encode())
     if record is None:
         raise SettingsError(f"model {model} has published no snapshot yet; run `shoal server` and clients first")
     try:
@@ -150,12 +146,12 @@ def newest_snapshot(contract: Contract, log: Log, model: str) -> Snapshot:
     return snapshot
 
 
-def rule_lines(base: RuleBase, contract: Contract) -> list[str]:
+def rule_lines(base: RuleBase, contract: ResolvedContract) -> list[str]:
     """One line for each rule, with its share of the rows."""
     return [f"{rule.text}    ({rule.share:.0%} of the rows)" for rule in named_rules(base, contract)]
 
 
-def summary_line(base: RuleBase, contract: Contract) -> str:
+def summary_line(base: RuleBase, contract: ResolvedContract) -> str:
     """The units, and how far predictions are off."""
     target = contract.features[base.target]
     units = ", ".join(f"{feature.name} in {feature.unit}" for feature in contract.features if feature.unit)

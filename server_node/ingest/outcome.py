@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from server_node.clusters.history.store import HistoryRecord, HistoryStore
 from server_node.ingest.quarantine import QuarantineRegister
 from server_node.ingest.reassembly import IncompleteUpdate
 from server_node.ingest.requests import Applied, quarantine_records
-from server_node.models.base import AnswerResult, ModelEvent, OddClient, PublishedSnapshot, ServedModel
+from server_node.models.base import AnswerResult, IncompatibleClient, ModelEvent, PublishedSnapshot, ServedModel
 from shoal.config.contract import Contract
 from shoal.protocol.checks import TEXT_CHARACTERS_MAX
 from shoal.protocol.conflicts import CONFLICTS_KEY, CONFLICTS_MAX, ConflictList
@@ -20,13 +21,13 @@ from shoal.runtime.checkpoint import OutboxRecord
 
 
 class IngestOutcome(NamedTuple):
-    """What became of one record of the updates topic. Small: the arrays of an update are not kept for it."""
+    """Result of ingesting one record of the updates topic. Small: the arrays of an update are not kept for it."""
 
     topic: str
     partition: int
     offset: int
     at: float
-    """when it was processed, seconds since 1970"""
+    """time at which it was processed, seconds since 1970"""
     result: Literal[
         "absorbed",
         "repeated",
@@ -40,9 +41,9 @@ class IngestOutcome(NamedTuple):
     """empty, as `client`, for a record that could not be read"""
     client: str = ""
     readings: int = 0
-    """that it adds; 0 for answers, as one round after the other is about the same rows"""
+    """readings that it adds; 0 for answers, as one round after the other is about the same rows"""
     made_at: float = 0.0
-    """when the client made the update, by its clock"""
+    """time at which the client made the update, by its clock"""
     answer: AnswerResult | None = None
     reason: str = ""
     """why it was rejected: one of `shoal.protocol.rejected.REASONS`"""
@@ -52,9 +53,17 @@ class IngestOutcome(NamedTuple):
     """the request that was applied; None for a record that was none"""
 
 
+class Report(NamedTuple):
+    """An event to log, as a stage returns it."""
+
+    event: str
+    level: int = logging.INFO
+    fields: Mapping[str, Any] = {}
+
+
 @dataclass(frozen=True)
 class StepOutcome:
-    """What one step of the server did."""
+    """Outcome of one step of the server."""
 
     ingested: Sequence[IngestOutcome]
     ingest_s: float
@@ -64,12 +73,40 @@ class StepOutcome:
     waiting_updates: int
     """updates whose other chunks are still to come"""
     events: Sequence[ModelEvent]
-    """of models, by the clock"""
+    """what models have done by the clock"""
     published: Sequence[PublishedSnapshot]
     quarantined: Sequence[QuarantinedClient]
     """the clients in quarantine"""
     stored_at: float | None
-    """when the checkpoint was saved, seconds since 1970; None if it was not"""
+    """time at which the checkpoint was saved, seconds since 1970; None if it was not"""
+    reports: Sequence[Report] = ()
+    """other events of the step"""
+
+
+class StepRecords(NamedTuple):
+    """The records that a step publishes beside those it rejects, in their order."""
+
+    records: Sequence[OutboxRecord]
+    history: Sequence[HistoryRecord]
+    """records of the history among them, which the server's own copy takes over once they are published"""
+
+
+def step_records(
+    contract: Contract,
+    models: Mapping[str, ServedModel],
+    quarantine: QuarantineRegister,
+    history: HistoryStore,
+    outcome: StepOutcome,
+    now: float,
+) -> StepRecords:
+    """Snapshots, what has changed in the history, requests to quarantine clients, and lists that have changed."""
+    changed = history_records(history, outcome.published)
+    of_history = [one.outbox_record(contract.history_topic) for one in changed]
+    records = [record for one in outcome.published for record in snapshot_records(contract, one)]
+    records += of_history
+    records += quarantine_requests(contract, outcome.events, now)
+    records += list_records(contract, models, quarantine, outcome.ingested)
+    return StepRecords(records, changed)
 
 
 def snapshot_records(contract: Contract, published: PublishedSnapshot) -> Iterator[OutboxRecord]:
@@ -91,7 +128,7 @@ def quarantine_requests(contract: Contract, events: Sequence[ModelEvent], now: f
     """Requests to quarantine the clients that keep answers from being combined. They count when they are read."""
     for event in events:
         match event:
-            case OddClient():
+            case IncompatibleClient():
                 detail = f"{event.model}: {event.detail}"[:TEXT_CHARACTERS_MAX]
                 yield from quarantine_records(contract, event.client, "quarantine", detail, now)
 

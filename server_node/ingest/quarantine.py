@@ -7,10 +7,11 @@ publishes the same requests (`quarantine.requests`), through the outbox.
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 from shoal.config.contract import Contract
-from shoal.errors import InvalidState
+from shoal.errors import InvalidState, MessageRejected
 from shoal.protocol.quarantine import LIST_KEY, LIST_MAX, QuarantinedClient, QuarantineList, QuarantineRequest
 from shoal.runtime.checkpoint import OutboxRecord
 
@@ -24,13 +25,15 @@ class _Entry(NamedTuple):
 
 
 class QuarantineRegister:
-    """Which clients each model absorbs nothing from. It changes by requests alone."""
+    """Clients that each model absorbs nothing from. It changes by requests alone."""
 
     def __init__(self) -> None:
         self._active: dict[tuple[str, str], _Entry] = {}
         """(model, client) -> its quarantine"""
         self._unlearned: dict[tuple[str, str], Place] = {}
         """(model, client) -> the newest request to unlearn it: nothing before that record counts"""
+        self._newest: dict[tuple[str, str], float] = {}
+        """(model, client) -> when the newest request that was taken was made"""
 
     def __len__(self) -> int:
         return len({client for _, client in self._active})
@@ -39,6 +42,16 @@ class QuarantineRegister:
         """Whether the update of this client in the record at `place` must not be absorbed."""
         key = (model, client)
         return key in self._active or self._was_unlearned_after(key, place)
+
+    def take(self, request: QuarantineRequest) -> None:
+        """Take a request once. Raises `MessageRejected` ("repeated") for one not made after the newest that was taken.
+
+        So a request that somebody publishes again byte for byte, with its signature, changes nothing.
+        """
+        key = (request.model, request.client)
+        if request.made_at <= self._newest.get(key, -math.inf):
+            raise MessageRejected("repeated", "not made after the newest request about this client")
+        self._newest[key] = request.made_at
 
     def begin(self, request: QuarantineRequest) -> None:
         """Put a client into quarantine."""
@@ -62,7 +75,7 @@ class QuarantineRegister:
 
     def begin_again(self) -> None:
         """The log is read from its start once more: requests in it are applied again, in their order."""
-        self._active = {}
+        self._active, self._newest = {}, {}
 
     def clients(self) -> list[QuarantinedClient]:
         """Every client in quarantine by model, sorted."""
@@ -82,6 +95,7 @@ class QuarantineRegister:
         return {
             "active": [[*key, *entry] for key, entry in sorted(self._active.items())],
             "unlearned": [[*key, *place] for key, place in sorted(self._unlearned.items())],
+            "newest": [[*key, made_at] for key, made_at in sorted(self._newest.items())],
         }
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -89,6 +103,7 @@ class QuarantineRegister:
         try:
             self._active = {(m, client): _Entry(since, detail) for m, client, since, detail in state["active"]}
             self._unlearned = {(m, client): (partition, offset) for m, client, partition, offset in state["unlearned"]}
+            self._newest = {(m, client): float(made_at) for m, client, made_at in state["newest"]}
         except (KeyError, TypeError, ValueError) as broken:
             raise InvalidState(f"the checkpoint's list of clients in quarantine is damaged: {broken}") from None
 

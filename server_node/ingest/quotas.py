@@ -14,18 +14,18 @@ from shoal.errors import InvalidState, MessageRejected
 from shoal.transports.base import Record
 
 BURST_S: Final = 60.0
-"""a client may send as many records at once as it may send in so many seconds: it catches up after it was away"""
+"""seconds whose records a client may send at once, so that it can catch up after it was away"""
 
 
 class Quotas:
-    """What a federation allows its clients. Memory is bounded by `clients_max`."""
+    """Limits of a federation for its clients. Memory is bounded by `clients_max`."""
 
     def __init__(self, settings: ServerSettings) -> None:
         self._allowed = frozenset(settings.clients)
         self._names_max = settings.clients_max
         self._rate = settings.client_updates_per_s
         self._names: set[str] = set()
-        """clients of which an update has been processed"""
+        """clients with an update that has been processed"""
         self._left: dict[str, dict[int, tuple[float, float]]] = {}
         """client -> partition -> records that it may still send at once, and the time of the newest, in seconds"""
         self._groups = ClientGroups()

@@ -18,14 +18,14 @@ from shoal.protocol.regions import RegionUpdate, update_arrays
 WAITING_UPDATES_MAX = 4096
 """updates that may wait for their other chunks"""
 WAITING_BYTES_MAX = 128 * 1024 * 1024
-"""of their chunks so far: they are kept in memory and in every checkpoint"""
+"""bytes of their chunks, which are kept in memory and in every checkpoint"""
 STALE_AFTER_CHUNKS = 4096
-"""an update of which no chunk was among the newest so many may be dropped where room is needed"""
+"""newest chunks; an update that has none among them may be dropped where room is needed"""
 
 
 @dataclass
 class _WaitingUpdate:
-    """An update of which some chunks are still to come."""
+    """An update that waits for some of its chunks."""
 
     sequence: int
     chunks: int

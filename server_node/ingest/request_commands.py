@@ -11,11 +11,10 @@ from pathlib import Path
 import click
 
 from server_node.ingest.requests import quarantine_records, request_signer
-from shoal.algorithms.registry import is_in_rounds
-from shoal.cli.main import config_option, json_option
+from shoal.cli.options import config_option, json_option
 from shoal.config.base import check_client_name
 from shoal.config.contract import Contract
-from shoal.config.models import check_models
+from shoal.config.resolved import ResolvedContract
 from shoal.config.settings import Config, load_config
 from shoal.errors import LogError, MessageRejected, SettingsError
 from shoal.protocol.messages import ClusterName, Wake
@@ -28,13 +27,11 @@ from shoal.transports.base import Log, beginning, latest
 
 
 @click.command()
-@click.option(
-    "--config", "file", type=click.Path(path_type=Path, dir_okay=False), required=True, help="The federation file."
-)
+@config_option
 @click.option(
     "--model", "names", multiple=True, metavar="NAME", help="A model to wake; repeat for more. [default: all in rounds]"
 )
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@json_option
 def wake(file: Path, names: tuple[str, ...], as_json: bool) -> None:
     """Wake models in rounds: one round to see whether the rows have moved, and more if they have.
 
@@ -42,22 +39,22 @@ def wake(file: Path, names: tuple[str, ...], as_json: bool) -> None:
     reads it then. It has no effect on a model whose round is open.
     """
     config = load_config(file)
-    check_models(config.contract)
-    chosen = names or tuple(model.name for model in config.contract.models if is_in_rounds(model.algorithm))
+    contract = config.resolved
+    chosen = names or tuple(model.name for model in contract.in_rounds)
     with closing(open_log(config.log)) as log:
         ensure_topics(log, config.contract, config.log)
-        request_wake(config.contract, log, chosen)
+        request_wake(contract, log, chosen)
     named = ", ".join(chosen) or "no model"
     click.echo(json.dumps({"wake_requested": list(chosen)}) if as_json else f"wake requested: {named}")
 
 
-def request_wake(contract: Contract, log: Log, names: Sequence[str]) -> None:
+def request_wake(resolved: ResolvedContract, log: Log, names: Sequence[str]) -> None:
     """Publish a wake request for each of these models; the log has the topics.
 
     Raises `SettingsError` for a model that has no rounds.
     """
-    validator = Validator(contract)
-    in_rounds = [model.name for model in contract.models if is_in_rounds(model.algorithm)]
+    contract, validator = resolved.contract, Validator(resolved)
+    in_rounds = [model.name for model in resolved.in_rounds]
     for name in names:
         if name not in in_rounds:
             known = ", ".join(in_rounds) or "none"
@@ -70,11 +67,9 @@ def request_wake(contract: Contract, log: Log, names: Sequence[str]) -> None:
 
 
 @click.command()
-@click.option(
-    "--config", "file", type=click.Path(path_type=Path, dir_okay=False), required=True, help="The federation file."
-)
+@config_option
 @click.option("--model", metavar="NAME", help="The model of the cluster. [default: the first one of the file]")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@json_option
 @click.argument("cluster", type=click.IntRange(min=0))
 @click.argument("name")
 def name(file: Path, model: str | None, as_json: bool, cluster: int, name: str) -> None:
@@ -84,16 +79,16 @@ def name(file: Path, model: str | None, as_json: bool, cluster: int, name: str) 
     reads it then. A cluster that is not known is reported in the server's log and in the rejected topic.
     """
     config = load_config(file)
-    check_models(config.contract)
-    chosen = model or config.contract.models[0].name
+    contract = config.resolved
+    chosen = model or next(iter(contract.models))
     with closing(open_log(config.log)) as log:
         ensure_topics(log, config.contract, config.log)
-        request_name(config.contract, log, chosen, cluster, name)
+        request_name(contract, log, chosen, cluster, name)
     request = {"model": chosen, "cluster": cluster, "name": name}
     click.echo(json.dumps(request) if as_json else f"name requested for cluster {cluster} of {chosen}: {name!r}")
 
 
-def name_request(contract: Contract, model: str, cluster: int, name: str) -> ClusterName:
+def name_request(contract: ResolvedContract, model: str, cluster: int, name: str) -> ClusterName:
     """The checked request to name a cluster. Raises `SettingsError` for a wrong model or name."""
     try:
         request = ClusterName(contract.federation, contract.digest, model, cluster, name.strip())
@@ -110,9 +105,9 @@ def publish_name(contract: Contract, log: Log, request: ClusterName) -> None:
     log.flush()
 
 
-def request_name(contract: Contract, log: Log, model: str, cluster: int, name: str) -> None:
+def request_name(contract: ResolvedContract, log: Log, model: str, cluster: int, name: str) -> None:
     """Publish a request to name a cluster; the log has the topics. Raises `SettingsError` for a wrong model or name."""
-    publish_name(contract, log, name_request(contract, model, cluster, name))
+    publish_name(contract.contract, log, name_request(contract, model, cluster, name))
 
 
 def name_publisher(config: Config) -> Callable[[ClusterName], None]:
@@ -163,7 +158,7 @@ def unlearn(file: Path, reason: str, as_json: bool, client: str) -> None:
     others start again and ask for answers. The server goes on with its work meanwhile and publishes when it is done.
     """
     with _open_log(file) as (config, log):
-        check_log_reaches_back(config, log, client)
+        check_log_reaches_back(config.resolved, log, client)
         request_quarantine(config, log, client, "unlearn", reason)
     click.echo(json.dumps({"client": client, "action": "unlearn"}) if as_json else f"unlearn requested for {client}")
 
@@ -184,10 +179,10 @@ def request_quarantine(config: Config, log: Log, client: str, action: str, detai
     log.flush()
 
 
-def check_log_reaches_back(config: Config, log: Log, client: str) -> None:
+def check_log_reaches_back(resolved: ResolvedContract, log: Log, client: str) -> None:
     """Raises `LogError` if a model cannot be rebuilt because its first updates are no longer in the log."""
-    streaming = [model.name for model in config.contract.models if not is_in_rounds(model.algorithm)]
-    first = beginning(log, config.contract.updates_topic)
+    streaming = [name for name, model in resolved.models.items() if not model.family.in_rounds]
+    first = beginning(log, resolved.contract.updates_topic)
     if streaming and any(first.values()):
         raise LogError(
             f"{client} cannot be unlearned: the log no longer begins at its first update, so {', '.join(streaming)} "
@@ -218,7 +213,7 @@ def _print_list(clients: list[QuarantinedClient], as_json: bool) -> None:
 @contextmanager
 def _open_log(file: Path) -> Iterator[tuple[Config, Log]]:
     config = load_config(file)
-    check_models(config.contract)
+    contract = config.resolved.contract
     with closing(open_federation_log(config)) as log:
-        ensure_topics(log, config.contract, config.log)
+        ensure_topics(log, contract, config.log)
         yield config, log

@@ -18,6 +18,7 @@ from server_node.ingest.reassembly import Reassembly
 from server_node.models.base import ServedModel
 from server_node.regions.hierarchy import Hierarchy
 from shoal.config.contract import Contract
+from shoal.errors import MessageRejected
 from shoal.protocol.messages import ClusterName, ModelMessage, Wake
 from shoal.protocol.quarantine import QuarantineRequest
 from shoal.protocol.regions import Contribute
@@ -25,6 +26,9 @@ from shoal.protocol.signatures import operator_signature
 from shoal.protocol.validation import Validator
 from shoal.runtime.checkpoint import OutboxRecord
 from shoal.transports.base import Headers, Record
+
+AHEAD_S_MAX: Final = 86_400.0
+"""seconds that the clock of an operator's machine may be ahead of that of the log"""
 
 
 @dataclass(frozen=True)
@@ -45,9 +49,9 @@ class Applied(NamedTuple):
     event: str = ""
     """name of the event to log; empty for none"""
     fields: Mapping[str, str] = {}
-    """of the event"""
+    """fields of the event"""
     level: int = logging.INFO
-    """of the event"""
+    """level of the event"""
     quarantine_changed: bool = False
     """whether the published list of clients in quarantine has to be made anew"""
     unlearn: str = ""
@@ -69,9 +73,9 @@ class Request(ABC):
     event_fields: ClassVar[tuple[str, ...]] = ("model",)
     """fields of the message that the event has"""
 
-    def __init__(self, message: ModelMessage, place: Place) -> None:
-        """`place` is that of its record in the topic of updates."""
-        self.message, self.place = message, place
+    def __init__(self, message: ModelMessage, place: Place, logged_at: float) -> None:
+        """`place` is that of its record in the topic of updates, `logged_at` when the log took it in, s since 1970."""
+        self.message, self.place, self.logged_at = message, place, logged_at
 
     @property
     def model(self) -> str:
@@ -87,7 +91,7 @@ class Request(ABC):
         """Do what is asked for. Raises `MessageRejected`."""
 
     def applied(self) -> Applied:
-        """What `apply` returns: the event that the class declares, with its fields from the message."""
+        """The result of `apply`: the event that the class declares, with its fields from the message."""
         fields = {name: str(getattr(self.message, name)) for name in self.event_fields}
         return Applied(self.event, fields if self.event else {}, self.level)
 
@@ -104,7 +108,9 @@ class WakeModel(Request):
 
     def apply(self, server: ServerParts) -> Applied:
         """Wake the model, if it sleeps."""
-        server.models[self.model].wake()
+        rounds = server.models[self.model].rounds
+        assert rounds is not None, "the check lets no request pass for a model without rounds"
+        rounds.wake()
         return self.applied()
 
 
@@ -146,6 +152,16 @@ class ClientRequest(Request):
         """The message."""
         return cast("QuarantineRequest", self.message)
 
+    def check(self, server: ServerParts) -> None:
+        """Besides: it is newer than all that were taken, and not from the future, where no other one could be newer.
+
+        It counts as taken from here on: nothing that could still refuse it follows.
+        """
+        super().check(server)
+        if self.request.made_at > self.logged_at + AHEAD_S_MAX:
+            raise MessageRejected("malformed", "made_at lies more than a day after the log took the request in")
+        server.quarantine.take(self.request)
+
     def applied(self) -> Applied:
         """As for every request; the published list of clients in quarantine has to be made anew."""
         return super().applied()._replace(quarantine_changed=True)
@@ -160,7 +176,8 @@ class QuarantineClient(ClientRequest):
         """Absorb nothing more of the client, give up what waits of it, and let no round wait for it."""
         server.quarantine.begin(self.request)
         server.reassembly.drop(self.model, self.request.client)
-        server.models[self.model].quarantine(self.request.client)
+        if (rounds := server.models[self.model].rounds) is not None:
+            rounds.quarantine(self.request.client)
         return self.applied()
 
 
@@ -174,7 +191,10 @@ class ReleaseClient(ClientRequest):
     def apply(self, server: ServerParts) -> Applied:
         """Absorb the client's next updates, whatever their numbers."""
         server.quarantine.end(self.request)
-        server.models[self.model].release(self.request.client)
+        model = server.models[self.model]
+        model.clients.allow_jump(self.request.client)
+        if model.rounds is not None:
+            model.rounds.release(self.request.client)
         return self.applied()
 
 
@@ -185,8 +205,8 @@ class UnlearnClient(QuarantineClient):
 
     def check(self, server: ServerParts) -> None:
         """Besides: an upstream federation must not have what came of the client already."""
-        super().check(server)
         server.hierarchy.check_unlearning()
+        super().check(server)
 
     def apply(self, server: ServerParts) -> Applied:
         """As a quarantine; a rebuild follows unless this record, or a later one, has led to one before."""
@@ -215,7 +235,7 @@ def request_in(record: Record) -> Request | None:
         return None
     message = message_type.decode(record.value, record.headers)
     kind = _BY_ACTION[message_type, getattr(message, "action", "")]
-    return kind(message, (record.partition, record.offset))
+    return kind(message, (record.partition, record.offset), record.timestamp_ms / 1000)
 
 
 def quarantine_records(contract: Contract, client: str, action: str, detail: str, made_at: float) -> list[OutboxRecord]:

@@ -4,13 +4,22 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
-from server_node.ingest.outcome import IngestOutcome
+from server_node.ingest.outcome import IngestOutcome, Report
 from server_node.ingest.requests import ServerParts
-from shoal.config.contract import Contract
-from shoal.telemetry.events import log_event
-from shoal.transports.base import Log, Positions, beginning
+from shoal.runtime.checkpoint import pairs_of
+from shoal.transports.base import Positions
+
+
+class Unlearned(NamedTuple):
+    """Continuation of a step after its requests to unlearn clients."""
+
+    positions: Positions
+    """positions to read on from: those that the step came to, or the start of the log"""
+    hidden: bool
+    """whether the log is read once more and is not read as far as before yet, so that no snapshot may be published"""
+    reports: Sequence[Report]
 
 
 class Unlearning:
@@ -20,44 +29,44 @@ class Unlearning:
     snapshot is published until the log has been read as far as before, so that readers never see half a model.
     """
 
-    def __init__(self, contract: Contract, log: Log, server: ServerParts) -> None:
-        self._topic, self._log, self._server = contract.updates_topic, log, server
+    def __init__(self, server: ServerParts) -> None:
+        self._server = server
         self._until: Positions = {}
         """partition -> how far the log had been read; empty while nothing is read again"""
 
-    def after(self, ingested: Sequence[IngestOutcome], positions: Positions) -> Positions:
-        """Where to read on after a step that came to `positions`: there, or at the start of the log.
-
-        Raises as the log does.
-        """
+    def after(self, ingested: Sequence[IngestOutcome], positions: Positions, first: Positions) -> Unlearned:
+        """Continue a step that came to `positions` of a log that begins at `first`."""
         requests = [(one.model, one.request.unlearn) for one in ingested if one.request and one.request.unlearn]
-        if not requests:
-            return positions
-        first = beginning(self._log, self._topic)
-        if any(self._server.models[model].needs_whole_log for model, _ in requests) and any(first.values()):
+        reports: list[Report] = []
+        if requests:
+            positions = self._unlearn(requests, positions, first, reports)
+        if self._until and all(positions.get(partition, 0) >= end for partition, end in self._until.items()):
+            self._until = {}
+            reports.append(Report("unlearning_done"))
+        return Unlearned(positions, bool(self._until), reports)
+
+    def _unlearn(
+        self, requests: Sequence[tuple[str, str]], positions: Positions, first: Positions, reports: list[Report]
+    ) -> Positions:
+        """Have the models forget the clients; where to read on."""
+        whole_log = any(self._server.models[model].needs_whole_log for model, _ in requests)
+        if whole_log and any(first.values()):
             for model, client in requests:
-                log_event("unlearning_refused", logging.WARNING, model=model, client=client)
+                reports.append(Report("unlearning_refused", logging.WARNING, {"model": model, "client": client}))
             return positions
         for model, client in requests:
-            log_event("unlearning_started", model=model, client=client)
+            reports.append(Report("unlearning_started", logging.INFO, {"model": model, "client": client}))
             self._server.models[model].unlearn(client, positions)
-        if not any(self._server.models[model].needs_whole_log for model, _ in requests):
+        if not whole_log:
             return positions
         self._server.reassembly.clear()
         self._server.quarantine.begin_again()
         self._until = {partition: max(at, self._until.get(partition, 0)) for partition, at in positions.items()}
         return first
 
-    def reads_again(self, positions: Positions) -> bool:
-        """Whether the log is read once more and `positions` are not as far as before yet."""
-        if self._until and all(positions.get(partition, 0) >= end for partition, end in self._until.items()):
-            log_event("unlearning_done")
-            self._until = {}
-        return bool(self._until)
-
     def state(self) -> list[list[int]]:
         """Plain values for `restore`."""
-        return [[partition, offset] for partition, offset in sorted(self._until.items())]
+        return pairs_of(self._until)
 
     def restore(self, state: Any) -> None:
         """Become the saved one."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol
 
 from server_node.clusters.lineage import Lineage
 from server_node.models.clients import NO_CONTENT, Clients, Content
@@ -13,12 +14,17 @@ from shoal.algorithms.view import ClusteringView
 from shoal.protocol.cluster_events import ClusterEventMessage
 from shoal.protocol.history import HistoryBin, HistoryNames
 from shoal.protocol.messages import Snapshot, Update
+from shoal.runtime.checkpoint import SavedPart
 from shoal.transports.base import Positions
 
 
 @dataclass(frozen=True)
 class ModelEvent:
-    """Something a model has done."""
+    """Something a model has done; its fields are those of the event that is logged."""
+
+    event: ClassVar[str]
+    """name of the event"""
+    level: ClassVar[int] = logging.INFO
 
     model: str
 
@@ -26,6 +32,8 @@ class ModelEvent:
 @dataclass(frozen=True)
 class PoolTimedOut(ModelEvent):
     """Fewer clients than configured have sent updates in time: clustering begins with theirs."""
+
+    event = "pool_timed_out"
 
     clients: int
     updates: int
@@ -35,6 +43,8 @@ class PoolTimedOut(ModelEvent):
 class RoundOpened(ModelEvent):
     """Clients are asked for answers by the snapshot of this version."""
 
+    event = "round_opened"
+
     round: int
     version: int
 
@@ -42,6 +52,8 @@ class RoundOpened(ModelEvent):
 @dataclass(frozen=True)
 class RoundClosed(ModelEvent):
     """The answers of a round are combined, and the parameters have moved by `shift`."""
+
+    event = "round_closed"
 
     round: int
     answers: int
@@ -55,17 +67,23 @@ class RoundClosed(ModelEvent):
 
 @dataclass(frozen=True)
 class RoundFailed(ModelEvent):
-    """The answers of a round cannot be combined, though each alone is valid. Without those of odd clients the
-    round closes after all; it is opened again if none is found."""
+    """The answers of a round cannot be combined, though each alone is valid. Without those of incompatible
+    clients the round closes after all; it is opened again if none is found."""
+
+    event = "round_failed"
+    level = logging.WARNING
 
     round: int
     detail: str
 
 
 @dataclass(frozen=True)
-class OddClient(ModelEvent):
+class IncompatibleClient(ModelEvent):
     """An answer or update of this client keeps those of the others from being combined: it is set aside, and the client
     is to be put into quarantine."""
+
+    event = "incompatible_client"
+    level = logging.WARNING
 
     client: str
     detail: str
@@ -75,6 +93,8 @@ class OddClient(ModelEvent):
 class DriftDetected(ModelEvent):
     """The first round after a sleep has moved the model by its tolerance or more; more rounds follow."""
 
+    event = "drift_detected"
+
     round: int
     shift: float
 
@@ -82,6 +102,8 @@ class DriftDetected(ModelEvent):
 @dataclass(frozen=True)
 class ModelSleeping(ModelEvent):
     """The model has converged, or run its most rounds in a row, and asks for nothing until it wakes."""
+
+    event = "model_sleeping"
 
     round: int
     rounds: int
@@ -93,15 +115,17 @@ class ModelSleeping(ModelEvent):
 class ModelRestarted(ModelEvent):
     """Another model has found another number of clusters: this one starts again from those."""
 
+    event = "model_restarted"
+
     clusters: int
 
 
 AnswerResult = Literal["in_time", "late", "too_late", "repeated"]
-"""to the open round, to a closed one that still counts, to one too old to count, or processed before"""
+"""answers to the open round, to a closed one that still counts, to one too old to count; and one processed before"""
 
 
 class Processed(NamedTuple):
-    """What became of one update."""
+    """Result of processing one update."""
 
     new: bool
     """whether the model has taken it; False for one that it knew or that came too late to count"""
@@ -125,18 +149,47 @@ class PublishedSnapshot(NamedTuple):
     """whether these are all, and those published before are to be removed"""
 
 
-class ServedModel(Protocol):
-    """One model of the contract on the server. Everything it decides by the clock is in its `state`."""
+class LearningModel(Protocol):
+    """A model that learns from the updates of clients."""
 
     @property
     def name(self) -> str:
-        """As the contract calls it."""
+        """The model's name in the contract."""
         ...
 
     @property
     def clients(self) -> Clients:
         """The clients whose updates it has processed."""
         ...
+
+    @property
+    def pending(self) -> bool:
+        """Whether updates have been processed that its newest snapshot does not show."""
+        ...
+
+    @property
+    def needs_whole_log(self) -> bool:
+        """Whether it can be rebuilt only from a log that still begins with its first update."""
+        ...
+
+    def process(self, update: Update, now: float, content: Content = NO_CONTENT) -> Processed:
+        """Take in one validated update; `content` tells it from another one with its number.
+
+        Raises `MessageRejected` ("sequence", "conflict", "arrays", "bounds", "claims").
+        """
+        ...
+
+    def unlearn(self, client: str, read_up_to: Positions) -> None:
+        """Forget everything that came of this client, which is in quarantine.
+
+        The log is read from its start once more, without that client: a model that learns from the log alone begins
+        again, any other drops what it knows already. `read_up_to` is how far the log has been read, by partition.
+        """
+        ...
+
+
+class PublishingModel(Protocol):
+    """A model that publishes snapshots."""
 
     @property
     def snapshot(self) -> Snapshot | None:
@@ -153,62 +206,11 @@ class ServedModel(Protocol):
         """The lasting identities of its clusters, by the newest snapshot."""
         ...
 
-    @property
-    def needs_caught_up_log(self) -> bool:
-        """Whether its timers may only be looked at once every update in the log has been processed.
-
-        A round must not close before the answers that are in the log in time have been read. Models that need it come
-        after those that do not, as they may start from what those have found in the same step.
-        """
-        ...
-
-    @property
-    def needs_whole_log(self) -> bool:
-        """Whether it can be rebuilt only from a log that still begins with its first update."""
-        ...
-
-    @property
-    def pending(self) -> bool:
-        """Whether updates have been processed that its newest snapshot does not show."""
-        ...
-
-    @property
-    def idle(self) -> bool:
-        """Whether it does nothing by itself until updates, time or a wake request come."""
-        ...
-
-    def process(self, update: Update, now: float, content: Content = NO_CONTENT) -> Processed:
-        """Take in one validated update; `content` tells it from another one with its number.
-
-        Raises `MessageRejected` ("sequence", "conflict", "arrays", "bounds", "claims").
-        """
-        ...
-
     def name_cluster(self, identity: int, name: str, place: tuple[int, int]) -> None:
         """Name a known cluster, in all snapshots to come; `place` is (partition, offset) of the request.
 
         Raises `MessageRejected` ("cluster") if there is none.
         """
-        ...
-
-    def quarantine(self, client: str) -> None:
-        """Wait for this client no more, and drop what has come of it and is not part of the model for good."""
-        ...
-
-    def release(self, client: str) -> None:
-        """Wait for this client again; its next update may have any sequence number."""
-        ...
-
-    def unlearn(self, client: str, read_up_to: Positions) -> None:
-        """Forget everything that came of this client, which is in quarantine.
-
-        The log is read from its start once more, without that client: a model that learns from the log alone begins
-        again, any other drops what it knows already. `read_up_to` is how far the log has been read, by partition.
-        """
-        ...
-
-    def wake(self) -> None:
-        """Collect answers at the next opportunity, if it sleeps. Without effect on a model that never does."""
         ...
 
     def on_timer(self, now: float) -> Sequence[ModelEvent]:
@@ -225,20 +227,48 @@ class ServedModel(Protocol):
         ...
 
     def status(self) -> ModelStatus:
-        """What people may see of it."""
+        """The model as people may see it."""
         ...
 
-    def state(self) -> dict[str, Any]:
-        """Everything a restart needs: plain values, arrays and `StoredPart`s.
 
-        `restore` takes it as a checkpoint loads it.
-        """
-        ...
-
-    def restore(self, state: dict[str, Any]) -> None:
-        """Become the saved model. Raises `InvalidState`."""
-        ...
+class SavedModel(SavedPart, Protocol):
+    """A model that a checkpoint keeps, and that can be rebuilt without one."""
 
     def rebuild(self, published: Snapshot) -> None:
         """Prepare to process the log again from its start, without a checkpoint; `published` is the newest snapshot."""
+        ...
+
+
+class ModelRounds(Protocol):
+    """The rounds of a model that asks clients for answers. A streaming model has none."""
+
+    @property
+    def idle(self) -> bool:
+        """Whether it does nothing by itself until updates, time or a wake request come."""
+        ...
+
+    def wake(self) -> None:
+        """Collect answers at the next opportunity, if it sleeps."""
+        ...
+
+    def quarantine(self, client: str) -> None:
+        """Wait for this client no more, and count none of its answers in the next round."""
+        ...
+
+    def release(self, client: str) -> None:
+        """Wait for this client again."""
+        ...
+
+
+class ServedModel(LearningModel, PublishingModel, SavedModel, Protocol):
+    """One model of the contract on the server. Everything it decides by the clock is in its `state`."""
+
+    @property
+    def rounds(self) -> ModelRounds | None:
+        """The rounds of the model; None for a streaming model.
+
+        A round must not close before the answers that are in the log in time have been read. So the timers of a model
+        with rounds may only be looked at once every update in the log has been processed, and after those of models
+        without, from whose clusters it may start in the same step.
+        """
         ...

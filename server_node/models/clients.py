@@ -36,7 +36,7 @@ class ClientGroups:
         self._changed.add(client)
 
     def begin_again(self, clients: Iterable[str]) -> None:
-        """These are all clients, and nothing is known of their values."""
+        """Begin with these clients, and with nothing known of their values."""
         self._parts, self._changed = {}, set(clients)
 
     def state(self, value_of: Callable[[str], Any]) -> list[StoredPart]:
@@ -57,25 +57,25 @@ class ClientGroups:
 
 
 def values_by_client(state: Iterable[dict[str, Any]]) -> dict[str, Any]:
-    """What `ClientGroups.state` was made of. Raises `TypeError` or `ValueError` for a damaged state."""
+    """Values by client that `ClientGroups.state` was made of. Raises `TypeError` or `ValueError` for a damaged one."""
     return {client: value for group in state for client, value in dict(group).items()}
 
 
 AHEAD_MAX = 1024
 """how far a sequence number may be above the highest processed, and how far below it one may still come late"""
 DIGESTS_MAX = 64
-"""newest updates of which a digest is kept"""
+"""newest updates whose digests are kept"""
 RUNS_MAX = 8
 """runs of sequence numbers that are followed at a time"""
 
 
 class Content(NamedTuple):
-    """What tells an update that comes again from another one with the same number."""
+    """Content of an update, which tells one that comes again from another one with the same number."""
 
     digest: bytes = b""
     """empty: not known"""
     made_at: float = -math.inf
-    """by the client's clock, seconds since 1970"""
+    """time by the client's clock, seconds since 1970"""
 
 
 NO_CONTENT = Content()
@@ -235,7 +235,7 @@ class ClientSequences:
 
 
 def restored_sequences(state: Iterable[Any]) -> ClientSequences:
-    """Those that `state` was made of. Raises `TypeError` or `ValueError` for a damaged one."""
+    """The sequences that `state` was made of. Raises `TypeError` or `ValueError` for a damaged one."""
     return ClientSequences(SequenceWindow(*window) for window in state)
 
 

@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from server_node.clusters.history.recorder import NOTHING_PUBLISHED, PublishedHistory
 from server_node.models.base import ServedModel
 from server_node.models.rounds import RoundsModel
-from server_node.models.streaming import StreamingModel
-from shoal.algorithms.registry import is_in_rounds
-from shoal.config.contract import Contract
+from server_node.models.streaming import StreamingBase, StreamingModel
+from shoal.config.resolved import ResolvedContract, ResolvedModel
 from shoal.config.sections import ServerSettings
 from shoal.protocol.validation import Validator
 
 
-class ModelForms(NamedTuple):
-    """name -> class of the models that are not plain ones."""
+class StreamingForm(Protocol):
+    """A class of streaming models, or a function that makes them."""
 
-    streaming: Mapping[str, type[StreamingModel]] = {}
+    def __call__(
+        self, contract: ResolvedContract, model: ResolvedModel, settings: ServerSettings, history: PublishedHistory
+    ) -> StreamingBase: ...
+
+
+class ModelForms(NamedTuple):
+    """name -> class of the models that follow those of an upstream federation."""
+
+    streaming: Mapping[str, StreamingForm] = {}
     rounds: Mapping[str, type[RoundsModel]] = {}
 
 
@@ -26,23 +33,22 @@ PLAIN: Final = ModelForms()
 
 
 def make_models(
-    contract: Contract,
+    contract: ResolvedContract,
     settings: ServerSettings,
     validator: Validator,
     history: PublishedHistory = NOTHING_PUBLISHED,
     forms: ModelForms = PLAIN,
 ) -> dict[str, ServedModel]:
     """name -> model without any update yet, in the order of the contract; their histories go on from `history`."""
-    streaming: dict[str, StreamingModel] = {
-        model.name: forms.streaming.get(model.name, StreamingModel)(contract, model, settings, history)
-        for model in contract.models
-        if not is_in_rounds(model.algorithm)
-    }
+    streaming: dict[str, StreamingBase] = {}
+    rounds: dict[str, RoundsModel] = {}
+    for name, model in contract.models.items():
+        if not model.family.in_rounds:
+            streaming[name] = forms.streaming.get(name, StreamingModel)(contract, model, settings, history)
+    # A model in rounds may start from the clusters of any streaming model, whatever their order in the contract.
     sources = tuple(streaming.values())
-    rounds = {
-        model.name: forms.rounds.get(model.name, RoundsModel)(contract, model, settings, validator, sources, history)
-        for model in contract.models
-        if is_in_rounds(model.algorithm)
-    }
+    for model in contract.in_rounds:
+        form = forms.rounds.get(model.name, RoundsModel)
+        rounds[model.name] = form(contract, model, settings, validator, sources, history)
     made: dict[str, ServedModel] = {**streaming, **rounds}
-    return {model.name: made[model.name] for model in contract.models}
+    return {name: made[name] for name in contract.models}

@@ -1,25 +1,24 @@
-"""What a model in rounds starts from: clusters that another model has found, or the bounds of the contract."""
+"""Starting points of a model in rounds: clusters that another model has found, or the bounds of the contract."""
 
 from __future__ import annotations
 
 import hashlib
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from server_node.models.base import ServedModel
 from shoal.algorithms.options import CRITERIA
-from shoal.algorithms.registry import rounds_algorithm
 from shoal.algorithms.rounds.base import InitHint
 from shoal.algorithms.rounds.choice import Landmarks, choose_clusters
-from shoal.config.contract import Contract, Model
-from shoal.config.models import requested_clusters, starts_from_another
+from shoal.config.resolved import ResolvedContract, ResolvedModel, RoundTerms
+from shoal.kernels.arrays import Floats
 
 
 def init_hint_for(
-    contract: Contract, model: Model, sources: Sequence[ServedModel], present: int | None = None
+    contract: ResolvedContract, model: ResolvedModel, sources: Sequence[ServedModel], present: int | None = None
 ) -> InitHint | None:
     """The hint to start from now: the known clusters of one of `sources`, or those that the model's criterion chooses
     from its nodes. `present` is the number of clusters that the model has, if it has started.
@@ -27,6 +26,7 @@ def init_hint_for(
     A source whose algorithm keeps identities itself comes first, as its number of clusters is the steadiest; else the
     first one of the contract that has found any. None while the model is to take over clusters and there are none yet.
     """
+    assert model.rounds is not None, "only models in rounds start from a hint"
     low, high = np.zeros(contract.width), np.ones(contract.width)
     names = [feature.name for feature in contract.features]
     # The seed is a function of the names, so that a restart draws the same start.
@@ -35,24 +35,24 @@ def init_hint_for(
     for source in sorted(sources, key=lambda source: source.view is None or source.view.identity is None):
         centres, mass = known_clusters(source)
         if len(centres):
-            if requested_clusters(model) in CRITERIA:
-                centres, mass = _chosen(model, source, seed, present)
+            if model.rounds.clusters in CRITERIA:
+                centres, mass = _chosen(model.rounds, model.options, source, seed, present)
             return InitHint(low, high, seed, centres, mass, names)
-    return None if starts_from_another(model) else InitHint(low, high, seed, features=names)
+    return None if model.rounds.starts_from_another else InitHint(low, high, seed, features=names)
 
 
 def _chosen(
-    model: Model, source: ServedModel, seed: int, present: int | None
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    terms: RoundTerms, options: Mapping[str, Any], source: ServedModel, seed: int, present: int | None
+) -> tuple[Floats, Floats]:
     """-> centres (k, d) and mass (k,) of the clusters that the model's criterion chooses from the nodes of `source`."""
     assert source.view is not None, "a model without a view has no known clusters"
     landmarks = Landmarks(source.view.nodes, source.view.mass.astype(np.float64))
-    options = rounds_algorithm(model.algorithm).options.parse(model.options).as_dict()
-    form = options.get("covariance", "full")
-    return choose_clusters(options["clusters"], landmarks, options["clusters_max"], seed, form, present)
+    parsed = terms.algorithm.options.parse(options).as_dict()
+    form = parsed.get("covariance", "full")
+    return choose_clusters(parsed["clusters"], landmarks, parsed["clusters_max"], seed, form, present)
 
 
-def known_clusters(source: ServedModel) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def known_clusters(source: ServedModel) -> tuple[Floats, Floats]:
     """-> centres (k, d) and mass (k,) of the known clusters in the newest snapshot, in the order of their identities.
 
     Only known clusters count: they are confirmed, so their number does not follow every group that comes and goes.

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -18,14 +19,15 @@ from server_node.clusters.lineage_step import advance, lineage_of, published_ide
 from server_node.models.base import PublishedSnapshot
 from server_node.models.clients import Clients
 from server_node.status import HistoryPoint, ModelStatus, RecentEvent, RoundStatus
-from shoal.algorithms.registry import load_algorithm
 from shoal.algorithms.streaming import Arrays, Rows
 from shoal.algorithms.view import ClusteringView
-from shoal.config.contract import Contract, Model
+from shoal.config.resolved import ResolvedContract, ResolvedModel
 from shoal.errors import MessageRejected
+from shoal.kernels.arrays import Floats, Ints
 from shoal.protocol.checks import COUNT_MAX
 from shoal.protocol.cluster_events import ClusterEventMessage
 from shoal.protocol.messages import RoundRequest, Snapshot, Update
+from shoal.runtime.checkpoint import SavedFields, SavedPart, SavedParts, SavedValue, pairs_of
 from shoal.transports.base import Positions
 
 HISTORY_MAX = 600
@@ -39,7 +41,7 @@ def as_columns(history: Sequence[HistoryPoint]) -> list[NDArray[Any]]:
     return [times, sizes]
 
 
-def from_columns(times: NDArray[np.float64], sizes: NDArray[np.int64]) -> list[HistoryPoint]:
+def from_columns(times: Floats, sizes: Ints) -> list[HistoryPoint]:
     """The history of times (n,) and sizes (n, 3), as `as_columns` made them."""
     return [HistoryPoint(time, *row) for time, row in zip(times.tolist(), sizes.tolist(), strict=True)]
 
@@ -58,23 +60,39 @@ EVENTS_MAX = 100
 """newest cluster events that are kept for people to read"""
 
 
+@dataclass
+class SnapshotCounts(SavedFields):
+    """Numbers of the newest snapshot of a model, and of what has come since."""
+
+    updates: int = 0
+    readings: int = 0
+    newest_reading_at: float | None = None
+    """time of the newest reading, seconds since 1970; None where readings have no times"""
+    version: int = 0
+    """version of the newest snapshot; 0 before the first"""
+    snapshot_at: float = 0.0
+    """time at which it was made, seconds since 1970"""
+    lineage_from_update: int = 0
+    """updates behind the snapshot that a rebuild has taken the identities from; as many must be read again before the
+    identities are followed any further"""
+    named: list[int] = field(default_factory=list)
+    """identities that have been named since the newest snapshot"""
+    rebuilt: bool = False
+    """whether the model has been rebuilt since the newest snapshot, so that its nodes have other numbers"""
+
+
 class ModelPublisher:
     """Makes the snapshots of one model and counts what is behind them."""
 
     def __init__(
-        self, contract: Contract, model: Model, published_history: PublishedHistory = NOTHING_PUBLISHED
+        self, contract: ResolvedContract, model: ResolvedModel, published_history: PublishedHistory = NOTHING_PUBLISHED
     ) -> None:
-        self._contract = contract
-        # Computing the digest encodes every feature, so it is not done for each snapshot.
+        self._contract = contract.contract
         self._digest = contract.digest
-        self._model = model
-        self._algorithm = load_algorithm(model.algorithm)
+        self._model = model.declared
+        self._algorithm = model.algorithm
         self.clients = Clients()
-        self.updates = 0
-        self.readings = 0
-        self.newest_reading_at: float | None = None
-        """seconds since 1970"""
-        self.version = 0
+        self.counts = SnapshotCounts()
         self.snapshot: Snapshot | None = None
         """the newest one published"""
         self.view: ClusteringView | None = None
@@ -83,36 +101,28 @@ class ModelPublisher:
         """the snapshot as it travels"""
         self.lineage = Lineage()
         """identities of its clusters"""
-        self._lineage_from_update = 0
-        """while rebuilding: the updates behind the snapshot that the identities were taken from; as many must be read
-        again before they are followed any further"""
         self._names_from: Positions = {}
-        """and the positions behind which requests to name clusters are new"""
-        self._named: list[int] = []
-        """identities that have been named since the newest snapshot"""
-        self.rebuilt = False
-        """whether the model has been rebuilt since the newest snapshot, so that its nodes have other numbers"""
-        self.snapshot_at = 0.0
-        """when it was made, seconds since 1970"""
+        """positions from which on requests to name clusters are new to a rebuild"""
         self.history: list[HistoryPoint] = []
-        """from the first snapshot to the newest, thinner the further back"""
+        """sizes from the first snapshot to the newest, thinner the further back"""
         self.events: list[RecentEvent] = []
-        """what became of clusters, the newest last"""
-        self._recorder = Recorder(contract, model.name, published_history)
+        """events of clusters, the newest last"""
+        self._recorder = Recorder(self._contract, model.name, published_history)
         self._uncounted = WaitingUpdates()
-        """that the history does not have yet; never beyond the snapshot by which they are counted"""
+        """updates that the history does not have yet; never beyond the snapshot by which they are counted"""
 
     def count_update(self, update: Update) -> None:
         """Count one more update."""
-        self.updates += 1
+        self.counts.updates += 1
         if update.newest_reading_at is not None:
-            self.newest_reading_at = max(self.newest_reading_at or update.newest_reading_at, update.newest_reading_at)
+            before = self.counts.newest_reading_at
+            self.counts.newest_reading_at = max(before or update.newest_reading_at, update.newest_reading_at)
 
     def count_readings(self, readings: int) -> None:
         """Count more readings. Clients claim these numbers, so the sum is capped at what a snapshot can carry."""
-        self.readings = min(COUNT_MAX, self.readings + readings)
+        self.counts.readings = min(COUNT_MAX, self.counts.readings + readings)
 
-    def record(self, update: Update, points: Rows, weights: NDArray[np.float64], now: float) -> None:
+    def record(self, update: Update, points: Rows, weights: Floats, now: float) -> None:
         """Put the readings behind an update, counted before, into the history of the clusters that they fell to.
 
         `points` (n, d) are those that the update has in feature space, `weights` (n,) the readings of each, relative to
@@ -121,7 +131,7 @@ class ModelPublisher:
         made_at = update.made_at if update.newest_reading_at is None else update.newest_reading_at
         if self.snapshot is None:
             points, weights = points[:0], weights[:0]
-        one = WaitingUpdate(min(made_at, now), update.client, update.readings, self.updates, points, weights)
+        one = WaitingUpdate(min(made_at, now), update.client, update.readings, self.counts.updates, points, weights)
         if update.readings and self._uncounted.add(one):
             self._count_waiting()
 
@@ -136,14 +146,14 @@ class ModelPublisher:
 
     def adopt(self, published: Snapshot) -> None:
         """Go on from a snapshot that was published before the checkpoint was lost."""
-        self.version = published.version
+        self.counts.version = published.version
         self._keep(published, published.encode(), self._algorithm.view(published.arrays))
         self.adopt_identities(published)
 
     def adopt_identities(self, published: Snapshot) -> None:
         """Go on with the identities and names of a published snapshot once all updates behind it have been read."""
         self.lineage = lineage_of(published, self._algorithm.view(published.arrays))
-        self._lineage_from_update = published.updates
+        self.counts.lineage_from_update = published.updates
         self._names_from = published.read_up_to
 
     def begin_again(self, read_up_to: Positions) -> None:
@@ -153,8 +163,8 @@ class ModelPublisher:
         """
         self.clients = Clients()
         self.begin_history_again()
-        self.updates, self.readings, self.newest_reading_at = 0, 0, None
-        self._lineage_from_update, self._names_from, self.rebuilt = 0, dict(read_up_to), True
+        self.counts.updates, self.counts.readings, self.counts.newest_reading_at = 0, 0, None
+        self.counts.lineage_from_update, self._names_from, self.counts.rebuilt = 0, dict(read_up_to), True
 
     def begin_history_again(self) -> None:
         """Forget the history, whose bins do not show which of their readings came from a client that is unlearned."""
@@ -173,7 +183,7 @@ class ModelPublisher:
         if named is None:
             raise MessageRejected("cluster", f"model {self._model.name} has no known cluster {identity}")
         self.lineage = named
-        self._named.append(identity)
+        self.counts.named.append(identity)
         return True
 
     def publish(
@@ -198,18 +208,18 @@ class ModelPublisher:
         self._count_waiting()
         view = self._algorithm.view(arrays)
         sizes = view.summary()
-        lineage, happened = self._next_lineage(view, clustered_readings, now)
-        self.version = self.version + 1 if request is None else request.version
-        self.snapshot_at = now
+        lineage, changes = self._next_lineage(view, clustered_readings, now)
+        self.counts.version = self.counts.version + 1 if request is None else request.version
+        self.counts.snapshot_at = now
         snapshot = Snapshot(
             federation=self._contract.federation,
             contract=self._digest,
             model=self._model.name,
             algorithm=self._model.algorithm,
-            version=self.version,
+            version=self.counts.version,
             positions=positions,
-            updates=self.updates,
-            readings=self.readings,
+            updates=self.counts.updates,
+            readings=self.counts.readings,
             clients=len(self.clients),
             clusters=sizes.clusters,
             nodes=sizes.nodes,
@@ -217,7 +227,7 @@ class ModelPublisher:
             privacy=dict(statement),
             arrays=arrays,
             made_at=now,
-            newest_reading_at=self.newest_reading_at,
+            newest_reading_at=self.counts.newest_reading_at,
             round=number,
             round_request=None if request is None else request.table(),
             known=len(lineage.known),
@@ -227,17 +237,18 @@ class ModelPublisher:
         )
         value = snapshot.encode()
         self._keep(snapshot, value, view)
-        described = describe(view, self._contract) if happened else {}
-        events = event_messages(self._contract, snapshot, self.lineage, lineage, happened, described)
-        self._remember(lineage, events)
-        self.lineage, self._named = lineage, []
-        self.history = thinned([*self.history, HistoryPoint(now, len(lineage.known), sizes.nodes, self.readings)])
+        described = describe(view, self._contract) if changes else {}
+        events = event_messages(self._contract, snapshot, self.lineage, lineage, changes, described)
+        self._remember(snapshot, lineage, events)
+        self.lineage, self.counts.named = lineage, []
         again = self._recorder.begins_again
-        history = self._recorder.take_changed(self.updates)
+        history = self._recorder.take_changed(self.counts.updates)
         return PublishedSnapshot(snapshot, value, view, lineage, events, history, again)
 
-    def _remember(self, lineage: Lineage, events: Sequence[ClusterEventMessage]) -> None:
-        """Keep the events for people to read, and give the clusters of the history their names."""
+    def _remember(self, snapshot: Snapshot, lineage: Lineage, events: Sequence[ClusterEventMessage]) -> None:
+        """Keep sizes and events for people to read, and give the clusters of the history their names."""
+        point = HistoryPoint(snapshot.made_at, snapshot.known, snapshot.nodes, snapshot.readings)
+        self.history = thinned([*self.history, point])
         recent = [RecentEvent(event.at, event.kind, event.cluster, event.other, event.text) for event in events]
         self.events = [*self.events, *recent][-EVENTS_MAX:]
         labels = {event.cluster: event.label for event in events}
@@ -247,62 +258,61 @@ class ModelPublisher:
     def _next_lineage(
         self, view: ClusteringView, clustered: int | None, now: float
     ) -> tuple[Lineage, list[ClusterEvent]]:
-        if 0 < self.updates <= self._lineage_from_update and not self._named:
+        if 0 < self.counts.updates <= self.counts.lineage_from_update and not self.counts.named:
             return self.lineage, []
-        before, readings = self.lineage, self.readings if clustered is None else clustered
-        if self.rebuilt and self.view is not None:
+        before, readings = self.lineage, self.counts.readings if clustered is None else clustered
+        if self.counts.rebuilt and self.view is not None:
             before = carried_by_place(before, self.view, view, readings)
-        self.rebuilt = False
+        self.counts.rebuilt = False
         lineage, events = advance(before, view, readings, now)
-        named = [ClusterEvent(EventKind.NAMED, identity) for identity in self._named if identity in lineage.clusters]
+        named = [
+            ClusterEvent(EventKind.NAMED, identity) for identity in self.counts.named if identity in lineage.clusters
+        ]
         return lineage, events + named
 
     def status(self, waiting_for: str, rounds: RoundStatus | None = None) -> ModelStatus:
-        """What people may see of the model; `waiting_for` is empty once there is a clustering."""
+        """Status of the model for people; `waiting_for` is empty once there is a clustering."""
         name, algorithm = self._model.name, self._model.algorithm
         return ModelStatus(name, algorithm, self.snapshot, waiting_for, self.history, rounds, self.lineage, self.events)
 
     def state(self) -> dict[str, Any]:
         """Plain values and parts for `restore`."""
         self._count_waiting()
-        return {
-            "clients": self.clients.state(),
-            "updates": self.updates,
-            "readings": self.readings,
-            "newest_reading_at": self.newest_reading_at,
-            "version": self.version,
-            "snapshot": self._encoded,
-            "lineage": self.lineage.state(),
-            "lineage_from_update": self._lineage_from_update,
-            "names_from": [list(pair) for pair in self._names_from.items()],
-            "named": self._named,
-            "rebuilt": self.rebuilt,
-            "snapshot_at": self.snapshot_at,
-            "history": as_columns(self.history),
-            "events": [list(event) for event in self.events],
-            "recorder": self._recorder.state(),
-        }
+        return self._saved().state()
 
-    def restore(self, state: dict[str, Any]) -> None:
-        """Raises `InvalidState`, or for a damaged state `InvalidData`, `MessageRejected`, `KeyError`, `TypeError` or
-        `ValueError`."""
-        self.clients.restore(state["clients"])
-        self.updates = state["updates"]
-        self.readings = state["readings"]
-        self.newest_reading_at = state["newest_reading_at"]
-        self.version = state["version"]
-        if (value := state["snapshot"]) is not None:
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Become the saved one. Raises `InvalidState`, or any of `DAMAGED`."""
+        self._saved().restore(state)
+
+    def _saved(self) -> SavedParts:
+        parts: dict[str, SavedPart] = {
+            "clients": self.clients,
+            "counts": self.counts,
+            "snapshot": SavedValue(lambda: self._encoded, self._restore_snapshot),
+            "lineage": SavedValue(self.lineage.state, self._restore_lineage),
+            "names_from": SavedValue(lambda: pairs_of(self._names_from), self._restore_names_from),
+            "history": SavedValue(lambda: as_columns(self.history), self._restore_history),
+            "events": SavedValue(lambda: [list(event) for event in self.events], self._restore_events),
+            "recorder": self._recorder,
+        }
+        return SavedParts(f"the checkpoint of model {self._model.name}", parts)
+
+    def _restore_snapshot(self, value: bytes | None) -> None:
+        if value is not None:
             snapshot = Snapshot.decode(value, Snapshot.headers())
             self._keep(snapshot, value, self._algorithm.view(snapshot.arrays))
-        self.lineage = restore_lineage(state["lineage"])
-        self._lineage_from_update = state["lineage_from_update"]
-        self._names_from = dict(state["names_from"])
-        self._named = list(state["named"])
-        self.rebuilt = state["rebuilt"]
-        self.snapshot_at = state["snapshot_at"]
-        self.history = thinned(from_columns(*state["history"]))
-        self.events = [RecentEvent(*event) for event in state["events"]]
-        self._recorder.restore(state["recorder"])
+
+    def _restore_lineage(self, state: Mapping[str, Any]) -> None:
+        self.lineage = restore_lineage(state)
+
+    def _restore_names_from(self, state: Iterable[tuple[int, int]]) -> None:
+        self._names_from = dict(state)
+
+    def _restore_history(self, state: Sequence[NDArray[Any]]) -> None:
+        self.history = thinned(from_columns(*state))
+
+    def _restore_events(self, state: Iterable[Sequence[Any]]) -> None:
+        self.events = [RecentEvent(*event) for event in state]
 
     def _keep(self, snapshot: Snapshot, value: bytes, view: ClusteringView) -> None:
         self.snapshot, self._encoded, self.view = snapshot, value, view

@@ -60,7 +60,7 @@ class Participation:
     missed_rounds: Mapping[str, int] = field(default_factory=dict)
     """client -> rounds in a row that it was asked in and did not answer"""
     received_bytes: int = 0
-    """of the arrays of the answers"""
+    """bytes of the arrays of the answers"""
 
     def with_answers(self, arrived: Mapping[str, ReceivedAnswer]) -> Self:
         """With these answers, by client, in place of any earlier ones of their clients."""
@@ -105,15 +105,15 @@ class Participation:
         return [client for client, received in self.received.items() if received.answer.round == number]
 
     def participating(self, known: Sequence[str]) -> list[str]:
-        """Those of the known clients that have not missed too many rounds."""
+        """Known clients that have not missed too many rounds."""
         return [client for client in known if self.missed_rounds.get(client, 0) < MISSED_ROUNDS_MAX]
 
     def expected(self, contract: Contract, request: RoundRequest, known: Sequence[str]) -> list[str]:
-        """Those of the participating clients that a request asks."""
-        return [client for client in self.participating(known) if request.selects(contract, client)]
+        """Participating clients that a request asks."""
+        return [client for client in self.participating(known) if request.selects(contract.federation, client)]
 
     def has_quorum(self, contract: Contract, request: RoundRequest, known: Sequence[str], share: float) -> bool:
-        """Whether so large a share of the expected clients, and one at least, has answered."""
+        """Whether this share of the expected clients, and one at least, has answered."""
         answered = len(self.answered(request.round))
         if not answered:
             return False
@@ -164,7 +164,7 @@ def restore_participation(state: Mapping[str, Any]) -> Participation:
 
 
 class Phase(StrEnum):
-    """What a model in rounds is doing."""
+    """Phases of a model in rounds."""
 
     WAITING_FOR_CLUSTERS = "waiting_for_clusters"
     """it has no parameters yet: another model must find the clusters that it starts from"""
@@ -190,11 +190,11 @@ class RoundState:
     initial: bool = True
     """whether no round has closed since it last started"""
     request: RoundRequest | None = None
-    """of the open round"""
+    """request of the open round"""
     opened_at: float = 0.0
-    """when the open round was opened, seconds since 1970"""
+    """time at which the open round was opened, seconds since 1970"""
     wake_at: float = 0.0
-    """when to wake, seconds since 1970"""
+    """time to wake, seconds since 1970"""
     participation: Participation = field(default_factory=Participation)
     policy_state: PolicyState = field(default_factory=PolicyState)
     """what the policy keeps from round to round"""
@@ -220,20 +220,12 @@ class RoundState:
     def saved(self) -> dict[str, Any]:
         """Plain values, arrays and parts for `restore_round_state`."""
         return {
+            **vars(self),
             "phase": self.phase.value,
             "params": None if self.params is None else dict(self.params),
-            "round": self.round,
-            "first_round": self.first_round,
-            "closed_rounds": self.closed_rounds,
-            "initial": self.initial,
             "request": None if self.request is None else asdict(self.request),
-            "opened_at": self.opened_at,
-            "wake_at": self.wake_at,
             "participation": self.participation.state(),
             "policy_state": self.policy_state.state(),
-            "shift": self.shift,
-            "combined_answers": self.combined_answers,
-            "combined_readings": self.combined_readings,
             "quarantined": sorted(self.quarantined),
         }
 

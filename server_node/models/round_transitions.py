@@ -1,4 +1,4 @@
-"""How a model in rounds moves on: pure functions from its state to the next state and what happened on the way.
+"""Transitions of a model in rounds: pure functions from its state to the next state and the events on the way.
 
 A round is opened by a request to clients, and closed by a quorum of answers or by its deadline. Closing it combines
 the answers to the next parameters; another round follows until the model has converged. Then it sleeps, and wakes for
@@ -13,32 +13,31 @@ from typing import Literal, NamedTuple
 
 from server_node.models.base import (
     DriftDetected,
+    IncompatibleClient,
     ModelEvent,
     ModelRestarted,
     ModelSleeping,
-    OddClient,
     RoundClosed,
     RoundFailed,
     RoundOpened,
 )
-from server_node.models.odd_answers import COMPUTING_ERRORS, odd_clients
+from server_node.models.incompatible import COMPUTING_ERRORS, incompatible_clients
 from server_node.models.round_state import Phase, RoundState
-from shoal.algorithms.rounds.base import InitHint, Params, RoundsAlgorithm
-from shoal.algorithms.rounds.policies import Policy, PolicyState, epoch_changed, select_answers
+from shoal.algorithms.rounds.base import InitHint, Params
+from shoal.algorithms.rounds.policies import PolicyState, epoch_changed, select_answers
 from shoal.config.contract import Contract, Model
-from shoal.config.models import starts_from_another
+from shoal.config.resolved import RoundTerms
 from shoal.errors import ShoalError
 from shoal.protocol.messages import RoundRequest
 
 
 @dataclass(frozen=True)
 class RoundRules:
-    """What stays the same for all rounds of a model."""
+    """Rules that stay the same for all rounds of a model."""
 
     contract: Contract
     model: Model
-    algorithm: RoundsAlgorithm
-    policy: Policy
+    terms: RoundTerms
     first_clients: int
     """clients that must have answered before a first round closes by quorum"""
     check_params: Callable[[Params], None]
@@ -47,27 +46,27 @@ class RoundRules:
 
 @dataclass(frozen=True)
 class Moment:
-    """What a transition depends on beside the state."""
+    """Conditions that a transition depends on beside the state."""
 
     now: float
     """seconds since 1970"""
     known: Sequence[str]
     """clients that have ever answered, sorted by name"""
     version: int
-    """of the newest snapshot"""
+    """version of the newest snapshot"""
     init_hint: Callable[[], InitHint | None]
     """what the model could start from now; None while it waits for clusters that no other model has found yet"""
 
 
 class Transition(NamedTuple):
-    """The next state, and what happened, in order. Each transition ends with an open round or with a sleep."""
+    """The next state, and the events in order. Each transition ends with an open round or with a sleep."""
 
     state: RoundState
     events: tuple[ModelEvent, ...]
 
 
 def due_transition(rules: RoundRules, state: RoundState, moment: Moment) -> Transition | None:
-    """What is due now, if anything is. Every answer that is in the log must have been read before."""
+    """The transition that is due now, None for none. Every answer that is in the log must have been read before."""
     if state.phase is Phase.WAITING_FOR_CLUSTERS:
         return start(rules, state, moment)
     if state.phase is Phase.SLEEPING:
@@ -92,7 +91,7 @@ def start(rules: RoundRules, state: RoundState, moment: Moment) -> Transition | 
     """
     if (hint := moment.init_hint()) is None:
         return None
-    params = rules.algorithm.start(rules.model.options, rules.contract.width, hint)
+    params = rules.terms.algorithm.start(rules.model.options, rules.contract.width, hint)
     request = make_request(rules, state, state.round + 1, moment)
     started = replace(
         state,
@@ -130,18 +129,18 @@ def time_out(rules: RoundRules, state: RoundState, moment: Moment) -> Transition
 def close_round(rules: RoundRules, state: RoundState, by: Literal["quorum", "deadline"], moment: Moment) -> Transition:
     """Combine the answers to the next parameters, and open the next round or sleep.
 
-    Of answers that are valid one by one but cannot be combined the odd ones are left out. If none is found, all are
-    dropped, and the round is opened again.
+    Where answers that are valid one by one cannot be combined, the incompatible ones are left out. If none is found,
+    all are dropped, and the round is opened again.
     """
     assert state.params is not None, "an open round has parameters"
     participation = state.participation
     try:
         policy_state, params = _combined(rules, state)
     except COMPUTING_ERRORS as refused:
-        return _without_odd_answers(rules, state, by, moment, refused)
-    expected, shift = expected_clients(rules, state, moment), float(rules.algorithm.shift(state.params, params))
+        return _without_incompatible_answers(rules, state, by, moment, refused)
+    expected, shift = expected_clients(rules, state, moment), float(rules.terms.algorithm.shift(state.params, params))
     first_round = state.first_round
-    if epoch_changed(rules.algorithm, state.params, params):
+    if epoch_changed(rules.terms.algorithm, state.params, params):
         policy_state, first_round = policy_state.without_earlier_answers(), state.round + 1
     closed = replace(
         state,
@@ -163,18 +162,18 @@ def close_round(rules: RoundRules, state: RoundState, by: Literal["quorum", "dea
 
 
 def _combined(rules: RoundRules, state: RoundState) -> tuple[PolicyState, Params]:
-    """What the policy keeps, and the next parameters. Raises any of `COMPUTING_ERRORS`."""
+    """The state of the policy, and the next parameters. Raises any of `COMPUTING_ERRORS`."""
     assert state.params is not None, "an open round has parameters"
     answers = state.participation.answers
     policy_state, counted = select_answers(
-        rules.policy, state.policy_state, answers, state.round, rules.algorithm.robust
+        rules.terms.policy, state.policy_state, answers, state.round, rules.terms.algorithm.robust
     )
-    params = rules.algorithm.combine(state.params, counted)
+    params = rules.terms.algorithm.combine(state.params, counted)
     rules.check_params(params)
     return policy_state, params
 
 
-def _without_odd_answers(
+def _without_incompatible_answers(
     rules: RoundRules, state: RoundState, by: Literal["quorum", "deadline"], moment: Moment, refused: Exception
 ) -> Transition:
     """Close the round without the answers that keep the others from being combined, or open it again."""
@@ -182,14 +181,14 @@ def _without_odd_answers(
     failed = RoundFailed(rules.model.name, state.round, detail)
     kept = {answer.client: answer.stats for answer in state.policy_state.cached.values()}
     new = {answer.client: answer.stats for answer in state.participation.answers}
-    odd = odd_clients({**kept, **new}, lambda clients: _combines(_of_clients(state, clients), rules))
-    rest = _of_clients(state, ({**kept, **new}).keys() - set(odd))
-    if not odd or not rest.participation.answered(state.round):
+    left_out = incompatible_clients({**kept, **new}, lambda clients: _combines(_of_clients(state, clients), rules))
+    rest = _of_clients(state, ({**kept, **new}).keys() - set(left_out))
+    if not left_out or not rest.participation.answered(state.round):
         rest = replace(rest, participation=state.participation.without_answers())
         after = open_round(rules, rest, state.round, moment)
     else:
         after = close_round(rules, rest, by, moment)
-    named = (OddClient(rules.model.name, client, detail) for client in odd)
+    named = (IncompatibleClient(rules.model.name, client, detail) for client in left_out)
     return Transition(after.state, (failed, *named, *after.events))
 
 
@@ -236,10 +235,10 @@ def wake(rules: RoundRules, state: RoundState, moment: Moment) -> Transition:
     """
     assert state.params is not None, "a model that sleeps has parameters"
     woken = replace(state, closed_rounds=0)
-    hint = moment.init_hint() if starts_from_another(rules.model) else None
+    hint = moment.init_hint() if rules.terms.starts_from_another else None
     if hint is not None and hint.points is not None:
         clusters = len(hint.points)
-        if clusters != len(rules.algorithm.view(state.params).centres):
+        if clusters != len(rules.terms.algorithm.view(state.params).centres):
             restarted = start(rules, woken, replace(moment, init_hint=lambda: hint))
             assert restarted is not None, "there is a hint"
             return _after(ModelRestarted(rules.model.name, clusters), restarted)
@@ -250,7 +249,7 @@ def _go_on(rules: RoundRules, closed: RoundState, moment: Moment) -> Transition:
     """Sleep if the round just closed was the last one, or open the next."""
     agreed = rules.model.rounds
     converged = closed.shift < agreed.tolerance or closed.shift == 0.0
-    last = converged or rules.algorithm.one_shot or closed.closed_rounds >= agreed.rounds_max
+    last = converged or rules.terms.algorithm.one_shot or closed.closed_rounds >= agreed.rounds_max
     going_on = sleep(rules, closed, moment) if last else open_round(rules, closed, closed.round + 1, moment)
     if closed.closed_rounds == 1 and closed.round > closed.first_round and not converged:
         return _after(DriftDetected(rules.model.name, closed.round, closed.shift), going_on)

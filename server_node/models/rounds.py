@@ -14,23 +14,22 @@ from typing import Any
 
 from server_node.clusters.history.recorder import NOTHING_PUBLISHED, PublishedHistory
 from server_node.clusters.lineage import Lineage
-from server_node.models.base import ModelEvent, Processed, PublishedSnapshot, ServedModel
+from server_node.models.base import ModelEvent, ModelRounds, Processed, PublishedSnapshot, ServedModel
 from server_node.models.clients import NO_CONTENT, Clients, Content
 from server_node.models.initialization import init_hint_for
 from server_node.models.publisher import ModelPublisher
 from server_node.models.round_state import Participation, Phase, ReceivedAnswer, RoundState, restore_round_state
 from server_node.models.round_transitions import Moment, RoundRules, due_transition, with_clock
 from server_node.status import ModelStatus, RoundStatus
-from shoal.algorithms.registry import rounds_algorithm
 from shoal.algorithms.rounds.base import InitHint, Params
 from shoal.algorithms.rounds.policies import PolicyState
 from shoal.algorithms.view import ClusteringView
-from shoal.config.contract import Contract, Model
-from shoal.config.models import round_policy, starts_from_another
+from shoal.config.resolved import ResolvedContract, ResolvedModel
 from shoal.config.sections import ServerSettings
-from shoal.errors import InvalidData, InvalidState, MessageRejected
+from shoal.errors import InvalidState, MessageRejected
 from shoal.protocol.messages import Snapshot, Update, round_request_of
 from shoal.protocol.validation import Validator
+from shoal.runtime.checkpoint import Required, SavedPart, SavedParts, SavedValue
 from shoal.transports.base import Positions
 
 
@@ -58,9 +57,9 @@ def unlearned(rules: RoundRules, state: RoundState, client: str) -> RoundState:
     """
     without = quarantined(state, client)
     kept = [answer.stats for _, answer in sorted(without.policy_state.cached.items())]
-    forget = rules.algorithm.forget
-    if forget is not None and kept and without.params is not None and not starts_from_another(rules.model):
-        params = rules.algorithm.combine(forget(without.params), kept)
+    forget = rules.terms.algorithm.forget
+    if forget is not None and kept and without.params is not None and not rules.terms.starts_from_another:
+        params = rules.terms.algorithm.combine(forget(without.params), kept)
         return replace(
             without,
             phase=Phase.SLEEPING,
@@ -86,35 +85,36 @@ def unlearned(rules: RoundRules, state: RoundState, client: str) -> RoundState:
     )
 
 
-STATE_VERSION = 7
+STATE_VERSION = 8
 
 
 class RoundsModel:
     """Stores, publishes and reports the rounds of one model; `round_transitions` decides. A `ServedModel`."""
 
-    needs_caught_up_log = True
     needs_whole_log = False
 
     def __init__(
         self,
-        contract: Contract,
-        model: Model,
+        contract: ResolvedContract,
+        model: ResolvedModel,
         settings: ServerSettings,
         validator: Validator,
         sources: Sequence[ServedModel] = (),
         history: PublishedHistory = NOTHING_PUBLISHED,
     ) -> None:
         """`sources` are the models whose clusters it may start from."""
-        self._contract, self._model, self._validator, self._sources = contract, model, validator, sources
-        self._settings = settings
-        algorithm, check_params = rounds_algorithm(model.algorithm), partial(validator.check_params, model)
-        self._rules = RoundRules(contract, model, algorithm, round_policy(model), settings.pool_clients, check_params)
+        assert model.rounds is not None, "made for models in rounds alone"
+        self._resolved, self._terms = contract, model.rounds
+        self._contract, self._model = contract.contract, model.declared
+        self._validator, self._sources, self._settings = validator, sources, settings
+        check_params = partial(validator.check_params, model.name)
+        self._rules = RoundRules(self._contract, self._model, self._terms, settings.pool_clients, check_params)
         self._publisher = ModelPublisher(contract, model, history)
         self._state = RoundState()
         self._arrived: dict[str, ReceivedAnswer] = {}
         """client -> answer that `_state` does not have yet"""
         self._arrived_bytes = 0
-        """of their arrays, less those of the answers that they replace"""
+        """bytes of their arrays, less those of the answers that they replace"""
         self._snapshot_due = False
 
     @property
@@ -132,6 +132,11 @@ class RoundsModel:
     @property
     def name(self) -> str:
         return self._model.name
+
+    @property
+    def rounds(self) -> ModelRounds:
+        """The model itself."""
+        return self
 
     @property
     def clients(self) -> Clients:
@@ -181,7 +186,7 @@ class RoundsModel:
         alone = None
         if usable and state.params is not None:
             self._validator.check_answer_claims(update, state.params)
-            alone = self._validator.check_answer_combines(self._model, state.params, update)
+            alone = self._validator.check_answer_combines(update, state.params)
             self._check_room(answer)
         again = not self.clients.take(update.client, update.sequence, 0, now, content)
         if again or (usable and update.round <= self._newest_answer_of(update.client)):
@@ -191,7 +196,7 @@ class RoundsModel:
         self.clients.set_readings(update.client, update.readings)
         self._publisher.count_update(update)
         # The clusters of this client's rows alone show where these lie.
-        found = self._rules.algorithm.view(alone)
+        found = self._terms.algorithm.view(alone)
         self._publisher.record(update, found.nodes, found.mass, now)
         self._keep(answer)
         in_time = update.round == state.round and state.phase is Phase.COLLECTING
@@ -230,8 +235,7 @@ class RoundsModel:
         self._state = quarantined(self._state, client)
 
     def release(self, client: str) -> None:
-        """Rounds wait for the client again once it has answered; its next answer may have any sequence number."""
-        self.clients.allow_jump(client)
+        """Rounds wait for the client again once it has answered."""
         self._state = replace(self._state, quarantined=self._state.quarantined - {client})
 
     def unlearn(self, client: str, read_up_to: Positions) -> None:
@@ -255,7 +259,7 @@ class RoundsModel:
         if transition is None:
             return ()
         self._state, events = transition
-        self._publisher.readings = self._state.combined_readings
+        self._publisher.counts.readings = self._state.combined_readings
         self._snapshot_due = True
         return events
 
@@ -273,7 +277,7 @@ class RoundsModel:
         )
 
     def status(self) -> ModelStatus:
-        """What people may see of it."""
+        """The model as people may see it."""
         state, participation, expected = self._state, self._participation, 0
         if state.request is not None:
             expected = len(participation.expected(self._contract, state.request, self._known()))
@@ -284,20 +288,27 @@ class RoundsModel:
     def state(self) -> dict[str, Any]:
         """Everything a restart needs, the open round and its answers included."""
         self._join_arrived()
-        return {"version": STATE_VERSION, "publisher": self._publisher.state(), "rounds": self._state.saved()}
+        return self._saved().state()
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Raises `InvalidState`."""
-        if state.get("version") != STATE_VERSION:
-            raise InvalidState(f"the checkpoint of model {self.name} is of another version of shoal")
-        try:
-            self._publisher.restore(state["publisher"])
-            self._state, self._arrived, self._arrived_bytes = restore_round_state(state["rounds"]), {}, 0
-            if self._state.params is not None:
-                self._validator.check_params(self._model, self._state.params)
-                self._rules.algorithm.view(self._state.params)
-        except (AttributeError, KeyError, TypeError, ValueError, InvalidData, MessageRejected) as broken:
-            raise InvalidState(f"the checkpoint of model {self.name} is damaged: {broken}") from None
+        """Become the saved model. Raises `InvalidState`."""
+        self._saved().restore(state)
+
+    def _parts(self) -> dict[str, SavedPart]:
+        rounds = SavedValue(self._state.saved, self._restore_rounds)
+        return {"publisher": self._publisher, "rounds": rounds}
+
+    def _saved(self) -> SavedParts:
+        whole = f"the checkpoint of model {self.name}"
+        version = Required(STATE_VERSION, InvalidState(f"{whole} is of another version of shoal"))
+        return SavedParts(whole, self._parts(), {"version": version})
+
+    def _restore_rounds(self, state: Mapping[str, Any]) -> None:
+        self._state, self._arrived, self._arrived_bytes = restore_round_state(state), {}, 0
+        if self._state.params is not None:
+            # Parameters that could not be published are damaged, whatever bytes they have.
+            self._validator.check_params(self.name, self._state.params)
+            self._terms.algorithm.view(self._state.params)
 
     def rebuild(self, published: Snapshot) -> None:
         """Go on with the newest parameters that were published; answers to earlier rounds are not needed."""
@@ -315,7 +326,7 @@ class RoundsModel:
         )
 
     def _moment(self, now: float) -> Moment:
-        return Moment(now, self._known(), self._publisher.version, self._init_hint)
+        return Moment(now, self._known(), self._publisher.counts.version, self._init_hint)
 
     def _known(self) -> list[str]:
         """The clients that have ever answered and are not in quarantine, sorted by name."""
@@ -325,12 +336,12 @@ class RoundsModel:
     def _can_start(self) -> bool:
         """Whether there is anything to start from; unlike `_init_hint`, this costs nothing."""
         found = any(source.view is not None and source.lineage.of_number for source in self._sources)
-        return found or not starts_from_another(self._model)
+        return found or not self._terms.starts_from_another
 
     def _init_hint(self) -> InitHint | None:
         params = self._state.params
-        present = None if params is None else len(self._rules.algorithm.view(params).centres)
-        return init_hint_for(self._contract, self._model, self._sources, present)
+        present = None if params is None else len(self._terms.algorithm.view(params).centres)
+        return init_hint_for(self._resolved, self._resolved.models[self.name], self._sources, present)
 
     def _waiting_for(self) -> str:
         if self._state.params is None:

@@ -4,80 +4,80 @@ from __future__ import annotations
 
 import hashlib
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, Final
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol
 
 from server_node.clusters.history.recorder import NOTHING_PUBLISHED, PublishedHistory
 from server_node.clusters.lineage import Lineage
-from server_node.models.base import ModelEvent, OddClient, PoolTimedOut, Processed, PublishedSnapshot
+from server_node.models.base import IncompatibleClient, ModelEvent, PoolTimedOut, Processed, PublishedSnapshot
 from server_node.models.clients import NO_CONTENT, Clients, Content
-from server_node.models.odd_answers import COMPUTING_ERRORS, odd_clients
+from server_node.models.incompatible import COMPUTING_ERRORS, incompatible_clients
 from server_node.models.publisher import ModelPublisher
 from server_node.status import ModelStatus
-from shoal.algorithms.registry import streaming_algorithm
-from shoal.algorithms.streaming import Contribution, ServerHalf
+from shoal.algorithms.streaming import Arrays, Contribution, ServerHalf
 from shoal.algorithms.view import ClusteringView
-from shoal.config.contract import Contract, Model
-from shoal.config.privacy import model_options
+from shoal.config.resolved import ResolvedContract, ResolvedModel
 from shoal.config.sections import ServerSettings
-from shoal.errors import InvalidData, InvalidState, MessageRejected
+from shoal.errors import InvalidState
 from shoal.protocol.messages import Snapshot, Update
+from shoal.runtime.checkpoint import Required, SavedFields, SavedPart, SavedParts
 from shoal.transports.base import Positions
 
 POOL_BYTES_MAX = 64 * 1024 * 1024
-"""of arrays in the pool, which is kept in memory and in every checkpoint"""
+"""bytes of arrays in the pool, which is kept in memory and in every checkpoint"""
 SNAPSHOTS_SHARE: Final = 0.05
-"""of a server's time that snapshots of one model may take: one that takes long is published less often"""
+"""share of a server's time that snapshots of one model may take: those that take long are published less often"""
 SNAPSHOT_WAIT_MAX_S: Final = 2.0
 """longest wait for that reason"""
 SNAPSHOT_WEIGHT: Final = 0.1
-"""of the newest snapshot, in the mean time that one takes"""
-STATE_VERSION = 7
+"""weight of the newest snapshot in the mean time that one takes"""
+STATE_VERSION = 8
 
 
-class StreamingModel:
-    """Absorbs the updates of one model. A `ServedModel`.
+class PublishedHalf(SavedPart, Protocol):
+    """The part of a streaming model that its snapshots are made from."""
 
-    The pool holds the updates that came before enough clients had sent one, or before the configured time was over:
-    they are merged together, in an order that does not depend on who was first.
-    """
+    def snapshot(self) -> Arrays:
+        """The current model, as the arrays of the algorithm's snapshot table."""
+        ...
 
-    needs_caught_up_log = False
+
+@dataclass
+class _News(SavedFields):
+    """News since the newest snapshot."""
+
+    updates: int = 0
+    other: bool = False
+    """whether something besides updates has come: the name of a cluster, or another snapshot that the model follows"""
+
+
+class StreamingBase(ABC):
+    """Counts the updates of a streaming model, and decides when a snapshot is due."""
+
     needs_whole_log = True
-    idle = True
+    rounds = None
+    _half: PublishedHalf
 
     def __init__(
         self,
-        contract: Contract,
-        model: Model,
+        contract: ResolvedContract,
+        model: ResolvedModel,
         settings: ServerSettings,
-        history: PublishedHistory = NOTHING_PUBLISHED,
-        paced: bool = True,
+        history: PublishedHistory,
+        paced: bool,
     ) -> None:
         """`paced`: snapshots that take long on this machine come less often; else the log decides alone."""
         self._contract = contract
         self._paced = paced
         self._model = model
         self._settings = settings
-        self._algorithm = streaming_algorithm(model.algorithm)
-        self._half = self._empty_half()
+        self._algorithm = model.streaming
         self._publisher = ModelPublisher(contract, model, history)
-        self._pool: list[Contribution] | None = []
-        """None once it has been merged"""
-        self._pool_bytes = 0
-        self._pool_since: float | None = None
-        """when its first update came, seconds since 1970"""
-        self._pooled_updates = 0
-        self._pool_size: int | None = None
-        """while rebuilding: the updates that were pooled when the model began"""
-        self._odd: list[str] = []
-        """clients whose first updates were left out of the pool, until the next look at timers"""
-        self._odd_detail = ""
-        self._updates_since_snapshot = 0
+        self._news = _News()
         self._snapshot_takes_s = 0.0
-        """of the processor: moving mean of what it takes to make one"""
-        self._has_news = False
-        """whether something besides updates has come since the newest snapshot: the name of a cluster"""
+        """processor time, the moving mean of what one snapshot takes"""
 
     @property
     def name(self) -> str:
@@ -102,78 +102,41 @@ class StreamingModel:
     @property
     def pending(self) -> bool:
         """Whether updates came after the newest snapshot."""
-        return self._updates_since_snapshot > 0
+        return self._news.updates > 0
 
     def process(self, update: Update, now: float, content: Content = NO_CONTENT) -> Processed:
         """Take in one validated update. Raises `MessageRejected` ("sequence", "conflict")."""
         if not self.clients.take(update.client, update.sequence, update.readings, now, content):
             return Processed(False)
-        self._updates_since_snapshot += 1
+        self._news.updates += 1
         self._publisher.count_update(update)
         self._publisher.count_readings(update.readings)
         newest = self._publisher.snapshot
         points = self._algorithm.points(update.arrays, None if newest is None else newest.arrays)
         self._publisher.record(update, *points, now)
-        contribution = Contribution(update.client, update.sequence, update.arrays)
-        if self._pool is None:
-            self._absorb([contribution])
-        else:
-            self._pool.append(contribution)
-            self._pool_bytes += _bytes(contribution)
-            self._pool_since = now if self._pool_since is None else self._pool_since
-            if self._pool_is_full(self._pool):
-                self._merge_pool(self._pool)
         return Processed(True)
 
     def name_cluster(self, identity: int, name: str, place: tuple[int, int]) -> None:
         """Name a known cluster, in all snapshots to come. Raises `MessageRejected` ("cluster")."""
-        self._has_news |= self._publisher.name_cluster(identity, name, place)
-
-    def quarantine(self, client: str) -> None:
-        """Nothing: it waits for no client, and what it has absorbed stays until it is unlearned."""
-
-    def release(self, client: str) -> None:
-        """The next update of this client may have any sequence number."""
-        self.clients.allow_jump(client)
+        self._news.other |= self._publisher.name_cluster(identity, name, place)
 
     def unlearn(self, client: str, read_up_to: Positions) -> None:
         """Begin again from nothing: the log, read once more without this client, is what the model is made of."""
         self._half = self._empty_half()
         self._publisher.begin_again(read_up_to)
-        self._pool, self._pool_bytes, self._pool_since, self._pool_size = [], 0, None, None
-        self._pooled_updates, self._updates_since_snapshot = 0, 0
-
-    def wake(self) -> None:
-        """Nothing: it never sleeps."""
-
-    def on_timer(self, now: float) -> Sequence[ModelEvent]:
-        """Merge the pool when the time for more clients is over; name clients that were left out of it."""
-        events: list[ModelEvent] = []
-        if self._pool_timed_out(now):
-            assert self._pool is not None
-            self._merge_pool(self._pool)
-            events.append(PoolTimedOut(self.name, len(self.clients), self._pooled_updates))
-        events += [OddClient(self.name, client, self._odd_detail) for client in self._odd]
-        self._odd = []
-        return events
-
-    def _pool_timed_out(self, now: float) -> bool:
-        if self._pool is None or self._pool_since is None or self._pool_size is not None:
-            return False
-        # A clock that was set back must not lengthen the wait.
-        self._pool_since = min(self._pool_since, now)
-        return now >= self._pool_since + self._settings.pool_s
+        self._news = _News()
 
     def snapshot_due(self, now: float) -> bool:
         """Whether enough updates have come, or enough time has passed, since the newest snapshot."""
-        if self._publisher.rebuilt:
+        if self._publisher.counts.rebuilt:
             return True
-        if self._pool is not None or not (self._updates_since_snapshot or self._has_news):
+        if not (self._news.updates or self._news.other):
             return False
-        self._publisher.snapshot_at = min(self._publisher.snapshot_at, now)
-        by_number = self._updates_since_snapshot >= self._settings.snapshot_updates
+        # A clock that was set back must not lengthen the wait.
+        self._publisher.counts.snapshot_at = min(self._publisher.counts.snapshot_at, now)
+        by_number = self._news.updates >= self._settings.snapshot_updates
         wait_s = max(self._settings.snapshot_s, min(self._snapshot_takes_s / SNAPSHOTS_SHARE, SNAPSHOT_WAIT_MAX_S))
-        return by_number or self._has_news or now >= self._publisher.snapshot_at + wait_s
+        return by_number or self._news.other or now >= self._publisher.counts.snapshot_at + wait_s
 
     def take_snapshot(self, positions: list[list[int]], statement: Mapping[str, Any], now: float) -> PublishedSnapshot:
         """The next snapshot of everything absorbed so far."""
@@ -181,89 +144,204 @@ class StreamingModel:
         published = self._publisher.publish(
             self._half.snapshot(), positions, statement, now, pooled=pooled, clustered_readings=clustered
         )
-        self._updates_since_snapshot, self._has_news = 0, False
+        self._news = _News()
         if self._paced:
-            # One that tells of new clusters takes many times as long as the others.
+            # A snapshot with new clusters takes many times as long as the others, so one alone must not set the pace.
             self._snapshot_takes_s += SNAPSHOT_WEIGHT * (time.thread_time() - began - self._snapshot_takes_s)
         return published
 
     def status(self) -> ModelStatus:
-        """What people may see of it."""
+        """The model as people may see it."""
         return self._publisher.status(self._waiting_for())
 
     def state(self) -> dict[str, Any]:
-        """Everything a restart needs, the pool and the newest snapshot included."""
-        pool = None if self._pool is None else [[c.client, c.sequence, dict(c.arrays)] for c in self._pool]
-        return {
-            "version": STATE_VERSION,
-            "publisher": self._publisher.state(),
-            "half": self._half.state(),
-            "pool": pool,
-            "pool_since": self._pool_since,
-            "pooled_updates": self._pooled_updates,
-            "pool_size": self._pool_size,
-            "updates_since_snapshot": self._updates_since_snapshot,
-            "has_news": self._has_news,
-        }
+        """Everything a restart needs, the newest snapshot included."""
+        return self._saved().state()
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Raises `InvalidState`."""
-        if state.get("version") != STATE_VERSION:
-            raise InvalidState(f"the checkpoint of model {self.name} is of another version of shoal")
-        try:
-            self._publisher.restore(state["publisher"])
-            self._half.restore(state["half"])
-            pool = state["pool"]
-            self._pool = None if pool is None else [Contribution(*contribution) for contribution in pool]
-            self._pool_bytes = sum(map(_bytes, self._pool or ()))
-            self._pool_since = state["pool_since"]
-            self._pooled_updates = state["pooled_updates"]
-            self._pool_size = state["pool_size"]
-            self._updates_since_snapshot = state["updates_since_snapshot"]
-            self._has_news = state["has_news"]
-        except (AttributeError, KeyError, TypeError, ValueError, InvalidData, MessageRejected) as broken:
-            raise InvalidState(f"the checkpoint of model {self.name} is damaged: {broken}") from None
+        """Become the saved model. Raises `InvalidState`."""
+        self._saved().restore(state)
 
     def rebuild(self, published: Snapshot) -> None:
-        """Pool as many updates as the server that published this had pooled, whatever the clock says."""
-        # One that shows no update yet, after all have been unlearned, says nothing of the pool.
-        self._pool_size = published.pooled or None
-        self._publisher.version = published.version
+        """Go on with the versions and the identities of clusters that were published."""
+        self._publisher.counts.version = published.version
         self._publisher.adopt_identities(published)
+
+    def _parts(self) -> dict[str, SavedPart]:
+        return {"publisher": self._publisher, "half": self._half, "news": self._news}
+
+    def _saved(self) -> SavedParts:
+        whole = f"the checkpoint of model {self.name}"
+        version = Required(STATE_VERSION, InvalidState(f"{whole} is of another version of shoal"))
+        return SavedParts(whole, self._parts(), {"version": version})
 
     @property
     def _clustered_readings(self) -> int | None:
         """Readings that the clusters were learnt from; None: those of the federation's own clients."""
         return None
 
+    @property
+    def _pooled_updates(self) -> int:
+        """Updates that were merged together to begin with."""
+        return 0
+
+    @abstractmethod
+    def on_timer(self, now: float) -> Sequence[ModelEvent]:
+        """Do what is due by the clock."""
+
+    @abstractmethod
+    def _empty_half(self) -> PublishedHalf:
+        """The half of a model that has learnt nothing."""
+
+    def _waiting_for(self) -> str:
+        if self.snapshot is None or self.snapshot.nodes == 0:
+            return "The first updates have arrived, but they have too few nodes for a clustering."
+        return ""
+
+
+@dataclass
+class _Pool(SavedFields):
+    """The updates that came before a model began, which are merged together when it begins."""
+
+    waiting: list[Contribution] | None = field(default_factory=list)
+    """None once it has been merged"""
+    size: int = 0
+    """bytes of their arrays"""
+    since: float | None = None
+    """time at which its first update came, seconds since 1970"""
+    merged: int = 0
+    """updates that were merged"""
+    wanted: int | None = None
+    """updates that were pooled when the model began, for a rebuild; None: the clock and the clients decide"""
+
+    def add(self, contribution: Contribution, now: float) -> None:
+        """Keep one more."""
+        assert self.waiting is not None, "a pool that was merged takes in nothing"
+        self.waiting.append(contribution)
+        self.size += _bytes(contribution)
+        self.since = now if self.since is None else self.since
+
+    def is_over(self, now: float, wait_s: float) -> bool:
+        """Whether the time for more clients is over."""
+        if self.waiting is None or self.since is None or self.wanted is not None:
+            return False
+        # A clock that was set back must not lengthen the wait.
+        self.since = min(self.since, now)
+        return now >= self.since + wait_s
+
+    def take(self) -> list[Contribution]:
+        """Every update in it, to be merged."""
+        # Sorted by client, so that it does not matter whose update happened to be first in the log.
+        taken = sorted(self.waiting or (), key=lambda contribution: (contribution.client, contribution.sequence))
+        self.waiting, self.size, self.merged = None, 0, len(taken)
+        return taken
+
+    def state(self) -> dict[str, Any]:
+        """Plain values and arrays for `restore`."""
+        waiting = None if self.waiting is None else [[c.client, c.sequence, dict(c.arrays)] for c in self.waiting]
+        return super().state() | {"waiting": waiting}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Become the saved pool. Raises `KeyError` or `TypeError` for a damaged state."""
+        saved = state["waiting"]
+        super().restore({**state, "waiting": None if saved is None else [Contribution(*one) for one in saved]})
+
+
+class StreamingModel(StreamingBase):
+    """Absorbs the updates of one model. A `ServedModel`.
+
+    The pool holds the updates that came before enough clients had sent one, or before the configured time was over:
+    they are merged together, in an order that does not depend on who was first.
+    """
+
+    _half: ServerHalf
+
+    def __init__(
+        self,
+        contract: ResolvedContract,
+        model: ResolvedModel,
+        settings: ServerSettings,
+        history: PublishedHistory = NOTHING_PUBLISHED,
+        paced: bool = True,
+    ) -> None:
+        super().__init__(contract, model, settings, history, paced)
+        self._half = self._empty_half()
+        self._pool = _Pool()
+        self._incompatible: list[IncompatibleClient] = []
+        """clients whose first updates were left out of the pool, until the next look at timers"""
+
+    @property
+    def _pooled_updates(self) -> int:
+        return self._pool.merged
+
+    def process(self, update: Update, now: float, content: Content = NO_CONTENT) -> Processed:
+        """Take in one validated update, and learn it. Raises `MessageRejected` ("sequence", "conflict")."""
+        processed = super().process(update, now, content)
+        if not processed.new:
+            return processed
+        contribution = Contribution(update.client, update.sequence, update.arrays)
+        if self._pool.waiting is None:
+            self._absorb([contribution])
+        else:
+            self._pool.add(contribution, now)
+            if self._pool_is_full(self._pool.waiting):
+                self._merge_pool()
+        return processed
+
+    def unlearn(self, client: str, read_up_to: Positions) -> None:
+        """Begin again from nothing, with a pool: the log, read once more without this client, gives the model."""
+        super().unlearn(client, read_up_to)
+        self._pool = _Pool()
+
+    def on_timer(self, now: float) -> Sequence[ModelEvent]:
+        """Merge the pool when the time for more clients is over; report clients that were left out of it."""
+        events: list[ModelEvent] = []
+        if self._pool.is_over(now, self._settings.pool_s):
+            self._merge_pool()
+            events.append(PoolTimedOut(self.name, len(self.clients), self._pool.merged))
+        events += self._incompatible
+        self._incompatible = []
+        return events
+
+    def snapshot_due(self, now: float) -> bool:
+        """Whether the pool has been merged, and a snapshot is due by the updates or the time since the newest one."""
+        return (self._pool.waiting is None or self._publisher.counts.rebuilt) and super().snapshot_due(now)
+
+    def rebuild(self, published: Snapshot) -> None:
+        """Pool as many updates as the server that published this had pooled, whatever the clock says."""
+        super().rebuild(published)
+        # A snapshot that shows no update yet, after all have been unlearned, does not show whether the pool is full.
+        self._pool.wanted = published.pooled or None
+
+    def _parts(self) -> dict[str, SavedPart]:
+        return super()._parts() | {"pool": self._pool}
+
     def _empty_half(self) -> ServerHalf:
-        return self._algorithm.server(model_options(self._contract, self._model), self._contract.width)
+        return self._algorithm.server(self._model.options, self._contract.width)
 
     def _absorb(self, contributions: list[Contribution]) -> None:
         self._half.absorb(contributions, self._key(contributions))
 
     def _pool_is_full(self, pool: list[Contribution]) -> bool:
-        if self._pool_size is not None:
-            return len(pool) >= self._pool_size
-        return len(self.clients) >= self._settings.pool_clients or self._pool_bytes >= POOL_BYTES_MAX
+        if self._pool.wanted is not None:
+            return len(pool) >= self._pool.wanted
+        return len(self.clients) >= self._settings.pool_clients or self._pool.size >= POOL_BYTES_MAX
 
-    def _merge_pool(self, pool: list[Contribution]) -> None:
-        # Sorted by client, so that it does not matter whose update happened to be first in the log.
-        pool = sorted(pool, key=lambda contribution: (contribution.client, contribution.sequence))
-        self._pooled_updates = len(pool)
-        self._pool, self._pool_bytes = None, 0
+    def _merge_pool(self) -> None:
+        pool = self._pool.take()
         try:
             self._absorb(pool)
         except COMPUTING_ERRORS as refused:
-            self._odd = self._odd_clients(pool)
-            if not self._odd:
+            left_out = self._incompatible_clients(pool)
+            if not left_out:
                 raise
-            self._odd_detail = f"merging the first updates raised {type(refused).__name__}"
+            detail = f"merging the first updates raised {type(refused).__name__}"
+            self._incompatible = [IncompatibleClient(self.name, client, detail) for client in left_out]
             self._half = self._empty_half()
-            self._absorb([one for one in pool if one.client not in self._odd])
+            self._absorb([one for one in pool if one.client not in left_out])
 
-    def _odd_clients(self, pool: list[Contribution]) -> list[str]:
-        """Those whose first updates keep the others from being merged."""
+    def _incompatible_clients(self, pool: list[Contribution]) -> list[str]:
+        """The clients whose first updates keep those of the others from being merged."""
 
         def merges(clients: Collection[str]) -> bool:
             some = [one for one in pool if one.client in clients]
@@ -273,25 +351,23 @@ class StreamingModel:
                 return False
             return True
 
-        return odd_clients({one.client: one.arrays for one in pool}, merges)
+        return incompatible_clients({one.client: one.arrays for one in pool}, merges)
 
     def _key(self, contributions: list[Contribution]) -> bytes:
-        """What any shuffling inside depends on: which updates are merged, never when."""
+        """Bytes that seed any shuffling: they depend on which updates are merged, never on when."""
         names = "\n".join(f"{contribution.client} {contribution.sequence}" for contribution in contributions)
         return hashlib.sha256(f"{self._contract.federation}\n{self._model.name}\n{names}".encode()).digest()
 
     def _waiting_for(self) -> str:
-        if self._pool is not None:
-            clients, wanted = len(self.clients), self._settings.pool_clients
-            if not clients:
-                return "No client has sent an update yet. Start a producer and a client; the first updates show here."
-            return (
-                f"{clients} of {wanted} clients have sent updates; clustering begins once all have, or "
-                f"{self._settings.pool_s:g} s after the first."
-            )
-        if self.snapshot is None or self.snapshot.nodes == 0:
-            return "The first updates have arrived, but they have too few nodes for a clustering."
-        return ""
+        if self._pool.waiting is None:
+            return super()._waiting_for()
+        clients, wanted = len(self.clients), self._settings.pool_clients
+        if not clients:
+            return "No client has sent an update yet. Start a producer and a client; the first updates show here."
+        return (
+            f"{clients} of {wanted} clients have sent updates; clustering begins once all have, or "
+            f"{self._settings.pool_s:g} s after the first."
+        )
 
 
 def _bytes(contribution: Contribution) -> int:

@@ -12,13 +12,14 @@ import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
+from functools import cached_property
 from typing import Any, Final
 
 from server_node.regions.hierarchy import UpstreamState
 from shoal.config.settings import Config, LogSettings
 from shoal.config.upstream import Upstream
 from shoal.errors import InvalidState, LogFolderMissing, LogUnavailable, MessageRejected, ShoalError
-from shoal.protocol.conflicts import content_digest
+from shoal.protocol.conflicts import CONFLICTS_KEY, content_digest
 from shoal.protocol.lease import is_for_servers
 from shoal.protocol.messages import Snapshot
 from shoal.protocol.regions import decode_update, update_arrays
@@ -30,7 +31,7 @@ from shoal.runtime.conflicts import PublishedDigests, check_no_conflict
 from shoal.runtime.logs import open_federation_log
 from shoal.runtime.service import RETRY_FIRST_S, RETRY_MAX_S
 from shoal.telemetry.events import log_event
-from shoal.transports.base import Headers, Log, Positions, Record, beginning
+from shoal.transports.base import Headers, Log, Positions, Record, beginning, latest
 
 BRIDGE_FILE: Final = "upstream.db"
 """checkpoint of the bridge, in the server's folder"""
@@ -62,7 +63,7 @@ class Bridge:
         self._on_snapshot = on_snapshot
         template = upstream.client.signing_key_file
         self._key = None if template is None else read_keys(client_file(template, self._contract.federation))[0]
-        self._validator = Validator(self._upstream_contract)
+        self._validator = Validator(upstream.resolved)
         self._digests = PublishedDigests()
         self._positions: Positions = {}
         self._snapshot_positions: Positions = {}
@@ -84,7 +85,8 @@ class Bridge:
             self._positions = beginning(self._own_log, topic)
         else:
             self._restore(state)
-            check_no_conflict(self._upstream_log, self._upstream_contract, self._contract.federation, self._digests)
+            newest = latest(self._upstream_log, self._upstream_contract.snapshots_topic)
+            check_no_conflict(newest.get(CONFLICTS_KEY), self._contract.federation, self._digests)
         self._snapshot_positions = beginning(self._upstream_log, self._upstream_contract.snapshots_topic)
 
     def step(self) -> bool:
@@ -165,7 +167,7 @@ class BridgeThread:
         self._error: BaseException | None = None
         self._retry_s = RETRY_FIRST_S
 
-    @property
+    @cached_property
     def upstream(self) -> UpstreamState | None:
         """The upstream federation as the server needs it; None if there is none."""
         if self._upstream is None:

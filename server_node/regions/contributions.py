@@ -9,15 +9,14 @@ drops it as repeated.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from server_node.models.base import ServedModel
-from shoal.algorithms.registry import is_in_rounds, streaming_algorithm
-from shoal.algorithms.streaming import Aggregation, Aggregator, Arrays
+from shoal.algorithms.streaming import Aggregator, Arrays
 from shoal.config.contract import Contract
-from shoal.config.privacy import model_options, model_statement
+from shoal.config.resolved import ResolvedContract, ResolvedModel
 from shoal.config.upstream import Upstream
 from shoal.errors import InvalidState, MessageRejected
 from shoal.protocol.chunking import encode_update
@@ -45,7 +44,7 @@ class Regions:
         return [region for _, tree in sorted(self._below.items()) for region in tree]
 
     def below(self, federation: str) -> list[Region]:
-        """The same, as they are seen from above this federation."""
+        """Every region, as it is named above this federation."""
         return [Region(f"{federation}{SEPARATOR}{path}", clients) for path, clients in self.all()]
 
     def __contains__(self, client: str) -> bool:
@@ -64,13 +63,13 @@ class Regions:
 
 
 class RegionContribution(NamedTuple):
-    """What a region contributes to one model."""
+    """Contribution of a region to one model."""
 
     model: str
     arrays: Arrays
     readings: int
     made_at: float
-    """when the newest update in it was made, seconds since 1970"""
+    """time at which the newest update in it was made, seconds since 1970"""
     newest_reading_at: float | None
     round: int | None = None
     """the round that it answers, of a model in rounds"""
@@ -79,12 +78,14 @@ class RegionContribution(NamedTuple):
 class RegionUpdates:
     """Makes a region's updates for all models of both federations, and numbers them."""
 
-    def __init__(self, contract: Contract, upstream: Upstream, models: Mapping[str, ServedModel]) -> None:
-        """`contract` and `models` are the region's."""
-        self._contract, self._upstream, self._upstream_contract = contract, upstream, upstream.config.contract
+    def __init__(
+        self, contract: Contract, upstream: Upstream, resolved: ResolvedContract, models: Mapping[str, ServedModel]
+    ) -> None:
+        """`contract` and `models` are the region's, `resolved` is the contract of its upstream federation."""
+        self._contract, self._resolved, self._upstream_contract = contract, resolved, resolved.contract
         self._record_bytes_max = upstream.config.log.update_bytes_max
         self._models = models
-        self._validator = Validator(self._upstream_contract)
+        self._validator = Validator(resolved)
         self._sequences = dict.fromkeys(upstream.models, 0)
         """model -> sequence number of the newest update"""
         self._records: list[OutboxRecord] = []
@@ -128,17 +129,17 @@ class RegionUpdates:
         self._sequences |= {name: int(state[name]) for name in self._sequences if name in state}
 
     def _update(self, made: RegionContribution, regions: Regions) -> RegionUpdate:
-        own, contract, region = self._upstream.model(made.model), self._upstream_contract, self._contract.federation
+        own, upstream, region = self._resolved.models[made.model], self._resolved, self._contract.federation
         clients = sum(client not in regions for client in self._models[made.model].clients.names())
         return RegionUpdate(
-            federation=contract.federation,
-            contract=contract.digest,
+            federation=upstream.federation,
+            contract=upstream.digest,
             model=made.model,
-            algorithm=own.algorithm,
+            algorithm=own.declared.algorithm,
             client=region,
             sequence=self._sequences[made.model] + 1,
             readings=made.readings,
-            privacy=model_statement(contract, own),
+            privacy=dict(own.statement),
             arrays=made.arrays,
             made_at=made.made_at,
             newest_reading_at=made.newest_reading_at,
@@ -152,15 +153,15 @@ STATE_VERSION = 2
 
 @dataclass
 class _Pending:
-    """What one model has taken in since it contributed last."""
+    """Updates that one model has taken in since it contributed last."""
 
     aggregator: Aggregator
     readings: int = 0
     made_at: float = 0.0
-    """when the newest update in it was made"""
+    """time at which the newest update in it was made"""
     newest_reading_at: float | None = None
     since: float | None = None
-    """when its first update was taken in, seconds since 1970; None: there is none"""
+    """time at which its first update was taken in, seconds since 1970; None: there is none"""
     requested: bool = False
     """whether a request to contribute is in the log, or about to be"""
 
@@ -185,23 +186,27 @@ class Contributions:
     def __init__(
         self,
         contract: Contract,
-        upstream: Upstream,
+        models: Sequence[ResolvedModel],
         updates: RegionUpdates,
         publish_readings: int,
         publish_s: float,
     ) -> None:
-        """`contract` is the region's. `publish_readings`, `publish_s`: after how much a model contributes."""
-        self._contract, self._upstream, self._updates = contract, upstream, updates
+        """`contract` is the region's, `models` are those of the upstream federation that it contributes to.
+
+        `publish_readings`, `publish_s`: after how much a model contributes.
+        """
+        self._contract, self._updates = contract, updates
         self._publish_readings, self._publish_s = publish_readings, publish_s
-        streaming = (name for name in upstream.models if not is_in_rounds(upstream.model(name).algorithm))
-        self._pending = {name: _Pending(self._aggregator(name)) for name in streaming}
+        streaming = [model for model in models if not model.family.in_rounds]
+        self._readings_max = {model.name: model.declared.readings_max for model in streaming}
+        self._pending = {model.name: _Pending(_aggregator(model, contract.width)) for model in streaming}
 
     def add(self, update: Update, regions: Regions, now: float) -> None:
         """An update that its model has taken in. Contributes when it is the last one of a contribution."""
         pending = self._pending.get(update.model)
         if pending is None:
             return
-        most = self._upstream.model(update.model).readings_max
+        most = self._readings_max[update.model]
         has_room = pending.aggregator.has_room(update.arrays, update.readings)
         if not has_room or pending.readings + update.readings > most:
             self.contribute(update.model, regions)
@@ -250,12 +255,8 @@ class Contributions:
             except (KeyError, TypeError) as broken:
                 raise InvalidState(f"the checkpoint's contributions of {name} are damaged: {broken}") from None
 
-    def _aggregation(self, model: str) -> Aggregation:
-        aggregation = streaming_algorithm(self._upstream.model(model).algorithm).aggregation
-        assert aggregation is not None, "checked when the upstream federation was loaded"
-        return aggregation
 
-    def _aggregator(self, model: str) -> Aggregator:
-        contract = self._upstream.config.contract
-        options = model_options(contract, self._upstream.model(model))
-        return self._aggregation(model).aggregator(options, contract.width)
+def _aggregator(model: ResolvedModel, width: int) -> Aggregator:
+    aggregation = model.streaming.aggregation
+    assert aggregation is not None, "checked when the upstream federation was loaded"
+    return aggregation.aggregator(model.options, width)

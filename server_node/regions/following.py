@@ -7,30 +7,26 @@ all their rows would answer (`RoundsAlgorithm.additive`), so the next parameters
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import accumulate
 from typing import Any, Final, Literal, NamedTuple
-
-import numpy as np
-from numpy.typing import NDArray
 
 from server_node.clusters.history.recorder import NOTHING_PUBLISHED, PublishedHistory
 from server_node.models.base import ModelEvent, RoundClosed, RoundFailed, RoundOpened
 from server_node.models.round_state import Phase, ReceivedAnswer
 from server_node.models.round_transitions import Moment, expected_clients, has_quorum, make_request
 from server_node.models.rounds import RoundsModel
-from server_node.models.streaming import StreamingModel
+from server_node.models.streaming import StreamingBase
 from server_node.regions.contributions import RegionContribution
-from shoal.algorithms.registry import streaming_algorithm
 from shoal.algorithms.rounds.arrays import Params, sum_answers
 from shoal.algorithms.state_reader import StateReader
-from shoal.algorithms.streaming import Arrays, Contribution, Rows, State
-from shoal.config.contract import Contract, Model
-from shoal.config.privacy import model_options
+from shoal.algorithms.streaming import Arrays, State
+from shoal.config.resolved import ResolvedContract, ResolvedModel
 from shoal.config.sections import ServerSettings
 from shoal.errors import InvalidData, InvalidState
 from shoal.protocol.messages import RoundRequest, Snapshot
+from shoal.runtime.checkpoint import SavedPart, SavedValue
 from shoal.telemetry.events import log_event
 
 
@@ -50,22 +46,22 @@ class Followed(NamedTuple):
         return snapshot.version > self.version or snapshot.made_at > self.made_at
 
 
-NOTHING_FOLLOWED: Final = Followed(0, 0.0)
+NO_SNAPSHOT: Final = Followed(0, 0.0)
 
 
 STATE_VERSION: Final = 3
 
 
-class FollowingHalf:
-    """A server half whose snapshot is the newest one of the upstream federation. A `ServerHalf`."""
+class FollowedSnapshot:
+    """The newest snapshot of the upstream federation, from which a model that follows it makes its own."""
 
-    def __init__(self, contract: Contract, model: Model) -> None:
+    def __init__(self, contract: ResolvedContract, model: ResolvedModel) -> None:
         """Before the first snapshot it is that of a model that has learnt nothing, the same as upstream."""
-        self._algorithm = streaming_algorithm(model.algorithm)
-        half = self._algorithm.server(model_options(contract, model), contract.width)
+        self._algorithm = model.streaming
+        half = self._algorithm.server(model.options, contract.width)
         self._arrays: Arrays = half.snapshot()
         self._width = contract.width
-        self.followed = NOTHING_FOLLOWED
+        self.followed = NO_SNAPSHOT
         self.readings = 0
         """behind the upstream snapshot"""
 
@@ -74,16 +70,9 @@ class FollowingHalf:
         self._arrays, self.followed = snapshot.arrays, Followed(snapshot.version, snapshot.made_at)
         self.readings = snapshot.readings
 
-    def absorb(self, contributions: Sequence[Contribution], key: bytes) -> None:
-        """Nothing: what clients contribute is added up for the upstream federation, which learns it."""
-
     def snapshot(self) -> Arrays:
         """The arrays of the upstream snapshot, as copies."""
         return {name: array.copy() for name, array in self._arrays.items()}
-
-    def predict(self, rows: Rows) -> NDArray[np.int64]:
-        """rows (n, d) -> (n,) cluster of each row by the upstream snapshot, -1 where there is none."""
-        return self._algorithm.predict(self._arrays, rows)
 
     def state(self) -> State:
         """The upstream snapshot."""
@@ -91,7 +80,7 @@ class FollowingHalf:
         return {"version": STATE_VERSION, **followed, "arrays": dict(self._arrays)}
 
     def restore(self, state: State) -> None:
-        """Become the saved half. Raises `InvalidState`."""
+        """Become the saved one. Raises `InvalidState`."""
         if "arrays" not in state:
             raise InvalidState(
                 "the model was no region's model when the checkpoint was stored; put [upstream] as it was before, or "
@@ -108,23 +97,33 @@ class FollowingHalf:
         self.readings = state["readings"]
 
 
-class FollowingModel(StreamingModel):
-    """Publishes the upstream snapshots to the clients of the region, under the region's own versions.
+class FollowingModel(StreamingBase):
+    """Publishes the upstream snapshots to the clients of the region, under the region's own versions. A `ServedModel`.
 
-    Recent shares are shares of the upstream federation's readings, because its clusters were learnt from those.
+    It learns nothing from updates: they are added up for the upstream federation, which does. Recent shares are shares
+    of the upstream federation's readings, because its clusters were learnt from those.
     """
 
-    _half: FollowingHalf
+    _half: FollowedSnapshot
 
     def __init__(
         self,
-        contract: Contract,
-        model: Model,
+        contract: ResolvedContract,
+        model: ResolvedModel,
         settings: ServerSettings,
         history: PublishedHistory = NOTHING_PUBLISHED,
+        newest: Callable[[], Snapshot | None] = lambda: None,
     ) -> None:
-        super().__init__(contract, model, settings, history)
-        self._pool = None  # nothing is merged here, so there is nothing to wait for
+        """`newest` gives the newest upstream snapshot of the model; None before the first."""
+        super().__init__(contract, model, settings, history, paced=True)
+        self._half = self._empty_half()
+        self._newest_upstream = newest
+
+    def on_timer(self, now: float) -> Sequence[ModelEvent]:
+        """Follow the newest upstream snapshot. It reports no event: the snapshot that it leads to says it."""
+        if (snapshot := self._newest_upstream()) is not None:
+            self.follow(snapshot)
+        return ()
 
     def follow(self, snapshot: Snapshot) -> None:
         """Adopt an upstream snapshot, unless it is no newer than the one that is followed.
@@ -137,9 +136,9 @@ class FollowingModel(StreamingModel):
             if self._is_being_rebuilt(snapshot):
                 return
             # The upstream model has unlearned a client, or its log was made anew: nodes have other numbers.
-            self._publisher.rebuilt = True
+            self._publisher.counts.rebuilt = True
         self._half.adopt(snapshot)
-        self._has_news = True
+        self._news.other = True
 
     def _is_being_rebuilt(self, snapshot: Snapshot) -> bool:
         """Whether a snapshot still names clusters of before that it has not found again."""
@@ -151,12 +150,12 @@ class FollowingModel(StreamingModel):
     def _clustered_readings(self) -> int:
         return self._half.readings
 
-    def _empty_half(self) -> FollowingHalf:
-        return FollowingHalf(self._contract, self._model)
+    def _empty_half(self) -> FollowedSnapshot:
+        return FollowedSnapshot(self._contract, self._model)
 
 
 TIME_SHARE: Final = 0.75
-"""of the time left to the upstream deadline in which clients may answer; in the rest the sum gets there"""
+"""share of the time to the upstream deadline in which clients may answer; the rest is for the way of their sum"""
 
 
 class FollowingRounds(RoundsModel):
@@ -165,7 +164,7 @@ class FollowingRounds(RoundsModel):
     It starts from what the upstream model has started from: the clusters of other models in the region do not matter.
     """
 
-    _followed = NOTHING_FOLLOWED
+    _followed = NO_SNAPSHOT
     _answer: RegionContribution | None = None
     _opened: tuple[RoundOpened, ...] = ()
     """the round opened since `on_timer` was called last"""
@@ -198,9 +197,6 @@ class FollowingRounds(RoundsModel):
             self._opened = (RoundOpened(self.name, own.round, own.version),)
         self._state, self._snapshot_due = adopted, True
 
-    def wake(self) -> None:
-        """Nothing: it wakes when the upstream model does."""
-
     def on_timer(self, now: float) -> Sequence[ModelEvent]:
         """Close the open round by its quorum or at its deadline, and answer the upstream request."""
         self._join_arrived()
@@ -218,8 +214,11 @@ class FollowingRounds(RoundsModel):
         answer, self._answer = self._answer, None
         return answer
 
-    def state(self) -> dict[str, Any]:
-        return {**super().state(), "followed": list(self._followed)}
+    def _parts(self) -> dict[str, SavedPart]:
+        return super()._parts() | {"followed": SavedValue(lambda: list(self._followed), self._restore_followed)}
+
+    def _restore_followed(self, state: Sequence[Any]) -> None:
+        self._followed = Followed(*state)
 
     def restore(self, state: dict[str, Any]) -> None:
         if "followed" not in state:
@@ -228,14 +227,13 @@ class FollowingRounds(RoundsModel):
                 "before, or start the federation in a new folder"
             )
         super().restore(state)
-        self._followed = Followed(*state["followed"])
 
     def _shift_to(self, snapshot: Snapshot) -> float:
-        """How far the upstream model has moved since the snapshot followed so far."""
+        """Distance that the upstream model has moved since the snapshot followed so far."""
         state = self._state
         if state.params is None or snapshot.round == state.round:
             return state.shift
-        return float(self._rules.algorithm.shift(state.params, snapshot.arrays))
+        return float(self._terms.algorithm.shift(state.params, snapshot.arrays))
 
     def _close(self, by: Literal["quorum", "deadline"], moment: Moment) -> ModelEvent:
         state, received = self._state, self._counted()
@@ -250,14 +248,14 @@ class FollowingRounds(RoundsModel):
             combined_answers=len(received),
             combined_readings=sum(one.readings for one in received),
         )
-        self._publisher.readings = self._state.combined_readings
+        self._publisher.counts.readings = self._state.combined_readings
         try:
-            sums = sum_answers(self._params, self._rules.algorithm.update, [one.answer.stats for one in received])
+            sums = sum_answers(self._params, self._terms.algorithm.update, [one.answer.stats for one in received])
         except InvalidData as refused:
             return RoundFailed(self.name, state.round, str(refused))
         if sums is None:
             return RoundFailed(self.name, state.round, "no client has answered in time")
-        readings, newest = self._state.combined_readings, self._publisher.newest_reading_at
+        readings, newest = self._state.combined_readings, self._publisher.counts.newest_reading_at
         self._answer = RegionContribution(self.name, sums, readings, moment.now, newest, state.round)
         duration_s = max(0.0, moment.now - state.opened_at)
         return RoundClosed(self.name, state.round, len(received), len(expected), by, state.shift, duration_s=duration_s)

@@ -1,16 +1,15 @@
-"""What connects a server with the federations below and above it; a server without any has an empty one."""
+"""Connection of a server with the federations below and above it; a server without any has an empty one."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 from server_node.models.base import ServedModel
 from server_node.models.factory import ModelForms
 from server_node.regions.contributions import Contributions, Regions, RegionUpdates
 from server_node.regions.following import FollowingModel, FollowingRounds
-from shoal.algorithms.registry import load_algorithm
-from shoal.algorithms.rounds.base import RoundsAlgorithm
 from shoal.config.contract import Contract
 from shoal.config.sections import UpstreamSettings
 from shoal.config.upstream import Upstream
@@ -34,6 +33,7 @@ class UpstreamState:
         """`newest` gives the newest upstream snapshot of a model, None before the first; `waiting` the number of
         contributions that are not copied yet."""
         self.federation, self.settings = federation, settings
+        self.resolved = federation.config.resolved
         self.newest, self.waiting = newest, waiting
 
     @property
@@ -42,21 +42,22 @@ class UpstreamState:
         return self.federation.config.contract
 
     def request_in(self, snapshot: Snapshot, region: str) -> RoundRequest | None:
-        """What a snapshot of a model in rounds asks of a region; None if nothing."""
+        """Request of a snapshot of a model in rounds to a region; None if it asks nothing."""
         request = round_request_of(snapshot)
-        return request if request is not None and request.selects(self.contract, region) else None
+        return request if request is not None and request.selects(self.contract.federation, region) else None
 
     @property
     def model_forms(self) -> ModelForms:
         """The classes of the models that follow the upstream federation's."""
         streaming, rounds = [], []
         for name in self.federation.models:
-            algorithm = load_algorithm(self.federation.model(name).algorithm)
-            if isinstance(algorithm, RoundsAlgorithm):
+            model = self.resolved.models[name]
+            if model.family.in_rounds:
                 rounds.append(name)
-            elif algorithm.aggregation is not None and algorithm.aggregation.plan_from_upstream:
+            elif (aggregation := model.streaming.aggregation) is not None and aggregation.plan_from_upstream:
                 streaming.append(name)
-        return ModelForms(dict.fromkeys(streaming, FollowingModel), dict.fromkeys(rounds, FollowingRounds))
+        following = {name: partial(FollowingModel, newest=partial(self.newest, name)) for name in streaming}
+        return ModelForms(following, dict.fromkeys(rounds, FollowingRounds))
 
 
 class Hierarchy:
@@ -72,9 +73,10 @@ class Hierarchy:
         """upstream federation -> state of the contributions to it, for those that are not the present one"""
         if upstream is not None:
             settings = upstream.settings
-            self._updates = RegionUpdates(contract, upstream.federation, models)
+            self._updates = RegionUpdates(contract, upstream.federation, upstream.resolved, models)
+            followed = [upstream.resolved.models[name] for name in upstream.federation.models]
             self._contributions = Contributions(
-                contract, upstream.federation, self._updates, settings.publish_readings, settings.publish_s
+                contract, followed, self._updates, settings.publish_readings, settings.publish_s
             )
 
     def take(self, update: Update, now: float) -> None:
@@ -97,17 +99,16 @@ class Hierarchy:
                 "client", f"a region of {upstream} cannot unlearn: {upstream} has what came of the client"
             )
 
-    def follow(self, now: float) -> None:
-        """Adopt the newest upstream snapshots, in the models that follow them."""
+    def follow_rounds(self, now: float) -> None:
+        """Adopt the newest upstream snapshots in the models in rounds, which may open a round before the log is read.
+
+        A streaming model follows them by itself, when its timers are looked at.
+        """
         if self._upstream is None:
             return
         for name in self._upstream.federation.models:
             model, snapshot = self._models[name], self._upstream.newest(name)
-            if snapshot is None:
-                continue
-            if isinstance(model, FollowingModel):
-                model.follow(snapshot)
-            elif isinstance(model, FollowingRounds):
+            if snapshot is not None and isinstance(model, FollowingRounds):
                 model.follow(snapshot, self._upstream.request_in(snapshot, self._federation), now)
 
     def begin_without_checkpoint(self, log: Log) -> None:

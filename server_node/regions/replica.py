@@ -51,10 +51,10 @@ with warnings.catch_warnings(record=True):  # what it depends on warns, while it
 
 
 TRANSACTION_COMMITS: Final = 5
-"""a transaction may be open for as long as so many should take, and as a session at least. The brokers then abort it:
+"""commits whose time a transaction may be open, a session at least. The brokers then abort it:
 committed reads stop before an open one, so that time is a part of what taking over a region takes"""
 TOKEN_S: Final = 300.0
-"""a bearer token is read again after so many seconds"""
+"""seconds after which a bearer token is read again"""
 
 
 def kafka_settings(log: LogSettings) -> KafkaSettings:
@@ -66,7 +66,7 @@ def kafka_settings(log: LogSettings) -> KafkaSettings:
 
 
 def connection(log: LogSettings) -> ConnectionConfig:
-    """Where the brokers are, and how to authenticate. It contains secrets: never print it. Raises `SettingsError`."""
+    """Connection to the brokers. It contains secrets: never print it. Raises `SettingsError`."""
     kafka, servers = kafka_settings(log), servers_of(parse_address(log.address).location)
     protocol = ("sasl_" if kafka.sasl != "none" else "") + ("ssl" if kafka.tls else "plaintext")
     known: dict[str, Any] = {"bootstrap_servers": ",".join(servers), "security_protocol": protocol}

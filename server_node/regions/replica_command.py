@@ -11,11 +11,9 @@ from pathlib import Path
 import click
 
 from server_node.regions.replica_region import CHANGELOG_RECORD_BYTES_MAX, Region, Timers
-from shoal.algorithms.registry import is_in_rounds
+from shoal.cli.options import config_option_as, verbose_option
 from shoal.config.base import NAME_FORMAT, NAME_PATTERN
 from shoal.config.extension_settings import parse_address
-from shoal.config.models import check_models
-from shoal.config.privacy import privacy_mode
 from shoal.config.settings import Config, load_config
 from shoal.errors import InvalidState, LogError, MissingExtra, SettingsError
 from shoal.protocol.lease import is_lease
@@ -26,17 +24,15 @@ from shoal.transports.base import Log, TopicSettings, beginning, latest
 
 
 @click.command()
-@click.option(
-    "--config",
+@config_option_as(
     "files",
-    type=click.Path(path_type=Path, dir_okay=False),
+    "The federation file of a region; once for each region, in every replica the same.",
     required=True,
     multiple=True,
-    help="The federation file of a region; once for each region, in every replica the same.",
 )
 @click.option("--name", required=True, help="The name of this replica; each one has another.")
 @click.option("--json", "as_json", is_flag=True, help="Log JSON lines.")
-@click.option("--verbose", is_flag=True, help="Log debug events too.")
+@verbose_option
 def replica(files: tuple[Path, ...], name: str, as_json: bool, verbose: bool) -> None:
     """Serve the streaming models of several regions on Kafka, together with other replicas.
 
@@ -57,7 +53,7 @@ def replica(files: tuple[Path, ...], name: str, as_json: bool, verbose: bool) ->
     start_logging(f"replica {name}", as_json, logging.DEBUG if verbose else logging.INFO)
     for config in configs:
         log_event("started", federation=config.contract.federation, contract=config.contract.digest)
-    for statement in dict.fromkeys(privacy_mode(config.contract).describe().text() for config in configs):
+    for statement in dict.fromkeys(config.resolved.mode.describe().text() for config in configs):
         log_event("privacy", statement=statement)
     settings = configs[0].replica
     with closing(open_log(configs[0].log)) as log:
@@ -80,7 +76,7 @@ def check_regions(files: Sequence[Path], configs: Sequence[Config]) -> None:
     """Raises `SettingsError` for regions that a replica cannot serve."""
     first, seen = configs[0], dict[str, Path]()
     for file, config in zip(files, configs, strict=True):
-        check_models(config.contract)
+        resolved = config.resolved
         if parse_address(config.log.address).transport.name != "kafka":
             raise SettingsError(
                 f"{file}: [log] address is {config.log.address}, and replicas share their regions through Kafka: "
@@ -91,12 +87,11 @@ def check_regions(files: Sequence[Path], configs: Sequence[Config]) -> None:
         for section in ("log", "replica"):
             if getattr(config, section) != getattr(first, section):
                 raise SettingsError(f"{file}: [{section}] is not that of {files[0]}; replicas need one for all regions")
-        for model in config.contract.models:
-            if is_in_rounds(model.algorithm):
-                raise SettingsError(
-                    f"{file}: model {model.name} ({model.algorithm}) is in rounds, and replicas serve streaming "
-                    "models only; run shoal server for this federation"
-                )
+        for model in resolved.in_rounds:
+            raise SettingsError(
+                f"{file}: model {model.name} ({model.declared.algorithm}) is in rounds, and replicas serve streaming "
+                "models only; run shoal server for this federation"
+            )
         if (other := seen.setdefault(config.contract.federation, file)) != file:
             raise SettingsError(f"{file}: {config.contract.federation} is the federation of {other} too")
     if len(set(files)) < len(files):
@@ -123,7 +118,7 @@ def changelog_topic(group: str, updates_topic: str) -> str:
 
 
 def _check_begins(config: Config, log: Log) -> None:
-    """Raises unless a region of which replicas have no state yet can begin."""
+    """Raises unless a region can begin that replicas have no state of yet."""
     contract = config.contract
     if any(is_lease(record) for record in latest(log, contract.snapshots_topic).values()):
         raise InvalidState(

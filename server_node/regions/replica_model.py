@@ -9,38 +9,36 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from server_node.ingest.ingest import Ingest, Ingested
+from server_node.ingest.ingest import Ingest, Ingested, RecordFailed, Rejections
 from server_node.ingest.outcome import StepOutcome, list_records, quarantine_requests, snapshot_records
 from server_node.ingest.quarantine import QuarantineRegister
 from server_node.ingest.quotas import Quotas
 from server_node.ingest.reassembly import Reassembly
-from server_node.ingest.rejections import RecordFailed, Rejections
 from server_node.ingest.requests import ServerParts, request_signer
 from server_node.models.base import ModelEvent, PublishedSnapshot, ServedModel
 from server_node.models.streaming import StreamingModel
 from server_node.regions.hierarchy import Hierarchy
-from shoal.config.contract import Model
-from shoal.config.privacy import model_statement
+from shoal.config.resolved import ResolvedContract, ResolvedModel
 from shoal.config.settings import Config
 from shoal.errors import InvalidState, MessageRejected
 from shoal.protocol.codec import pack, unpack
 from shoal.protocol.messages import Wake
 from shoal.protocol.signatures import ClientKeys
 from shoal.protocol.validation import Validator
-from shoal.runtime.checkpoint import STATE_BYTES_MAX, OutboxRecord
+from shoal.runtime.checkpoint import STATE_BYTES_MAX, OutboxRecord, Required, SavedPart, SavedParts
 from shoal.transports.base import Record
 
-STATE_VERSION = 3
+STATE_VERSION = 4
 
 
 class Absorbed(NamedTuple):
-    """What became of one record."""
+    """Result of absorbing one record."""
 
     state: bytes
-    """of the model, after it"""
-    contribution: tuple[OutboxRecord, ...]
+    """state of the model after it"""
+    records: tuple[OutboxRecord, ...]
     """the records to publish: a snapshot and cluster events, when one is due, or a rejected message"""
     outcome: StepOutcome
     """the same for metrics and events"""
@@ -57,13 +55,14 @@ class _OneModel(dict[str, ServedModel]):
 
 @dataclass
 class _Parts:
-    """What the state is the state of."""
+    """Parts of a model that its state keeps, and those that change them."""
 
     model: StreamingModel
     ingest: Ingest
     reassembly: Reassembly
     quarantine: QuarantineRegister
-    quotas: Quotas
+    saved: SavedParts
+    """all that the state keeps"""
     clock: list[float] = field(default_factory=lambda: [0.0])
     """the time of the record that is being processed"""
 
@@ -75,15 +74,17 @@ class RegionModel:
     no result.
     """
 
-    def __init__(self, config: Config, model: Model, log_identity: bytes) -> None:
+    def __init__(self, config: Config, contract: ResolvedContract, model: ResolvedModel, log_identity: bytes) -> None:
         """`log_identity` is that of the topic of updates. Raises `SettingsError` for keys that cannot be read."""
-        self.contract, self.model, self.settings = config.contract, model, config.server
-        self.validator = Validator(config.contract)
+        self.contract, self.model, self.settings = config.contract, model.declared, config.server
+        self._resolved, self._resolved_model = contract, model
+        self.validator = Validator(contract)
         self.rejections = Rejections(config.contract, config.log.update_bytes_max)
-        self.statement = model_statement(config.contract, model)
+        self.statement = model.statement
         self.sign_request = request_signer(config.server.client_keys)
         self._keys = None if config.server.client_keys is None else ClientKeys(config.server.client_keys)
-        self._of = {"version": STATE_VERSION, "contract": config.contract.digest, "log": log_identity}
+        self._state_name = f"the state of model {model.name} of {config.contract.federation}"
+        self._required = self._required_values(log_identity)
         self._timer_request = Wake(config.contract.federation, config.contract.digest, model.name).encode()
         self._newest: tuple[bytes, _Parts] | None = None
 
@@ -100,7 +101,7 @@ class RegionModel:
         return record.value == self._timer_request and Wake.headers()[0] in record.headers
 
     def parts(self, state: bytes | None) -> _Parts:
-        """What `state` is the state of; None: a model without any update. Raises `InvalidState`."""
+        """The parts that `state` is the state of; None: a model without any update. Raises `InvalidState`."""
         newest, self._newest = self._newest, None
         if newest is not None and newest[0] == state:
             return newest[1]
@@ -111,50 +112,57 @@ class RegionModel:
 
     def saved(self, parts: _Parts) -> bytes:
         """The state of the parts, which must not be used after this call."""
-        named: dict[str, Any] = {
-            "model": parts.model.state(),
-            "reassembly": parts.reassembly.state(),
-            "quarantine": parts.quarantine.state(),
-            "quotas": parts.quotas.state(),
-        }
-        state = pack(self._of | named)
+        state = pack(parts.saved.state())
         self._newest = (state, parts)
         return state
 
     def _empty_parts(self) -> _Parts:
-        model = StreamingModel(self.contract, self.model, self.settings, paced=False)
+        model = StreamingModel(self._resolved, self._resolved_model, self.settings, paced=False)
         reassembly, quarantine, quotas = Reassembly(), QuarantineRegister(), Quotas(self.settings)
         models, clock = _OneModel({self.model.name: model}), [0.0]
         rejections, hierarchy = self.rejections, Hierarchy(self.contract, None, models)
         server = ServerParts(self.validator, models, reassembly, quarantine, quotas, hierarchy)
         ingest = Ingest(server, lambda: clock[0], rejections, self._keys)
-        return _Parts(model, ingest, reassembly, quarantine, quotas, clock)
+        named: dict[str, SavedPart] = {
+            "model": model,
+            "reassembly": reassembly,
+            "quarantine": quarantine,
+            "quotas": quotas,
+        }
+        saved = SavedParts(self._state_name, named, self._required)
+        return _Parts(model, ingest, reassembly, quarantine, saved, clock)
 
     def _restore(self, parts: _Parts, state: bytes) -> None:
-        where = f"the state of model {self.model.name} of {self.contract.federation}"
         try:
             saved = unpack(state, STATE_BYTES_MAX)
-            if saved["version"] != STATE_VERSION:
-                raise InvalidState(f"{where} is of another version of shoal; run that one")
-            if saved["contract"] != self._of["contract"]:
-                raise InvalidState(
-                    f"{where} was made under another contract; put the old federation file back, or begin under "
+        except MessageRejected as broken:
+            raise InvalidState(f"{self._state_name} is damaged: {broken}") from None
+        if not isinstance(saved, dict):
+            raise InvalidState(f"{self._state_name} is damaged: it is not a mapping")
+        parts.saved.restore(saved)
+
+    def _required_values(self, log_identity: bytes) -> dict[str, Required]:
+        name = self._state_name
+        return {
+            "version": Required(STATE_VERSION, InvalidState(f"{name} is of another version of shoal; run that one")),
+            "contract": Required(
+                self.contract.digest,
+                InvalidState(
+                    f"{name} was made under another contract; put the old federation file back, or begin under "
                     "another [federation] name"
-                )
-            if saved["log"] != self._of["log"]:
-                raise InvalidState(
-                    f"{where} is of a topic of updates that was deleted since; begin with another [replica] group"
-                )
-            parts.model.restore(saved["model"])
-            parts.reassembly.restore(saved["reassembly"])
-            parts.quarantine.restore(saved["quarantine"])
-            parts.quotas.restore(saved["quotas"])
-        except (AttributeError, KeyError, TypeError, MessageRejected) as broken:
-            raise InvalidState(f"{where} is damaged: {broken}") from None
+                ),
+            ),
+            "log": Required(
+                log_identity,
+                InvalidState(
+                    f"{name} is of a topic of updates that was deleted since; begin with another [replica] group"
+                ),
+            ),
+        }
 
 
 def absorb(region: RegionModel, state: bytes | None, record: Record) -> Absorbed:
-    """Absorb `record` into the model of which `state` is the state (None: no update yet).
+    """Absorb `record` into the model that `state` is the state of (None: no update yet).
 
     The same arguments give the same result. Raises `InvalidState` for a state that cannot be read.
     """
@@ -184,9 +192,9 @@ def _absorb(region: RegionModel, parts: _Parts, record: Record) -> Absorbed:
         quarantined=parts.quarantine.clients(),
         stored_at=None,
     )
-    contribution = _contribution(region, parts, ingested, events, published, now)
+    records = _records(region, parts, ingested, events, published, now)
     pending = model.pending
-    return Absorbed(region.saved(parts), contribution, outcome, pending)
+    return Absorbed(region.saved(parts), records, outcome, pending)
 
 
 def _due_snapshot(region: RegionModel, model: StreamingModel, record: Record, now: float) -> list[PublishedSnapshot]:
@@ -195,7 +203,7 @@ def _due_snapshot(region: RegionModel, model: StreamingModel, record: Record, no
     return [model.take_snapshot([[record.partition, record.offset + 1]], region.statement, now)]
 
 
-def _contribution(
+def _records(
     region: RegionModel,
     parts: _Parts,
     ingested: Sequence[Ingested],

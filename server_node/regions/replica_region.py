@@ -30,14 +30,14 @@ from shoal.telemetry.metrics import ServerMetrics
 from shoal.transports.base import Log, Record
 
 PART_BYTES: Final = 768 * KIB
-"""of a state, in one record of the changelog"""
+"""bytes of a state in one record of the changelog"""
 CHANGELOG_RECORD_BYTES_MAX: Final = UPDATE_RECORD_BYTES_MAX
 """largest record of a changelog: a part, with its key and headers"""
 _NUMBER: Final = "parts"
 
 
 class Store(Protocol):
-    """What Quix Streams gives a function for the key of its record."""
+    """Store that Quix Streams gives a function for the key of its record."""
 
     def get(self, key: Any, default: Any = None) -> Any: ...
 
@@ -70,7 +70,7 @@ def save_state(store: Store, state: bytes) -> None:
 
 RETRY_S = 2.0
 WAIT_MAX_S = 5.0
-"""between two requests for a model that has nothing to publish yet, as one that waits for more clients"""
+"""longest wait between two requests for a model that has nothing to publish yet, such as one that waits for clients"""
 STOP_S = 10.0
 
 
@@ -185,9 +185,10 @@ class Region:
     def __init__(self, config: Config, log_identity: bytes) -> None:
         """`log_identity` is that of its topic of updates. Raises `SettingsError` for keys that cannot be read."""
         self.config, contract = config, config.contract
-        models = [RegionModel(config, model, log_identity) for model in contract.models]
+        resolved = config.resolved
+        models = [RegionModel(config, resolved, model, log_identity) for model in resolved.models.values()]
         self.models = {contract.update_key(model.model.name): model for model in models}
-        self._monitoring = ServerMonitoring(ServerMetrics(), contract)
+        self._monitoring = ServerMonitoring(ServerMetrics(), resolved)
         self._sign = snapshot_signer(config)
 
     def absorb(self, record: Record, store: Store, timers: Timers) -> Sequence[OutboxRecord]:
@@ -206,7 +207,7 @@ class Region:
         for one in absorbed.outcome.ingested:
             if one.request is not None and one.request.unlearn:  # a replica cannot read the log from its start again
                 log_event("unlearning_refused", logging.WARNING, model=one.model, client=one.request.unlearn)
-        return [one._replace(headers=one.headers + self._sign(one)) for one in absorbed.contribution]
+        return [one._replace(headers=one.headers + self._sign(one)) for one in absorbed.records]
 
     def _without_model(self, record: Record) -> OutboxRecord:
         wrong = MessageRejected("model", "the key of its record names no model of this federation")

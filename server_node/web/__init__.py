@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-from numpy.typing import NDArray
 from prometheus_client import CollectorRegistry
 
 from server_node.clusters.history.store import HistoryReader
@@ -12,8 +10,9 @@ from server_node.web.access import Access, make_access
 from server_node.web.app import PublishName, create_app
 from server_node.web.connections import DEFAULT_LIMITS, Limits
 from server_node.web.server import TlsFiles, WebServer
-from shoal.algorithms.registry import load_algorithm
+from shoal.config.resolved import ResolvedContract
 from shoal.config.sections import ServerSettings
+from shoal.kernels.arrays import Floats, Ints
 from shoal.protocol.messages import Snapshot
 
 __all__ = ["WebServer", "configured_server", "create_app", "make_access", "page_server", "predict"]
@@ -59,6 +58,6 @@ def page_server(  # noqa: PLR0913 - one argument for each part of a page
     return WebServer(app, host, port, tls, limits, needs_token=bool(access.token))
 
 
-def predict(snapshot: Snapshot, rows: NDArray[np.float64]) -> NDArray[np.int64]:
+def predict(snapshot: Snapshot, rows: Floats, contract: ResolvedContract) -> Ints:
     """rows (n, d) in unit coordinates -> (n,) clusters by the snapshot's own algorithm, -1 where there is none."""
-    return load_algorithm(snapshot.algorithm).predict(snapshot.arrays, rows)
+    return contract.models[snapshot.model].algorithm.predict(snapshot.arrays, rows)

@@ -38,7 +38,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from server_node.ingest.request_commands import name_request
 from server_node.web.responses import read_body
-from shoal.config.contract import Contract
+from shoal.config.resolved import ResolvedContract
 from shoal.config.sections import is_loopback
 from shoal.errors import SettingsError
 from shoal.files import read_password
@@ -243,7 +243,7 @@ def may_name(request: Request) -> bool:
     return is_loopback(host_name(headers.get("host", "")))
 
 
-def parse_request(body: bytes, contract: Contract, model: str, identity: int) -> ClusterName:
+def parse_request(body: bytes, contract: ResolvedContract, model: str, identity: int) -> ClusterName:
     """The body `{"name": "..."}` -> the request to publish. Raises `HTTPException` (400)."""
     try:
         parsed: Any = json.loads(body)

@@ -11,7 +11,6 @@ import threading
 from collections.abc import Callable
 
 import numpy as np
-from numpy.typing import NDArray
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 from starlette.applications import Starlette
@@ -50,13 +49,14 @@ from server_node.web.responses import (
     shoal_error,
 )
 from server_node.web.snapshot_json import snapshot_json
-from shoal.config.privacy import declared_bounds
 from shoal.config.privacy_report import privacy_report
+from shoal.config.resolved import ResolvedContract
 from shoal.errors import ShoalError
+from shoal.kernels.arrays import Floats, Ints
 from shoal.protocol.messages import ClusterName, Snapshot
 
-Predict = Callable[[Snapshot, NDArray[np.float64]], NDArray[np.int64]]
-"""(snapshot, rows (n, d) in unit coordinates) -> (n,) clusters"""
+Predict = Callable[[Snapshot, Floats, ResolvedContract], Ints]
+"""(snapshot, rows (n, d) in unit coordinates, contract) -> (n,) clusters"""
 
 PublishName = Callable[[ClusterName], None]
 """publishes the request to the log; it is called in a thread of its own"""
@@ -183,9 +183,9 @@ class Endpoints:
             none = [-1] * len(readings)
             more = predictions_json(target, None, readings, status.contract)
             return JSONResponse({"clusters": none, "identities": none, "version": version, **more})
-        bounds = declared_bounds(status.contract)
+        bounds = status.contract.bounds
         rows = bounds.to_unit(bounds.clip(readings)[0])
-        clusters = await in_thread(self._predict, snapshot, rows)
+        clusters = await in_thread(self._predict, snapshot, rows, status.contract)
         numbers = np.asarray(clusters).tolist()
         identities = [model.lineage.of_number.get(number, -1) for number in numbers]
         more = await in_thread(predictions_json, target, snapshot, rows, status.contract)
@@ -215,5 +215,5 @@ class Endpoints:
         return JSONResponse({"model": naming.model, "cluster": naming.identity, "name": naming.name}, 202)
 
     async def privacy(self, request: Request) -> Response:
-        """What the contract guarantees, in all and for each model, and what it does not cover."""
+        """Guarantees of the contract, in all and for each model, and what they do not cover."""
         return JSONResponse(privacy_report(self._board.status.contract))

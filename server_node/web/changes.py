@@ -1,4 +1,4 @@
-"""What has changed between two JSON values, as a JSON value: most of a status is what it was in the one before.
+"""Changes between two JSON values, as a JSON value: most of a status is what it was in the one before.
 
 The change of an object is an object with the changes of its members; `REMOVED` lists the members that it has no more.
 The change of an array of the same length may be an object too, with the changes of its elements by their positions. Any

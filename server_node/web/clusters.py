@@ -12,7 +12,7 @@ from starlette.routing import Route
 
 from server_node.clusters.description import Description, Histogram, Interval, describe, histograms
 from server_node.clusters.history.store import HistoryReader
-from server_node.clusters.history.summary import Lately, lately
+from server_node.clusters.history.summary import RecentHistory, recent_history
 from server_node.clusters.lineage import Cluster
 from server_node.status import ModelStatus, ServerStatus, StatusBoard
 from server_node.web.history_json import read_feeds, read_history
@@ -20,7 +20,7 @@ from server_node.web.responses import PiecesResponse
 from server_node.web.snapshot_json import view_of
 from server_node.web.tables import heaviest_numbers, history_fields
 from server_node.web.units import digits, feature_json
-from shoal.config.contract import Contract
+from shoal.config.resolved import ResolvedContract
 
 
 def cluster_routes(board: StatusBoard, history: HistoryReader | None) -> list[Route]:
@@ -30,8 +30,8 @@ def cluster_routes(board: StatusBoard, history: HistoryReader | None) -> list[Ro
         """The known clusters of a model with what each is, in the units of the contract."""
         status = board.status
         model = requested_model(request, status)
-        recently = None if history is None else lately(history, model.name)
-        return JSONResponse(clusters_json(model, status.contract, recently))
+        recent = None if history is None else recent_history(history, model.name)
+        return JSONResponse(clusters_json(model, status.contract, recent))
 
     async def past(request: Request) -> Response:
         """The bins of a model's history in a span of time; 404 where no history is kept."""
@@ -40,12 +40,12 @@ def cluster_routes(board: StatusBoard, history: HistoryReader | None) -> list[Ro
         return PiecesResponse(found.pieces(), media_type="application/json")
 
     async def feeds(request: Request) -> Response:
-        """Which client feeds which cluster in a span of time; 404 where no history is kept."""
+        """Shares of each client's readings by cluster in a span of time; 404 where no history is kept."""
         model = requested_model(request, board.status)
         return JSONResponse(await read_feeds(kept(history), model.name, request.query_params))
 
     async def spread(request: Request) -> Response:
-        """How the readings of a known cluster and those of all others lie in each feature, in units."""
+        """Histograms of a known cluster and of all others in each feature, in units."""
         status = board.status
         model = requested_model(request, status)
         return JSONResponse(histograms_json(model, known_cluster(request, model), status.contract))
@@ -68,11 +68,10 @@ def kept(history: HistoryReader | None) -> HistoryReader:
 def requested_model(request: Request, status: ServerStatus, default: str | None = None) -> ModelStatus:
     """The model named in the query, by default `default` or the contract's first one. Raises `HTTPException`."""
     configured = status.contract.models
-    name = request.query_params.get("model", default or configured[0].name)
-    for model in configured:
-        if model.name == name:
-            return status.models.get(name) or ModelStatus(name, model.algorithm)
-    raise HTTPException(404, f"no such model; this federation has {', '.join(model.name for model in configured)}")
+    name = request.query_params.get("model", default or next(iter(configured)))
+    if name not in configured:
+        raise HTTPException(404, f"no such model; this federation has {', '.join(configured)}")
+    return status.models.get(name) or ModelStatus(name, configured[name].declared.algorithm)
 
 
 def known_cluster(request: Request, model: ModelStatus) -> int:
@@ -84,11 +83,11 @@ def known_cluster(request: Request, model: ModelStatus) -> int:
     raise HTTPException(404, f"model {model.name} has no cluster with this identity")
 
 
-def histograms_json(model: ModelStatus, identity: int, contract: Contract) -> dict[str, Any]:
+def histograms_json(model: ModelStatus, identity: int, contract: ResolvedContract) -> dict[str, Any]:
     """The histograms of a cluster, in thousandths; no feature where the newest snapshot has no node of it."""
     found: list[Histogram] = []
     if model.snapshot is not None:
-        found = histograms(view_of(model.snapshot), model.lineage, identity, contract)
+        found = histograms(view_of(model.snapshot, contract), model.lineage, identity, contract.contract)
     return {
         "model": model.name,
         "identity": identity,
@@ -106,35 +105,35 @@ def histograms_json(model: ModelStatus, identity: int, contract: Contract) -> di
     }
 
 
-def clusters_json(model: ModelStatus, contract: Contract, recently: Lately | None) -> dict[str, Any]:
+def clusters_json(model: ModelStatus, contract: ResolvedContract, recent: RecentHistory | None) -> dict[str, Any]:
     """The known clusters of a model, heaviest first; none before the first snapshot."""
     described: dict[int, Description] = {}
     numbers: dict[int, int] = {}
     if model.snapshot is not None:
-        view = view_of(model.snapshot)
-        described = describe(view, contract)
+        view = view_of(model.snapshot, contract)
+        described = describe(view, contract.contract)
         numbers = heaviest_numbers(model.lineage, view, described)
     known = sorted(model.lineage.known, key=lambda cluster: (-cluster.mass, cluster.identity))
     return {
         "model": model.name,
         "version": model.snapshot.version if model.snapshot else 0,
         "features": [{"name": feature.name, "unit": feature.unit} for feature in contract.features],
-        "trend_from": recently.start if recently else None,
-        "trend_step_s": recently.step_s if recently else None,
+        "trend_from": recent.start if recent else None,
+        "trend_step_s": recent.step_s if recent else None,
         "clusters": [
             _cluster_json(cluster, described.get(numbers.get(cluster.identity, -1)), contract)
-            | history_fields(cluster.identity, recently)
+            | history_fields(cluster.identity, recent)
             for cluster in known
         ],
     }
 
 
-def _cluster_json(cluster: Cluster, description: Description | None, contract: Contract) -> dict[str, Any]:
+def _cluster_json(cluster: Cluster, description: Description | None, contract: ResolvedContract) -> dict[str, Any]:
     return {
         "identity": cluster.identity,
         "name": cluster.name,
-        "label": "" if description is None else description.label(contract),
-        "text": "" if description is None else description.text(contract),
+        "label": "" if description is None else description.label(contract.contract),
+        "text": "" if description is None else description.text(contract.contract),
         "active": cluster.active,
         "share": cluster.share,
         "recent_share": cluster.recent_share,

@@ -37,7 +37,7 @@ _EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
 class Limits(NamedTuple):
-    """How much others may ask of the web server; see [server]."""
+    """Limits of what others may ask of the web server; see [server]."""
 
     connections_max: int = 256
     requests_per_s: float = 0.0
@@ -69,7 +69,7 @@ class Connection(socket.socket):
     """An accepted connection, from its TLS handshake to its end."""
 
     since: float
-    """when it was accepted, or when its newest request or response began to wait; monotonic"""
+    """time at which it was accepted, or its newest request or response began to wait; monotonic"""
     exchange: Exchange | None = None
     """None during the TLS handshake"""
     ended = False

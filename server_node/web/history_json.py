@@ -18,6 +18,7 @@ from server_node.clusters.history.store import HistoryReader
 from server_node.clusters.history.summary import client_name
 from server_node.web.changes import as_json
 from server_node.web.tables import feeds_json
+from shoal.kernels.arrays import Ints
 from shoal.protocol.checks import MOMENT_MAX
 from shoal.protocol.history import (
     BINS_KEPT,
@@ -73,7 +74,7 @@ class Columns:
             for number, row in zip(some.tolist(), self._rows(some), strict=True):
                 yield {**fields(number), "readings": row.tolist()}
 
-    def _rows(self, numbers: NDArray[np.int64]) -> NDArray[np.integer[Any]]:
+    def _rows(self, numbers: Ints) -> NDArray[np.integer[Any]]:
         """numbers (n,) in their order -> their readings (n, columns)."""
         readings = np.zeros((len(numbers), len(self._packed)), dtype=np.min_scalar_type(self._most))
         for place, packed in enumerate(self._packed):
@@ -224,7 +225,7 @@ CELL_BINS_AT_ONCE = 25
 
 
 async def read_feeds(reader: HistoryReader, model: str, asked: QueryParams) -> dict[str, Any]:
-    """How the readings of each client from `from` to `to` are divided among the clusters, in percent.
+    """Division of each client's readings from `from` to `to` among the clusters, in percent.
 
     Raises `HTTPException` (400) for values that cannot be, and as `HistoryReader` does.
     """
@@ -247,7 +248,7 @@ async def read_feeds(reader: HistoryReader, model: str, asked: QueryParams) -> d
     }
 
 
-def summed(cells: NDArray[np.int64]) -> NDArray[np.int64]:
+def summed(cells: Ints) -> Ints:
     """cells (n, 3) of client, identity and readings -> (m, 3), each client and identity once, in their order."""
     pairs, place = np.unique(cells[:, :2], axis=0, return_inverse=True)
     readings = np.zeros(len(pairs), dtype=np.int64)
@@ -255,7 +256,7 @@ def summed(cells: NDArray[np.int64]) -> NDArray[np.int64]:
     return np.column_stack([pairs, readings])
 
 
-def by_client(cells: NDArray[np.int64], clients: list[str]) -> dict[str, list[tuple[int, float]]]:
+def by_client(cells: Ints, clients: list[str]) -> dict[str, list[tuple[int, float]]]:
     """cells (n, 3) -> client -> its clusters with their shares, the largest first; clients with most readings first."""
     of_client: dict[str, list[tuple[int, int]]] = {}
     for number, identity, readings in cells.tolist():

@@ -9,16 +9,14 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from server_node.clusters.lineage import Lineage
 from server_node.web.changes import as_json
 from server_node.web.tables import colour_slots
 from server_node.web.units import feature_json, in_units, rounded
 from shoal.algorithms.view import ClusteringView
-from shoal.config.contract import Contract
-
-Points = NDArray[np.float64]
+from shoal.config.resolved import ResolvedContract
+from shoal.kernels.arrays import Floats, Ints
 
 KEEP_SHARE_MIN = 0.9
 """axes are kept while they explain at least this share of the variance that the principal axes would"""
@@ -32,7 +30,7 @@ CONVERGED = 1 - 1e-15
 """trace from which only one eigenvalue is left: the eigenvalues add up to 1 before they are squared"""
 
 
-def principal_axes(points: Points) -> Points:
+def principal_axes(points: Floats) -> Floats:
     """points (n, d), d >= 2 -> (d, 2) orthonormal: the directions of most variance.
 
     The same points give the same axes: where they vary in fewer than two directions, the first features fill in,
@@ -54,7 +52,7 @@ def principal_axes(points: Points) -> Points:
     return np.asarray(axes * np.where(loading < 0, -1.0, 1.0))
 
 
-def _main_direction(rows: Points) -> Points:
+def _main_direction(rows: Floats) -> Floats:
     """rows (n, d) -> (d,) of length 1: the direction along which the rows are longest.
 
     By the power method on their products, squared again and again. NumPy's own decompositions would bring a megabyte of
@@ -72,14 +70,14 @@ def _main_direction(rows: Points) -> Points:
     return np.asarray(direction / np.sqrt(direction @ direction))
 
 
-def scatter(points: Points, axes: Points) -> float:
+def scatter(points: Floats, axes: Floats) -> float:
     """points (n, d), axes (d, k) -> the squared deviations of the points from their mean, summed over the axes."""
     if not len(points):
         return 0.0
     return float(np.square((points - points.mean(axis=0)) @ axes).sum())
 
 
-def steady_axes(points: Points, before: Points | None) -> Points:
+def steady_axes(points: Floats, before: Floats | None) -> Floats:
     """Axes (d, 2) for `points` (n, d), given those used before: (d, 2), or None at first.
 
     The axes are kept while they explain the points well. When they must change, the new ones span the best
@@ -94,7 +92,7 @@ def steady_axes(points: Points, before: Points | None) -> Points:
     return np.asarray(best @ _nearest_turn(best.T @ before))
 
 
-def _nearest_turn(matrix: Points) -> Points:
+def _nearest_turn(matrix: Floats) -> Floats:
     """matrix (2, 2) -> the rotation or reflection (2, 2) whose products with it have the largest sum."""
     (a, b), (c, d) = matrix.tolist()
     turned, reflected = complex(a + d, c - b), complex(a - d, b + c)
@@ -110,7 +108,7 @@ def _direction(number: complex) -> tuple[float, float]:
     return (number.real / length, number.imag / length) if length else (1.0, 0.0)
 
 
-def axis_sample(points: Points, count: NDArray[np.float64]) -> Points:
+def axis_sample(points: Floats, count: Floats) -> Floats:
     """The points (n, d) that the axes are fitted to: all, or those with the highest count where features are many."""
     if min(points.shape) <= POINTS_MAX:
         return points
@@ -123,9 +121,9 @@ NODES_MAX = 2000
 
 def map_json(
     view: ClusteringView,
-    points: Points,
+    points: Floats,
     lineage: Lineage,
-    contract: Contract,
+    contract: ResolvedContract,
     features: Sequence[int],
     axes: Sequence[str],
     explained: float | None,
@@ -158,7 +156,7 @@ def map_json(
     return f'{as_json(head)[:-1]},"nodes":{{{columns}}},"edges":{edges}}}'
 
 
-def _edges(edges: NDArray[np.int64], kept: NDArray[np.int64], n: int) -> list[int]:
+def _edges(edges: Ints, kept: Ints, n: int) -> list[int]:
     """The edges between kept nodes, as positions among these: one flat list, two numbers per edge."""
     position = np.full(n, -1, dtype=np.int64)
     position[kept] = np.arange(len(kept))

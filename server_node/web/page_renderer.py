@@ -10,22 +10,21 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from server_node.clusters.history.store import HistoryReader
-from server_node.clusters.history.summary import lately, usual
+from server_node.clusters.history.summary import recent_history, usual
 from server_node.clusters.lineage import Lineage
 from server_node.status import HistoryPoint, ModelStatus, RoundStatus, ServerStatus
 from server_node.web.changes import UNCHANGED, as_json, change
-from server_node.web.map import Points, axis_sample, map_json, scatter, steady_axes
+from server_node.web.map import axis_sample, map_json, scatter, steady_axes
 from server_node.web.predictions import rules_table
 from server_node.web.snapshot_json import view_of
 from server_node.web.tables import clients_table, clusters_table, overview_json, privacy_text
 from server_node.web.units import feature_json, feature_label
 from shoal import __version__
 from shoal.algorithms.view import ClusteringView
-from shoal.config.contract import Contract
-from shoal.config.privacy import declared_bounds
+from shoal.config.resolved import ResolvedContract
+from shoal.kernels.arrays import Floats
 from shoal.protocol.messages import Snapshot
 
 INACTIVE_AFTER_S = 30
@@ -91,7 +90,7 @@ class PageRenderer:
         return next((one for one in self._recent.get(shown, ()) if one.etag == etag), None)
 
     def change(self, before: RenderedStatus, after: RenderedStatus) -> bytes:
-        """What has changed from one status to another, as JSON in one line; the same for all who ask."""
+        """Changes from one status to another, as JSON in one line; the same for all who ask."""
         etags = before.etag, after.etag
         if etags not in self._change:
             if len(self._change) >= CHANGES_MAX:
@@ -113,11 +112,11 @@ class PageRenderer:
     def _render(self, status: ServerStatus, shown: str | None) -> RenderedStatus:
         contract = status.contract
         models = []
-        for configured in contract.models:
-            model = status.models.get(configured.name) or ModelStatus(configured.name, configured.algorithm)
+        for name, configured in contract.models.items():
+            model = status.models.get(name) or ModelStatus(name, configured.declared.algorithm)
             clustering = None
-            if shown in (None, configured.name):
-                clustering = self._renderer(configured.name).render(model, contract)
+            if shown in (None, name):
+                clustering = self._renderer(name).render(model, contract)
             models.append(_model_json(model, clustering))
         clients = [model.snapshot.clients for model in status.models.values() if model.snapshot]
         content = {
@@ -146,51 +145,51 @@ class ModelRenderer:
 
     def __init__(self, history: HistoryReader | None = None) -> None:
         self._history = history
-        self._axes: Points | None = None
+        self._axes: Floats | None = None
         self._last: tuple[Snapshot, Lineage, dict[str, Any], RenderedNodes] | None = None
 
-    def render(self, model: ModelStatus, contract: Contract) -> dict[str, Any] | None:
+    def render(self, model: ModelStatus, contract: ResolvedContract) -> dict[str, Any] | None:
         """The newest clustering as JSON values, without its nodes; None before the first. The same is rendered once."""
         return None if model.snapshot is None else self._rendered(model.snapshot, model, contract)[0]
 
-    def nodes(self, model: ModelStatus, contract: Contract) -> RenderedNodes | None:
+    def nodes(self, model: ModelStatus, contract: ResolvedContract) -> RenderedNodes | None:
         """The map of the newest clustering; None before the first."""
         return None if model.snapshot is None else self._rendered(model.snapshot, model, contract)[1]
 
     def _rendered(
-        self, snapshot: Snapshot, model: ModelStatus, contract: Contract
+        self, snapshot: Snapshot, model: ModelStatus, contract: ResolvedContract
     ) -> tuple[dict[str, Any], RenderedNodes]:
         """The clustering, and its map.
 
         A cluster can get its name between two snapshots, and with it the model another lineage.
         """
         if self._last is None or self._last[0] is not snapshot or self._last[1] is not model.lineage:
-            self._last = snapshot, model.lineage, *self._render(view_of(snapshot), model, contract)
+            self._last = snapshot, model.lineage, *self._render(view_of(snapshot, contract), model, contract)
         return self._last[2], self._last[3]
 
     def _render(
-        self, view: ClusteringView, model: ModelStatus, contract: Contract
+        self, view: ClusteringView, model: ModelStatus, contract: ResolvedContract
     ) -> tuple[dict[str, Any], RenderedNodes]:
         points, axes, explained = self._projected(view, contract)
         features = _features_shown(self._axes, contract)
-        recently = None if self._history is None else lately(self._history, model.name)
+        recent = None if self._history is None else recent_history(self._history, model.name)
         is_usual = None if self._history is None else usual(self._history, model.name)
         clustering = {
             "features": [feature_json(contract.features[j]) for j in features],
             "features_total": contract.width,
-            **clusters_table(view, model, contract, features, recently),
-            **overview_json(model, recently, is_usual),
+            **clusters_table(view, model, contract, features, recent),
+            **overview_json(model, recent, is_usual),
             "rules": None if model.snapshot is None else rules_table(model.snapshot, contract),
         }
         version = model.snapshot.version if model.snapshot else 0
         body = map_json(view, points, model.lineage, contract, features, axes, explained, version).encode()
         return clustering, RenderedNodes(hashlib.sha256(body).hexdigest()[:16], body)
 
-    def _projected(self, view: ClusteringView, contract: Contract) -> tuple[Points, list[str], float | None]:
+    def _projected(self, view: ClusteringView, contract: ResolvedContract) -> tuple[Floats, list[str], float | None]:
         """Map coordinates (n, 2), the label of each axis, and the share of variance that both explain (None: all)."""
         labels = [feature_label(feature) for feature in contract.features]
         if contract.width <= 2:
-            values = declared_bounds(contract).from_unit(view.nodes)
+            values = contract.bounds.from_unit(view.nodes)
             if contract.width == 1:
                 values = np.column_stack([values, np.log10(np.maximum(view.mass, 1.0))])
                 labels.append("times won, powers of ten")
@@ -245,7 +244,7 @@ def cluster_counts(history: Sequence[HistoryPoint]) -> list[list[float]]:
     return [changed[j] for j in np.linspace(0, len(changed) - 1, HISTORY_MAX).astype(int)]
 
 
-def _features_shown(axes: Points | None, contract: Contract) -> list[int]:
+def _features_shown(axes: Floats | None, contract: ResolvedContract) -> list[int]:
     """Features whose values are sent: all, or those with the largest loadings on the axes."""
     if contract.width <= VALUES_MAX or axes is None:
         return list(range(contract.width))
@@ -253,7 +252,7 @@ def _features_shown(axes: Points | None, contract: Contract) -> list[int]:
     return sorted(np.argsort(-loading, kind="stable")[:VALUES_MAX].tolist())
 
 
-def _axis_label(axis: NDArray[np.float64], contract: Contract) -> str:
+def _axis_label(axis: Floats, contract: ResolvedContract) -> str:
     """The main features of an axis (d,), and whether each grows or falls along it."""
     order = np.argsort(-np.abs(axis), kind="stable")[:FEATURES_NAMED_MAX]
     main = [j for j in order.tolist() if abs(axis[j]) >= 0.4 * abs(axis[order[0]])]

@@ -10,23 +10,22 @@ import math
 from typing import Any, NoReturn
 
 import numpy as np
-from numpy.typing import NDArray
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
 
 from server_node.clusters.regression import named_rules, predicted_values, rule_base, rules_json
 from server_node.status import ModelStatus
 from shoal.algorithms.regression import written
-from shoal.config.contract import Contract
-from shoal.config.models import target_of
+from shoal.config.resolved import ResolvedContract
 from shoal.errors import InvalidData
+from shoal.kernels.arrays import Floats
 from shoal.protocol.messages import Snapshot
 
 ROWS_BYTES_MAX = 4 * 1024 * 1024
 ROWS_MAX = 10_000
 
 
-def parse_rows(body: bytes, width: int, target: int | None = None) -> NDArray[np.float64]:
+def parse_rows(body: bytes, width: int, target: int | None = None) -> Floats:
     """The body of a request, `{"rows": [[...], ...]}` or `[[...], ...]` -> readings (n, width), all finite.
 
     For a model that predicts the feature at position `target`, rows may lack its value or have null in its place, and
@@ -87,21 +86,20 @@ RULES_MAX = 100
 """rules sent to the page: those with most rows"""
 
 
-def predicted_feature(contract: Contract, model: str) -> int | None:
+def predicted_feature(contract: ResolvedContract, model: str) -> int | None:
     """The position of the feature that a model predicts; None for the others."""
-    configured = contract.model(model)
-    return None if configured is None else target_of(configured, contract)
+    return contract.models[model].target
 
 
-def first_predicting(contract: Contract) -> str | None:
+def first_predicting(contract: ResolvedContract) -> str | None:
     """The first model that predicts a feature, if there is one."""
-    return next((model.name for model in contract.models if target_of(model, contract) is not None), None)
+    return next((name for name, model in contract.models.items() if model.target is not None), None)
 
 
 def predictions_json(
-    target: int | None, snapshot: Snapshot | None, rows: NDArray[np.float64], contract: Contract
+    target: int | None, snapshot: Snapshot | None, rows: Floats, contract: ResolvedContract
 ) -> dict[str, Any]:
-    """What an answer to /predict has in addition; rows (n, d) are in unit coordinates. Null before there is a model."""
+    """Further fields of an answer to /predict; rows (n, d) are in unit coordinates. Null before there is a model."""
     if target is None:
         return {}
     feature = contract.features[target]
@@ -111,7 +109,7 @@ def predictions_json(
     return {"target": feature.name, "unit": feature.unit, "predictions": values}
 
 
-def rules_response(model: ModelStatus, contract: Contract) -> JSONResponse:
+def rules_response(model: ModelStatus, contract: ResolvedContract) -> JSONResponse:
     """The rules of a model as JSON; 404 for one that predicts no feature, and before the first snapshot."""
     if predicted_feature(contract, model.name) is None:
         raise HTTPException(404, f"model {model.name} predicts no feature, so it has no rules")
@@ -122,7 +120,7 @@ def rules_response(model: ModelStatus, contract: Contract) -> JSONResponse:
     return JSONResponse(rules_json(snapshot, base, model.lineage, contract))
 
 
-def rules_table(snapshot: Snapshot, contract: Contract) -> dict[str, Any] | None:
+def rules_table(snapshot: Snapshot, contract: ResolvedContract) -> dict[str, Any] | None:
     """The rules as the page shows them; None for a model that predicts no feature."""
     base = rule_base(snapshot, contract)
     if base is None:

@@ -1,4 +1,4 @@
-"""What the endpoints share: bodies up to a limit, work in a thread, security headers, errors, responses in pieces."""
+"""Parts of all endpoints: bodies up to a limit, work in a thread, security headers, errors, responses in pieces."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Given = TypeVarTuple("Given")
 
 
 async def in_thread(function: Callable[[*Given], Result], *given: *Given) -> Result:
-    """What `function` returns, or raises. A caller that is cancelled meanwhile leaves the thread to itself."""
+    """The result of `function`, or its error. A caller that is cancelled meanwhile leaves the thread to itself."""
     thread = ThreadPoolExecutor(1, thread_name_prefix="web-request")
     try:
         return await asyncio.wrap_future(thread.submit(function, *given))
@@ -82,7 +82,7 @@ _log = logging.getLogger(__name__)
 def conditional(
     request: Request, etag: str, make: Callable[[], bytes], media_type: str = "application/json"
 ) -> Response:
-    """What `make` returns, or 304 where the request names this etag."""
+    """The response of `make`, or 304 where the request names this etag."""
     headers = {"etag": f'"{etag}"', "cache-control": "no-cache"}
     known = [tag.strip().removeprefix("W/") for tag in request.headers.get("if-none-match", "").split(",")]
     if headers["etag"] in known or "*" in known:

@@ -27,7 +27,7 @@ _WITHOUT_MALFORMED = WithoutMalformed()
 
 
 class TlsFiles(NamedTuple):
-    """What a server shows to prove its name (PEM)."""
+    """Files with which a server proves its name (PEM)."""
 
     certificate: Path
     key: Path

@@ -8,21 +8,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from server_node.clusters.lineage import Lineage
-from shoal.algorithms.registry import load_algorithm
 from shoal.algorithms.view import ClusteringView
-from shoal.config.contract import Contract
-from shoal.config.privacy import declared_bounds
+from shoal.config.resolved import ResolvedContract
 from shoal.protocol.messages import Snapshot
 
 
-def view_of(snapshot: Snapshot) -> ClusteringView:
+def view_of(snapshot: Snapshot, contract: ResolvedContract) -> ClusteringView:
     """The clustering in `snapshot`, as its algorithm reads it."""
-    return load_algorithm(snapshot.algorithm).view(snapshot.arrays)
+    return contract.models[snapshot.model].algorithm.view(snapshot.arrays)
 
 
-def snapshot_json(snapshot: Snapshot, lineage: Lineage, contract: Contract) -> dict[str, Any]:
+def snapshot_json(snapshot: Snapshot, lineage: Lineage, contract: ResolvedContract) -> dict[str, Any]:
     """All of a snapshot as JSON values. `bandwidth` is None for algorithms that have none."""
-    bounds, view = declared_bounds(contract), view_of(snapshot)
+    bounds, view = contract.bounds, view_of(snapshot, contract)
     bandwidths = [None] * len(view.nodes) if view.bandwidth is None else as_lists(view.bandwidth)
     nodes = zip(
         view.node_id.tolist(),

@@ -10,14 +10,13 @@ from typing import Any
 import numpy as np
 
 from server_node.clusters.description import Description, Interval, describe
-from server_node.clusters.history.summary import Lately, Usual
+from server_node.clusters.history.summary import RecentHistory, Usual
 from server_node.clusters.lineage import Cluster, Lineage
 from server_node.status import ClientStatus, ModelStatus
 from server_node.web.units import digits
 from shoal.algorithms.view import ClusteringView
-from shoal.config.contract import Contract
-from shoal.config.privacy import privacy_mode, total_epsilon
 from shoal.config.privacy_report import models_report
+from shoal.config.resolved import ResolvedContract
 
 EPSILONS_MAX = 64
 """features whose epsilon is listed one by one"""
@@ -30,22 +29,26 @@ CLIENTS_FEEDING_MAX = 10
 
 
 def clusters_table(
-    view: ClusteringView, model: ModelStatus, contract: Contract, features: list[int], recently: Lately | None = None
+    view: ClusteringView,
+    model: ModelStatus,
+    contract: ResolvedContract,
+    features: list[int],
+    recent: RecentHistory | None = None,
 ) -> dict[str, Any]:
     """A row for each known cluster, by its identity; of very many the heaviest.
 
-    `features` are the positions of those whose values are shown, `recently` is the model's recent history.
+    `features` are the positions of those whose values are shown, `recent` is the model's recent history.
     """
     total, lineage = len(view.centres), model.lineage
     known_mass = sum(cluster.mass for cluster in lineage.known)
-    described = describe(view, contract)
+    described = describe(view, contract.contract)
     members = np.bincount(view.cluster[view.cluster >= 0], minlength=total)
     number_of = heaviest_numbers(lineage, view, described)
     rows = {
         str(cluster.identity): _cluster_row(
             cluster, described.get(number_of.get(cluster.identity, -1)), contract, features, place < COMPARED_MAX
         )
-        | share_texts(cluster.identity, recently)
+        | share_texts(cluster.identity, recent)
         | {
             "share": round(cluster.mass / known_mass, 4) if known_mass else 0.0,
             "nodes": sum(int(members[one]) for one, of in lineage.of_number.items() if of == cluster.identity),
@@ -72,26 +75,26 @@ def heaviest_numbers(lineage: Lineage, view: ClusteringView, described: Mapping[
     return {lineage.of_number[number]: number for number in by_mass}
 
 
-def history_fields(identity: int, recently: Lately | None) -> dict[str, Any]:
-    """How the share of a cluster has moved, in thousandths, and which clients feed it; both also in words."""
-    feeding = () if recently is None else recently.feeding.get(identity, ())[:CLIENTS_FEEDING_MAX]
-    shares = () if recently is None else recently.shares.get(identity, ())
+def history_fields(identity: int, recent: RecentHistory | None) -> dict[str, Any]:
+    """Movement of a cluster's share, in thousandths, and the clients that feed it; both also in words."""
+    feeding = () if recent is None else recent.feeding.get(identity, ())[:CLIENTS_FEEDING_MAX]
+    shares = () if recent is None else recent.shares.get(identity, ())
     return {
         "trend": [None if share is None else round(1000 * share) for share in shares],
         "fed_by": [{"client": client, "share": round(share, 3)} for client, share in feeding],
-        **share_texts(identity, recently),
+        **share_texts(identity, recent),
     }
 
 
-def share_texts(identity: int, recently: Lately | None) -> dict[str, str]:
-    """How the share of a cluster has moved, and which clients feed it, in words; empty where it is not known."""
-    if recently is None:
+def share_texts(identity: int, recent: RecentHistory | None) -> dict[str, str]:
+    """Movement of a cluster's share, and the clients that feed it, in words; empty where it is not known."""
+    if recent is None:
         return {"trend_text": "", "fed_by_text": ""}
-    return {"trend_text": recently.trend_text(identity), "fed_by_text": recently.feeding_text(identity)}
+    return {"trend_text": recent.trend_text(identity), "fed_by_text": recent.feeding_text(identity)}
 
 
 def _cluster_row(
-    cluster: Cluster, description: Description | None, contract: Contract, features: list[int], compared: bool
+    cluster: Cluster, description: Description | None, contract: ResolvedContract, features: list[int], compared: bool
 ) -> dict[str, Any]:
     centre = spread = None
     if description is not None:
@@ -101,8 +104,8 @@ def _cluster_row(
     return {
         "identity": cluster.identity,
         "name": cluster.name,
-        "label": "" if description is None else description.label(contract),
-        "text": "" if description is None else description.text(contract),
+        "label": "" if description is None else description.label(contract.contract),
+        "text": "" if description is None else description.text(contract.contract),
         "active": cluster.active,
         "recent_share": round(cluster.recent_share, 4),
         "parent": cluster.parent,
@@ -146,12 +149,12 @@ FEEDS_CLIENTS_MAX = 200
 CLUSTERS_PER_CLIENT_MAX = 8
 
 
-def overview_json(model: ModelStatus, recently: Lately | None, usual: Usual | None) -> dict[str, Any]:
-    """Shares are in thousandths. `recently` and `usual` are None where there is no history."""
+def overview_json(model: ModelStatus, recent: RecentHistory | None, usual: Usual | None) -> dict[str, Any]:
+    """Shares are in thousandths. `recent` and `usual` are None where there is no history."""
     return {
         "events": [event._asdict() for event in model.events[-EVENTS_MAX:]],
         "usual": None if usual is None else _usual_json(usual),
-        "feeds": {} if recently is None else feeds_json(recently.by_client),
+        "feeds": {} if recent is None else feeds_json(recent.by_client),
     }
 
 
@@ -188,15 +191,15 @@ def _thousandths(share: float | None) -> int | None:
     return None if share is None else round(1000 * share)
 
 
-def privacy_text(contract: Contract) -> dict[str, Any]:
+def privacy_text(contract: ResolvedContract) -> dict[str, Any]:
     """The privacy panel as plain values: title and tone (good, warn, bad), sentences, what is not covered, epsilons.
 
     `epsilon` is the sum over all models, `per` what it is of in words; None when the mode has no epsilons. With
     `nominal` they guarantee nothing. `noise` is how far a feature is moved on average, in its own unit, or None if that
     is not known.
     """
-    mode = privacy_mode(contract)
-    description, statement = mode.describe(), mode.statement()
+    mode, statement = contract.mode, contract.statement
+    description = mode.describe()
     epsilons, noises = mode.epsilon_per_feature(), mode.noise_per_feature()
     return {
         "mode": mode.name,
@@ -206,7 +209,7 @@ def privacy_text(contract: Contract) -> dict[str, Any]:
         "tone": description.tone,
         "sentences": list(description.sentences),
         "not_covered": list(description.not_covered),
-        "epsilon": math.fsum(epsilons) if statement["nominal"] else total_epsilon(contract),
+        "epsilon": math.fsum(epsilons) if statement["nominal"] else contract.total_epsilon,
         "per": mode.unit.phrase,
         "nominal": statement["nominal"],
         "models": [

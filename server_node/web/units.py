@@ -6,21 +6,21 @@ import math
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from shoal.config.contract import Contract, Feature
-from shoal.config.privacy import declared_bounds
+from shoal.config.contract import Feature
+from shoal.config.resolved import ResolvedContract
+from shoal.kernels.arrays import Floats
 
 
-def in_units(points: NDArray[np.float64], contract: Contract, shown: list[int]) -> list[list[float]]:
+def in_units(points: Floats, contract: ResolvedContract, shown: list[int]) -> list[list[float]]:
     """points (n, d) in unit coordinates -> values (n, k) of the k features shown, rounded for display."""
-    values = declared_bounds(contract).from_unit(points)
+    values = contract.bounds.from_unit(points)
     columns = [np.round(values[:, j], digits(contract.features[j])) for j in shown]
     rows: list[list[float]] = np.column_stack(columns).tolist()
     return rows
 
 
-def rounded(numbers: NDArray[np.float64]) -> list[float]:
+def rounded(numbers: Floats) -> list[float]:
     """Each number to six digits; NaN becomes 0 and an infinity the largest float."""
     return [float(f"{number:.6g}") for number in np.nan_to_num(numbers).tolist()]
 
@@ -31,8 +31,9 @@ def feature_json(feature: Feature) -> dict[str, Any]:
 
 
 def feature_label(feature: Feature) -> str:
-    """A feature's name, with its unit if it has one."""
-    return f"{feature.name} ({feature.unit})" if feature.unit else feature.name
+    """A feature's name, with its unit if it has one that the name does not end with, as columns of files often do."""
+    name, unit = feature.name, feature.unit
+    return f"{name} ({unit})" if unit and not name.endswith((f"({unit})", f"[{unit}]")) else name
 
 
 def digits(feature: Feature) -> int:

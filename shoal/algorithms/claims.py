@@ -2,8 +2,8 @@
 
 The receiver of an update knows neither the rows behind it nor whether its sender is honest. It knows how many readings
 the update is said to be from, and the box in which the contract and its privacy mode let rows lie. Sums, masses and
-moments of so many rows from that box keep to the bounds below; an update beyond them is from no rows at all. The bounds
-hold for noisy rows too, since the box is that of the rows after privacy (`shoal.privacy.base.RowRange`).
+moments of that number of rows from that box keep to the bounds below; an update beyond them is from no rows at all. The
+bounds hold for noisy rows too, since the box is that of the rows after privacy (`shoal.privacy.base.RowRange`).
 """
 
 from __future__ import annotations
@@ -16,11 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shoal.errors import InvalidData
-from shoal.kernels.arrays import unpack_symmetric
-from shoal.kernels.distance import Floats
+from shoal.kernels.arrays import Floats, unpack_symmetric
 
 ROUNDING_SHARE = 1e-9
-"""by which a sum of floating-point numbers may lie beyond its bound, as a part of the bound"""
+"""distance by which a sum of floating-point numbers may lie beyond its bound, as a part of the bound"""
 
 
 @dataclass(frozen=True)
@@ -55,7 +54,7 @@ class Claims:
     readings: int
     """readings that the message claims to be from"""
     box: Box
-    """in which these lie"""
+    """the box that the rows lie in"""
 
     @property
     def low(self) -> Floats:
@@ -74,7 +73,7 @@ class Claims:
 
     @property
     def scale(self) -> float:
-        """See `Box.scale`."""
+        """Scale of the box (`Box.scale`)."""
         return self.box.scale
 
     def relative_to(self, origin: Floats) -> Claims:
@@ -107,7 +106,7 @@ def check_sums(name: str, masses: Floats, sums: Floats, claims: Claims) -> None:
     with np.errstate(over="ignore", invalid="ignore"):
         low, high = masses[:, None] * claims.low - slack, masses[:, None] * claims.high + slack
         possible = bool(((sums >= low) & (sums <= high)).all())
-    require_possible(possible, f"{name} is not a sum of so many rows within the bounds")
+    require_possible(possible, f"{name} is not a sum of its rows within the bounds")
 
 
 def check_at_most(name: str, entries: int, most: int) -> None:
@@ -130,7 +129,7 @@ def check_moments(masses: Floats, sums: Floats, squares: Floats, claims: Claims)
 
 
 def check_total_moments(masses: Floats, sums: Floats, squares: Floats, claims: Claims) -> None:
-    """As `check_moments`, for squares (k,) that are added up over the features."""
+    """Check moments like `check_moments`, for squares (k,) that are added up over the features."""
     slack = ROUNDING_SHARE * claims.scale**2 * sums.shape[1] * (masses + ROUNDING_SHARE)
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         least = np.where(masses > 0, (sums**2).sum(axis=1) / masses, 0.0) - slack
@@ -166,7 +165,7 @@ def check_definite(matrices: Floats) -> None:
 def check_between(name: str, value: float, least: float, most: float) -> None:
     """Raises `InvalidData` unless a number lies in its bounds, as far as rounding goes."""
     slack = ROUNDING_SHARE * max(abs(least), abs(most), 1e-12)
-    require_possible(least - slack <= value <= most + slack, f"{name} is not that of so many rows within the bounds")
+    require_possible(least - slack <= value <= most + slack, f"{name} is not that of its rows within the bounds")
 
 
 def _total(masses: NDArray[Any]) -> float:

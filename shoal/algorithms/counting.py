@@ -19,23 +19,27 @@ from shoal.algorithms.claims import require_possible
 from shoal.algorithms.family import COUNTING, Family
 from shoal.algorithms.streaming import Arrays, ClientHalf, Rows, StreamingAlgorithm
 from shoal.errors import SettingsError
+from shoal.kernels.arrays import Bools, Floats, Ints
 
-Counts = NDArray[np.int64]
 NOISE_SCALES_MAX: Final = 56.0
 """scales: noise beyond happens in one of e^56 counts"""
 TOTAL_NOISE_MAX: Final = 12.0
 """standard deviations of the sum of all counts"""
+
+FOUND_SIGNIFICANCE: Final = 5.0
+"""standard deviations by which all counts together must exceed their noise before anything is shown: noise alone came
+to 4.5 in none of 4000 streams of 10^4 windows, looked at after every window"""
 
 
 class Counted(Protocol):
     """A counted window, which must not leave the client before its counts are private."""
 
     @property
-    def counts(self) -> Counts:
+    def counts(self) -> Ints:
         """(cells,) how many readings fell into each cell; each reading is counted in one cell at most."""
         ...
 
-    def update(self, private: Counts) -> Arrays:
+    def update(self, private: Ints) -> Arrays:
         """The arrays of the update table, with private counts (cells,) in the place of the true ones."""
         ...
 
@@ -52,8 +56,8 @@ class Counter(Protocol):
         """Count under the plan of this snapshot from now on. Raises `InvalidData` for a plan that cannot be one."""
         ...
 
-    def count(self, rows: Rows, valid: NDArray[np.bool_], client: bytes, number: int) -> Counted:
-        """Count one window of a client: rows (n, d) in unit coordinates, of which the `valid` (n,) are readings.
+    def count(self, rows: Rows, valid: Bools, client: bytes, number: int) -> Counted:
+        """Count one window of a client: rows (n, d) in unit coordinates; the `valid` (n,) are readings.
 
         A row that is not valid keeps its place and is counted nowhere. The cells that are counted, and the cell that
         a reading falls into, depend on the plan, the public name of the client and the number of its window, and for
@@ -87,13 +91,13 @@ class CountingAlgorithm(StreamingAlgorithm):
     """algorithms with the same name here count every window alike, whatever their options: under the same epsilon their
     models publish the same private counts, which cost their epsilon once. None: each model has counts of its own"""
     epsilon_advised: float = 0.0
-    """per reading: with less, another algorithm that learns from counts finds more"""
-    counted_points: Callable[[Arrays, Arrays], tuple[Rows, NDArray[np.float64]]] | None = None
+    """epsilon of a reading below which another algorithm that learns from counts finds more"""
+    counted_points: Callable[[Arrays, Arrays], tuple[Rows, Floats]] | None = None
     """(update, snapshot) -> points of the snapshot (n, d), and the readings (n,) that the update has counted at each;
     None: an update does not show at which points its readings lie"""
 
-    def points(self, update: Arrays, snapshot: Arrays | None = None) -> tuple[Rows, NDArray[np.float64]]:
-        """See `StreamingAlgorithm.points`."""
+    def points(self, update: Arrays, snapshot: Arrays | None = None) -> tuple[Rows, Floats]:
+        """Points of an update and their readings, as `counted_points` gives them."""
         if snapshot is None or self.counted_points is None:
             return np.empty((0, 0)), np.empty(0)
         return self.counted_points(update, snapshot)
@@ -105,9 +109,9 @@ def check_private_counts(
     noise_variance: float,
     windows: NDArray[np.integer[Any]] | None = None,
 ) -> None:
-    """Raises `InvalidData` for private counts (n,) that no window of so many readings has, whatever the noise.
+    """Raises `InvalidData` for private counts (n,) that no window with this number of readings has, whatever the noise.
 
-    `windows` (n,): each count is the sum over so many windows, which have so many readings together. None: over one.
+    `windows` (n,): the number of windows that each count is the sum of; the readings are those of all. None: one.
     """
     summed = np.ones(len(counts)) if windows is None else windows.astype(np.float64)
     reach = _noise_reach(noise_variance, summed)
@@ -118,8 +122,8 @@ def check_private_counts(
     require_possible(-spread <= total <= readings + spread, "count adds up to more than its readings")
 
 
-def _noise_reach(variance: float, windows: NDArray[np.float64]) -> NDArray[np.float64]:
-    """(n,) the largest noise of a sum over so many windows: beyond lies one in e^`NOISE_SCALES_MAX` at most.
+def _noise_reach(variance: float, windows: Floats) -> Floats:
+    """(n,) the largest noise of a sum over these numbers of windows: beyond lies one in e^`NOISE_SCALES_MAX` at most.
 
     Of one window the tail of geometric noise; of more Bernstein's inequality, in which the scale bounds each term.
     """

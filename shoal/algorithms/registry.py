@@ -7,12 +7,9 @@ not load the others.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import cache
 from typing import Any, TypeAlias, TypeGuard
 
-from shoal.algorithms.counting import CountingAlgorithm
-from shoal.algorithms.options import AlgorithmOptions
 from shoal.algorithms.rounds.base import RoundsAlgorithm
 from shoal.algorithms.streaming import StreamingAlgorithm
 from shoal.errors import SettingsError
@@ -36,7 +33,7 @@ def algorithm_names() -> tuple[str, ...]:
 @cache
 def streaming_names() -> tuple[str, ...]:
     """The names of the streaming algorithms; imports every installed algorithm."""
-    return tuple(name for name in algorithm_names() if not is_in_rounds(name))
+    return tuple(name for name in algorithm_names() if not load_algorithm(name).family.in_rounds)
 
 
 @cache
@@ -48,7 +45,7 @@ def counting_names() -> tuple[str, ...]:
 @cache
 def rounds_names() -> tuple[str, ...]:
     """The names of the algorithms in rounds; imports every installed algorithm."""
-    return tuple(name for name in algorithm_names() if is_in_rounds(name))
+    return tuple(name for name in algorithm_names() if load_algorithm(name).family.in_rounds)
 
 
 def load_algorithm(name: str) -> Algorithm:
@@ -67,60 +64,9 @@ def streaming_algorithm(name: str) -> StreamingAlgorithm:
     return algorithm
 
 
-def counting_algorithm(name: str) -> CountingAlgorithm:
-    """The streaming algorithm of this name, which learns from counts. Raises `SettingsError`."""
-    algorithm = load_algorithm(name)
-    if not isinstance(algorithm, CountingAlgorithm):
-        raise SettingsError(
-            f"{name} learns from {algorithm.family.learns_from}; from counts learn: {', '.join(counting_names())}"
-        )
-    return algorithm
-
-
 def rounds_algorithm(name: str) -> RoundsAlgorithm:
     """The algorithm in rounds of this name. Raises `SettingsError`."""
     algorithm = load_algorithm(name)
     if not isinstance(algorithm, RoundsAlgorithm):
         raise SettingsError(f"{name} is {algorithm.family.title}; in rounds are: {', '.join(rounds_names())}")
     return algorithm
-
-
-def can_aggregate(name: str) -> bool:
-    """Whether a region can contribute to a model of this algorithm. Raises `SettingsError` for an unknown name."""
-    return load_algorithm(name).aggregates
-
-
-def is_in_rounds(name: str) -> bool:
-    """Whether the algorithm of this name works in rounds. Raises `SettingsError` for an unknown name."""
-    return load_algorithm(name).family.in_rounds
-
-
-def options_table(names: Sequence[str]) -> str:
-    """Markdown: the options of the algorithms `names`, with a column for who has them if there are several.
-
-    An option that several algorithms declare alike has one line. Raises `SettingsError` for an unknown name.
-    """
-    owners: dict[tuple[str, ...], list[str]] = {}
-    for name in names:
-        declared = rounds_algorithm(name).options
-        for option in declared.model_fields:
-            owners.setdefault(_cells(declared, option), []).append(f"`{name}`")
-    lines = ["| option | default | values | meaning |", "|---|---|---|---|"]
-    if len(names) > 1:
-        lines = ["| option | of | default | values | meaning |", "|---|---|---|---|---|"]
-    for (option, *cells), having in sorted(owners.items(), key=lambda entry: _place(names, entry[0][0])):
-        whose = [", ".join(having)] if len(names) > 1 else []
-        lines.append(f"| {' | '.join([option, *whose, *cells])} |")
-    return "\n".join(lines)
-
-
-def _cells(declared: type[AlgorithmOptions], name: str) -> tuple[str, ...]:
-    option = declared.model_fields[name]
-    default = f'"{option.default}"' if isinstance(option.default, str) else f"{option.default}"
-    return f"`{name}`", f"`{default}`", declared.expected(name), option.description or ""
-
-
-def _place(names: Sequence[str], option: str) -> int:
-    """Where the first of the algorithms that have this option declares it: lines of one option stand together."""
-    every = [f"`{one}`" for name in names for one in rounds_algorithm(name).options.model_fields]
-    return every.index(option)

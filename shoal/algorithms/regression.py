@@ -16,8 +16,8 @@ from pydantic import Field
 
 from shoal.algorithms.options import INT_MAX, Options, option
 from shoal.algorithms.streaming import Arrays, Rows
-from shoal.algorithms.view import Floats
 from shoal.errors import SettingsError
+from shoal.kernels.arrays import Floats
 
 Positions: TypeAlias = Sequence[int]
 Target: TypeAlias = str | Annotated[int, Field(ge=0, le=INT_MAX)]
@@ -119,7 +119,7 @@ class Condition:
 
     feature: int
     word: str
-    """in which fifth of a normal distribution, with the mean and the deviation of all rows, the centre lies"""
+    """name of the fifth of a normal distribution, with mean and deviation of all rows, that the centre lies in"""
     centre: float
     width: float
     """standard deviation: how far from the centre the rule still holds"""
@@ -130,9 +130,9 @@ class Rule:
     """One rule in words and in numbers, in the units of the features."""
 
     number: int
-    """its position among all rules, which is also the number of its cluster"""
+    """position among all rules, which is also the number of the cluster"""
     share: float
-    """of the rows behind all rules"""
+    """share of the rows behind all rules"""
     conditions: tuple[Condition, ...]
     constant: float
     coefficients: tuple[float, ...]

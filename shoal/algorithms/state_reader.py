@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from shoal.algorithms.streaming import ArraySpec
 from shoal.errors import InvalidState
+from shoal.kernels.arrays import Floats, Ints
 
 COUNT_MAX: Final = 2**53
 """largest whole number of a state: kernels count on in 64 bits, and floats are exact up to here"""
@@ -48,14 +49,14 @@ class StateReader:
             raise InvalidState(f"{name} must be a finite number above {above}")
         return float(value)
 
-    def read_floats(self, name: str, shape: tuple[int | None, ...]) -> NDArray[np.float64]:
+    def read_floats(self, name: str, shape: tuple[int | None, ...]) -> Floats:
         """A finite float64 array; None in `shape` is any size. A copy."""
         array = self._array(name, np.dtype(np.float64), shape)
         if not np.isfinite(array).all():
             raise InvalidState(f"{name} holds numbers that are not finite")
         return array
 
-    def read_ints(self, name: str, shape: tuple[int | None, ...], least: int = 0) -> NDArray[np.int64]:
+    def read_ints(self, name: str, shape: tuple[int | None, ...], least: int = 0) -> Ints:
         """An int64 array with no value below `least`. A copy."""
         array = self._array(name, np.dtype(np.int64), shape)
         self.check(bool((array >= least).all()), f"{name} holds numbers below {least}")

@@ -20,8 +20,9 @@ from shoal.algorithms.claims import Claims
 from shoal.algorithms.family import STREAMING, Family
 from shoal.algorithms.view import ClusteringView, Summary
 from shoal.errors import InvalidData
+from shoal.kernels.arrays import Floats, Ints
 
-Rows = NDArray[np.float64]
+Rows = Floats
 """(n, d) noisy rows"""
 Arrays = Mapping[str, NDArray[Any]]
 """named arrays that travel, declared by a table of `ArraySpec`"""
@@ -41,9 +42,9 @@ class ArraySpec:
     shape: tuple[int | str, ...]
     """sizes, or names of sizes: equal names in one table are equal sizes, and "d" is the number of features"""
     not_empty: bool = False
-    """its first size is above 0, as that of centres that rows are assigned to"""
+    """whether its first size is above 0: rows are assigned to centres, for instance, so there must be one"""
     at_least_one: bool = False
-    """no value is below 1, as in counts"""
+    """whether no value is below 1: a count, for instance"""
     squared_divisor: bool = False
     """whether something is divided by the squares of its values, which must not be 0: see `DIVISOR_MIN`"""
     positive: bool = False
@@ -113,7 +114,7 @@ class ServerHalf(Protocol):
         """The current model, as the arrays of the snapshot table."""
         ...
 
-    def predict(self, rows: Rows) -> NDArray[np.int64]:
+    def predict(self, rows: Rows) -> Ints:
         """rows (n, d) -> (n,) cluster of each row, -1 before anything is learnt."""
         ...
 
@@ -184,15 +185,15 @@ class StreamingAlgorithm:
     """the arrays that a client sends"""
     snapshot: Mapping[str, ArraySpec]
     """the arrays that the server publishes"""
-    predict: Callable[[Arrays, Rows], NDArray[np.int64]]
+    predict: Callable[[Arrays, Rows], Ints]
     """(snapshot arrays, rows (n, d)) -> (n,) cluster of each row, -1 where there is none; needs only the snapshot"""
     view: Callable[[Arrays], ClusteringView]
     """snapshot arrays -> its clustering"""
     check_claims: Callable[[Mapping[str, Any], Arrays, Claims], None] | None = None
     """(options, arrays of one update, what is claimed of its rows) -> nothing. Raises `InvalidData` for an update that
-    no client with these options can make from so many rows. None: the table alone is checked"""
+    no client with these options can make from its number of rows. None: the table alone is checked"""
     paper_only: bool = False
-    """there to be compared with in experiments; not meant for a running federation"""
+    """whether it is for comparisons in experiments only, and not meant for a running federation"""
     aggregation: Aggregation | None = None
     """how a region passes on what its clients have contributed; None: it cannot"""
     new_readings: str | None = None
@@ -213,7 +214,7 @@ class StreamingAlgorithm:
         """The name of the array of points."""
         return next((name for name, spec in self.update.items() if spec.rowlike), None)
 
-    def points(self, update: Arrays, snapshot: Arrays | None = None) -> tuple[Rows, NDArray[np.float64]]:
+    def points(self, update: Arrays, snapshot: Arrays | None = None) -> tuple[Rows, Floats]:
         """Update arrays -> its points in feature space (n, d), and the readings (n,) that each stands for.
 
         The points are the first array of the update table that is `rowlike`. The readings are relative to each other.
@@ -231,7 +232,7 @@ MAGNITUDE_MAX = 1e150
 """the squares of larger numbers overflow float64"""
 
 
-def check_rows(rows: ArrayLike, width: int | None) -> NDArray[np.float64]:
+def check_rows(rows: ArrayLike, width: int | None) -> Floats:
     """rows (n, d) of any real type -> (n, d) float64, not to be written to; `width` is d, or None for any d >= 1.
 
     An empty table may have any width. Raises `InvalidData`, whose message contains no value.

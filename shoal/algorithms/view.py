@@ -10,10 +10,9 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple, Self
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
+from shoal.kernels.arrays import Bools, Floats, Ints
 
 NO_CLUSTER: Final = -1
 """cluster of a node that belongs to none"""
@@ -49,7 +48,7 @@ class ClusteringView:
     """(c, d) one per cluster"""
     centre_mass: Floats
     """(c,) rows that each cluster stands for"""
-    active: NDArray[np.bool_]
+    active: Bools
     """(c,) whether it counts as a cluster now: a centre without rows, or a cluster that has faded, does not"""
     bandwidth: Floats | None = None
     """(n,) radius of influence of each node; None for algorithms without one"""
@@ -132,7 +131,7 @@ class ClusteringView:
         return cls.from_nodes(centres, total, number, centres=centres, centre_mass=total, accumulates=False)
 
     def summary(self) -> Summary:
-        """Its sizes; only active clusters are counted."""
+        """Sizes of the clustering; only active clusters are counted."""
         return Summary(clusters=int(self.active.sum()), nodes=len(self.nodes), edges=len(self.edges))
 
 

@@ -1,22 +1,22 @@
-"""`shoal check` prints what a federation file means; `shoal kernels` which form of the kernels computes here."""
+"""`shoal check` prints what a federation file means; `shoal kernels` compiles the kernels."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from importlib.metadata import version
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 import click
 
-from shoal.algorithms.registry import is_in_rounds, load_algorithm
-from shoal.cli.main import json_option
-from shoal.config.base import resolve_paths
-from shoal.config.contract import Model
-from shoal.config.models import check_models, target_of
-from shoal.config.privacy import learns_from_counts, model_epsilon, privacy_mode, total_epsilon
+from shoal.cli.options import json_option
+from shoal.config.base import Settings, resolve_path
+from shoal.config.extension_settings import resolve_address
 from shoal.config.privacy_report import advice_on
 from shoal.config.reference import settings_table
+from shoal.config.resolved import ResolvedContract
 from shoal.config.settings import Config, load_config
 from shoal.config.upstream import Upstream, load_upstream
 from shoal.kernels.forms import Forms
@@ -26,9 +26,13 @@ from shoal.kernels.forms import Forms
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False), required=False)
 @click.option("--example", is_flag=True, help="Print a federation file to start from, and do nothing else.")
 @click.option("--settings", is_flag=True, help="Print a table of all settings, and do nothing else.")
+@click.option("--all", "everything", is_flag=True, help="Print settings that have their defaults, too.")
 @json_option
-def check(file: Path | None, example: bool, settings: bool, as_json: bool) -> None:
-    """Check a federation FILE and print its contract, its digest, its settings, and what its privacy means."""
+def check(file: Path | None, example: bool, settings: bool, everything: bool, as_json: bool) -> None:
+    """Check a federation FILE and print its contract, what differs from the defaults, and what its privacy means.
+
+    Advice says where a choice is poor, and what to take instead. With --json everything is printed.
+    """
     if example:
         click.echo(files("shoal.config").joinpath("example.toml").read_text(encoding="utf-8"), nl=False)
         return
@@ -38,52 +42,54 @@ def check(file: Path | None, example: bool, settings: bool, as_json: bool) -> No
     if file is None:
         raise click.UsageError("name a federation FILE, or ask for --example")
     config = load_config(file)
-    check_models(config.contract)
+    contract = config.resolved
     upstream = load_upstream(config)
-    # The mode also checks what depends on the number of features, such as the epsilon of each.
-    privacy = privacy_mode(config.contract)
     if as_json:
-        checked: dict[str, object] = {"digest": config.contract.digest, "privacy_statement": privacy.statement()}
-        epsilons = {model.name: model_epsilon(config.contract, model) for model in config.contract.models}
-        checked |= {"epsilon_per_model": epsilons, "epsilon_total": total_epsilon(config.contract)}
-        paper_only = [model.name for model in config.contract.models if load_algorithm(model.algorithm).paper_only]
-        checked["advice"] = [one._asdict() for one in advice_on(config.contract)]
+        models = contract.models.values()
+        checked: dict[str, object] = {"digest": contract.digest, "privacy_statement": contract.statement}
+        checked["epsilon_per_model"] = {model.name: model.epsilon for model in models}
+        checked["epsilon_total"] = contract.total_epsilon
+        checked["advice"] = [one._asdict() for one in advice_on(contract)]
         checked["region_of"] = None if upstream is None else upstream.summary()
-        checked |= {"paper_only": paper_only, **config.model_dump(mode="json")}
+        checked["paper_only"] = [model.name for model in models if model.algorithm.paper_only]
+        checked |= config.model_dump(mode="json")
         click.echo(json.dumps(checked, indent=2, ensure_ascii=False))
     else:
         lines = [
-            *_contract_lines(config),
+            *_contract_lines(contract, everything),
             *_upstream_lines(upstream),
-            *_setting_lines(config, file),
-            privacy.describe().text(),
-            *_advice_lines(config),
+            *_setting_lines(config, file, everything),
+            contract.mode.describe().text(),
+            *(f"advice      {model}  {text}" for model, text in advice_on(contract)),
         ]
         click.echo("\n".join(lines))
 
 
-def _contract_lines(config: Config) -> list[str]:
-    contract = config.contract
-    epsilons = privacy_mode(contract).epsilon_per_feature() or [None] * contract.width
-    unit = contract.privacy.privacy_unit
+def _contract_lines(contract: ResolvedContract, everything: bool) -> list[str]:
+    epsilons = contract.mode.epsilon_per_feature() or [None] * contract.width
+    unit = contract.mode.unit
     lines = [f"federation  {contract.federation}  (contract {contract.digest})"]
     for feature, epsilon in zip(contract.features, epsilons, strict=True):
         budget = "" if epsilon is None else f"  epsilon {epsilon:g}"
         lines.append(f"feature     {feature.name}  {feature.low:g} to {feature.high:g} {feature.unit}{budget}")
-    for model in contract.models:
-        baseline = "  (baseline of a paper, only for comparison)" if load_algorithm(model.algorithm).paper_only else ""
-        epsilon = model_epsilon(contract, model)
-        budget = "" if epsilon is None else f"  epsilon {epsilon:g} per {unit.phrase}, {_source(model)}"
-        lines.append(f"model       {model.name}  {model.algorithm}  {_options(model.options)}{baseline}{budget}")
-        if (target := target_of(model, contract)) is not None:
-            lines.append(f"predicts    {contract.features[target].name}  (other models learn it as any feature)")
-        if is_in_rounds(model.algorithm):
-            lines.append(f"rounds      {model.name}  {_options(model.rounds.model_dump(exclude_none=True))}")
-    total = total_epsilon(contract)
-    if total is not None:
+    for model in contract.models.values():
+        algorithm, declared = model.algorithm, model.declared
+        baseline = "  (baseline of a paper, only for comparison)" if algorithm.paper_only else ""
+        source = f"from {algorithm.family.learns_from}"
+        budget = "" if model.epsilon is None else f"  epsilon {model.epsilon:g} per {unit.phrase}, {source}"
+        options: Mapping[str, Any] = declared.options
+        if everything and model.rounds is not None:
+            options = model.rounds.algorithm.options.defaults() | declared.options
+        lines.append(f"model       {model.name}  {algorithm.name}  {_options(options)}{baseline}{budget}")
+        if model.target is not None:
+            lines.append(f"predicts    {contract.features[model.target].name}  (other models learn it as any feature)")
+        if model.family.in_rounds:
+            rounds = declared.rounds.model_dump(exclude_none=True, exclude_defaults=not everything)
+            lines.append(f"rounds      {model.name}  {_options(rounds)}")
+    if contract.total_epsilon is not None:
         lines.append(
-            f"privacy     epsilon {total:g} per {unit.phrase} in all; noisy rows count once, so does each stream of "
-            "counts"
+            f"privacy     epsilon {contract.total_epsilon:g} per {unit.phrase} in all; noisy rows count once, so does "
+            "each stream of counts"
         )
     return lines
 
@@ -97,32 +103,34 @@ def _upstream_lines(upstream: Upstream | None) -> list[str]:
     ]
 
 
-def _advice_lines(config: Config) -> list[str]:
-    return [f"advice      {model}  {text}" for model, text in advice_on(config.contract)]
-
-
-def _source(model: Model) -> str:
-    return "from private counts" if learns_from_counts(model) else "from noisy rows"
-
-
-def _setting_lines(config: Config, file: Path) -> list[str]:
-    """All settings of the sections that every federation needs, and of those that the file or a variable changes."""
-    optional = {
-        "readings": config.readings,
-        "replica": config.replica,
-        "upstream": config.upstream,
-        "events": config.events,
-    }
-    changed = {name: section for name, section in optional.items() if section != resolve_paths(type(section)(), file)}
-    sections = {"log": config.log, "client": config.client, "server": config.server, **changed, **config.sources}
-    return [
-        f"{section:<11} {name} = {'none' if value is None else json.dumps(value, ensure_ascii=False)}"
-        for section, settings in sections.items()
-        for name, value in settings.model_dump(mode="json").items()
+def _setting_lines(config: Config, file: Path, everything: bool) -> list[str]:
+    """The settings that differ from their defaults; with `everything` all of them."""
+    names = ("log", "readings", "client", "server", "replica", "upstream", "events")
+    sections: dict[str, Settings] = {name: getattr(config, name) for name in names}
+    sections |= config.sources | {f"events.{name}": section for name, section in config.sinks.items()}
+    lines = [
+        f"{name:<11} {setting} = {'none' if value is None else json.dumps(value, ensure_ascii=False)}"
+        for name, section in sections.items()
+        for setting, value in section.model_dump(mode="json").items()
+        if everything or _differs(section, setting, file)
     ]
+    return lines if everything else [*lines, "settings    all others have their defaults; --all prints them"]
 
 
-def _options(options: dict[str, bool | int | float | str]) -> str:
+def _differs(section: Settings, setting: str, file: Path) -> bool:
+    """Whether a setting has another value than its default, which a setting without one always has."""
+    field = type(section).model_fields[setting]
+    if field.is_required():
+        return True
+    default = field.get_default(call_default_factory=True)
+    if isinstance(default, Path):
+        default = resolve_path(default, file)
+    elif setting == "address" and default:
+        default = resolve_address(default, file)
+    return bool(getattr(section, setting) != default)
+
+
+def _options(options: Mapping[str, Any]) -> str:
     return ", ".join(f"{name} = {value}" for name, value in options.items()) or "default options"
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from shoal.cli.main import config_option, json_option
+from shoal.cli.options import config_option, json_option
 from shoal.config.base import check_client_name
 from shoal.config.settings import Config, load_config
 from shoal.errors import SettingsError
@@ -93,7 +93,7 @@ def token(files: tuple[Path, ...], readable: bool, as_json: bool) -> None:
 
 
 def _make_token(file: Path, readable: bool) -> bool:
-    """Whether there was none. Raises `SettingsError`."""
+    """Make a token unless the file exists; returns whether it was made. Raises `SettingsError`."""
     if file.exists():
         return False
     try:

@@ -2,7 +2,7 @@
 
 A command is found by its entry point in the group `shoal.commands` and imported only when it is called, so that an edge
 client does not load what it does not use. A member of the command `privacy` may be an entry point of its own, in the
-group `shoal.commands.privacy`. Options that several commands have are declared here.
+group `shoal.commands.privacy`.
 """
 
 from __future__ import annotations
@@ -10,44 +10,29 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable
 from importlib.metadata import EntryPoint, entry_points
-from pathlib import Path
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NoReturn
 
 import click
 
 from shoal import __version__
 from shoal.errors import SettingsError, ShoalError
 
-F = TypeVar("F", bound=Callable[..., object])
-
 GROUP = "shoal.commands"
 ORDER = (
-    *("demo", "check", "producer", "client", "server", "replica", "wake", "name", "labels", "events"),
+    *("demo", "init", "run", "check", "producer", "client", "server", "replica", "wake", "name", "labels", "events"),
     *("quarantine", "unlearn", "topics", "rejected", "privacy", "keys", "reproduce"),
 )
 VARIABLE = "SHOAL"
 INTERRUPTED = 130
 HELP_NAMES = ["-h", "--help"]
 THREADS = {"OPENBLAS_NUM_THREADS": "1"}
-"""of NumPy's matrix products, unless the variable is set: processes share the work of a federation. The products are so
-small that threads wait for each other longer than they compute, a hundred times as long on a busy machine"""
+"""number of threads of NumPy's matrix products, unless the variable is set. Processes share the work of a federation,
+and the products are so small that threads wait for each other longer than they compute, on a busy machine 100 times"""
 EXIT_CODES = (
     "Exit codes: 0 success, 1 unexpected error, 2 settings or usage, 3 invalid data or message, 4 log, 5 checkpoint or "
     "lease, 130 interrupted."
 )
-
-
-def config_option(command: F) -> F:
-    """--config FILE, as the argument `file`."""
-    path = click.Path(path_type=Path, dir_okay=False)
-    return click.option("--config", "file", type=path, required=True, help="The federation file.")(command)
-
-
-def json_option(command: F) -> F:
-    """--json, as the argument `as_json`."""
-    return click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")(command)
 
 
 class Commands(click.Group):

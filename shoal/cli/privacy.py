@@ -9,9 +9,8 @@ from typing import Any
 
 import click
 
-from shoal.cli.main import config_option, json_option
+from shoal.cli.options import config_option, json_option
 from shoal.config.base import check_client_name
-from shoal.config.models import check_models
 from shoal.config.privacy_report import privacy_report
 from shoal.config.sections import ClientSettings
 from shoal.config.settings import load_config
@@ -31,12 +30,12 @@ def privacy() -> None:
 @click.option(
     "--readings",
     type=click.IntRange(min=1),
-    help="Print what a person with so many readings has spent at most; otherwise one with all of a client.",
+    help="Print what a person with this many readings has spent at most; otherwise one with all of a client.",
 )
 @click.option(
     "--windows",
     type=click.IntRange(min=1),
-    help="Print what a person has spent at most whose readings all lie in so many windows in a row.",
+    help="Print what a person has spent at most whose readings all lie in this many windows in a row.",
 )
 @json_option
 def report(file: Path, name: str | None, readings: int | None, windows: int | None, as_json: bool) -> None:
@@ -45,11 +44,11 @@ def report(file: Path, name: str | None, readings: int | None, windows: int | No
     A ledger is in the folder of its client, so this prints what was spent only where clients run.
     """
     config = load_config(file)
-    check_models(config.contract)
+    contract = config.resolved
     if readings and windows:
         raise click.UsageError("--readings and --windows are two ways to say how many readings a person has; give one")
-    found = privacy_report(config.contract)
-    unit, window_readings = config.contract.privacy.privacy_unit, config.contract.privacy.window_readings
+    found = privacy_report(contract)
+    unit, window_readings = contract.mode.unit, config.contract.privacy.window_readings
     if windows:
         # A user spends once for each window, however many readings are in it.
         readings = windows * (1 if unit.is_user else window_readings)
@@ -81,7 +80,7 @@ def _ledgers(settings: ClientSettings, name: str | None) -> dict[str, Path]:
 
 
 def _spent(spending: Spending, readings: int | None) -> dict[str, Any]:
-    """What one client has spent, as plain values."""
+    """The spending of one client, as plain values."""
     return {
         "models": [model._asdict() for model in spending.models],
         "rows": None if spending.rows is None else spending.rows._asdict(),

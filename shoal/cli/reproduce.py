@@ -32,7 +32,7 @@ def _found() -> click.Command:
         return _unavailable
     if str(CLONE) not in sys.path:
         sys.path.append(str(CLONE))
-    command = import_module("reproduction.command").reproduce
+    command = import_module("reproduction.reproduce_command").reproduce
     assert isinstance(command, click.Command)
     return command
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import click
 
-from shoal.cli.main import config_option, json_option
+from shoal.cli.options import config_option, json_option
 from shoal.config.settings import Config, load_config
 from shoal.errors import InvalidData, LogError
 from shoal.protocol.rejected import VALUE_BYTES
@@ -154,5 +154,5 @@ def _header(record: Record, name: str) -> str:
 
 
 def _text(value: bytes) -> str:
-    """As text without control characters, so that it cannot act on a terminal."""
+    """The value as text without control characters, so that it cannot act on a terminal."""
     return "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in value.decode(errors="backslashreplace"))

@@ -18,7 +18,7 @@ from pydantic import ConfigDict, Field, field_validator, model_validator
 
 from shoal.config.base import Name, Number, Table, Text, Whole, parse_table, read_toml
 from shoal.errors import SettingsError
-from shoal.privacy.base import PrivacyUnit, UnitName, load_mode
+from shoal.privacy.base import Bounds, PrivacyUnit, UnitName, load_mode
 from shoal.privacy.count_noise import EPSILON_MAX, EPSILON_MIN
 
 FEATURES_MAX = 4096
@@ -78,14 +78,14 @@ class Privacy(Table):
     )
     unit: UnitName = Field(
         default="reading",
-        description="the privacy unit, of which `counts_epsilon` is: one `reading`, or all readings that one `user` "
+        description="the privacy unit that `counts_epsilon` is for: one `reading`, or all readings that one `user` "
         "(a person, a device) has in a window; readings then need a user id",
     )
     readings_per_window_max: Whole | None = Field(
         default=None,
         ge=1,
         le=10**6,
-        description='with `unit = "user"`: most readings of one user that are counted in a window; the noise is so '
+        description='with `unit = "user"`: most readings of one user that are counted in a window; the noise is this '
         "many times larger",
     )
 
@@ -163,7 +163,7 @@ class Model(Table):
         ge=READINGS_MAX_LEAST,
         le=10**9,
         description="most readings that one update or answer may be from, and so the weight of one client in a round; "
-        "clients publish before there are more, and answer rounds from their newest so many rows",
+        "clients publish before there are more, and answer rounds from this many of their newest rows",
     )
     counts_epsilon: Number | None = Field(
         default=None,
@@ -215,6 +215,11 @@ class Contract(Table):
     def width(self) -> int:
         """Numbers in one reading (d)."""
         return len(self.features)
+
+    @property
+    def bounds(self) -> Bounds:
+        """The declared bounds of all features."""
+        return Bounds([feature.low for feature in self.features], [feature.high for feature in self.features])
 
     @property
     def digest(self) -> str:

@@ -1,7 +1,8 @@
-"""Settings that extensions bring along: the keys of a transport, and the section of a source of readings.
+"""Settings that extensions bring along: the keys of a transport, and the sections of sources of readings and of sinks.
 
 A transport is found by the scheme of an address, through the entry-point group `shoal.transports`; a source by its
-name, through `shoal.sources`. What they are as a whole is in `shoal.transports.base` and `producers.source_type`.
+name, through `shoal.sources`; a sink of cluster events by its name, through `shoal.sinks`. What they are as a whole is
+in `shoal.transports.base`, `producers.source_type` and `server_node.clusters.sinks`.
 """
 
 from __future__ import annotations
@@ -132,3 +133,28 @@ def source_sections() -> dict[str, type[SourceSettings]]:
     """section -> its settings, for every installed source that has a section. Raises `SettingsError`."""
     sources = (SOURCES.load(name) for name in SOURCES.names())
     return {source.name: source.settings for source in sources if source.settings is not None}
+
+
+class SinkSettings(Settings):
+    """Base of the section of a sink, [events.NAME]: every field has a description. A sink with a section is used."""
+
+
+class SinkWithSettings(Protocol):
+    """What the settings need to know of a sink; see `server_node.clusters.sinks.SinkType`."""
+
+    name: str
+    settings: type[SinkSettings]
+
+
+def _is_sink(found: Any) -> TypeGuard[SinkWithSettings]:
+    settings = getattr(found, "settings", None)
+    has_settings = isinstance(settings, type) and issubclass(settings, SinkSettings)
+    return has_settings and callable(getattr(found, "open", None))
+
+
+SINKS = Plugins("shoal.sinks", "sink of events", _is_sink, "a server_node.clusters.sinks.SinkType")
+
+
+def sink_sections() -> dict[str, type[SinkSettings]]:
+    """section -> its settings, for every installed sink. Raises `SettingsError`."""
+    return {f"events.{name}": SINKS.load(name).settings for name in SINKS.names()}

@@ -5,28 +5,20 @@ from __future__ import annotations
 import math
 from typing import Any, Final, NamedTuple
 
+from shoal.algorithms.counting import CountingAlgorithm
 from shoal.algorithms.from_counts.grid import FEATURES_MAX
-from shoal.algorithms.registry import counting_algorithm
-from shoal.config.contract import Contract, Model
-from shoal.config.privacy import (
-    epsilon_spent,
-    learns_from_counts,
-    model_epsilon,
-    model_spent,
-    model_statement,
-    privacy_mode,
-    total_epsilon,
-)
+from shoal.config.contract import Privacy
+from shoal.config.resolved import ResolvedContract, ResolvedModel
 
 
-def privacy_report(contract: Contract) -> dict[str, Any]:
-    """The guarantee of the federation, of each of its models, and what it does not cover. Raises `SettingsError`.
+def privacy_report(contract: ResolvedContract) -> dict[str, Any]:
+    """The guarantee of the federation, of each of its models, and what it does not cover.
 
-    `epsilon`, of a `unit`, is the sum over all models, of which noisy rows count once and each stream of counts once;
+    `epsilon`, of a `unit`, is the sum over all models, where noisy rows count once and each stream of counts once;
     None without a guarantee. `epsilon_spent` is what the noise tables really cost, which is at most that.
     """
-    mode = privacy_mode(contract)
-    spent, _ = epsilon_spent(contract)
+    mode = contract.mode
+    spent, _ = contract.epsilon_spent
     description = mode.describe()
     return {
         "mode": mode.name,
@@ -34,34 +26,34 @@ def privacy_report(contract: Contract) -> dict[str, Any]:
         "title": description.title,
         "sentences": list(description.sentences),
         **mode.unit.statement(),
-        "epsilon": total_epsilon(contract),
+        "epsilon": contract.total_epsilon,
         "epsilon_spent": spent if math.isfinite(spent) else None,
         "bounds": [
             {"name": feature.name, "low": feature.low, "high": feature.high, "unit": feature.unit}
             for feature in contract.features
         ],
         "models": [
-            {**one, "epsilon_spent": model_spent(contract, model)}
-            for one, model in zip(models_report(contract), contract.models, strict=True)
+            {**_model_report(contract, model), "epsilon_spent": model.epsilon_spent}
+            for model in contract.models.values()
         ],
         "not_covered": list(description.not_covered),
     }
 
 
-def models_report(contract: Contract) -> list[dict[str, Any]]:
+def models_report(contract: ResolvedContract) -> list[dict[str, Any]]:
     """Of each model: the statement of its messages, what it learns from, and how its windows close."""
-    return [_model_report(contract, model) for model in contract.models]
+    return [_model_report(contract, model) for model in contract.models.values()]
 
 
-def _model_report(contract: Contract, model: Model) -> dict[str, Any]:
-    counted = learns_from_counts(model)
+def _model_report(contract: ResolvedContract, model: ResolvedModel) -> dict[str, Any]:
+    privacy, counted = contract.contract.privacy, model.counts is not None
     return {
         "name": model.name,
-        "algorithm": model.algorithm,
+        "algorithm": model.algorithm.name,
         "learns_from": "counts" if counted else "rows",
-        **model_statement(contract, model),
-        "window_readings": contract.privacy.window_readings if counted else None,
-        "window_s": contract.privacy.window_s if counted else None,
+        **model.statement,
+        "window_readings": privacy.window_readings if counted else None,
+        "window_s": privacy.window_s if counted else None,
     }
 
 
@@ -80,20 +72,21 @@ class Advice(NamedTuple):
     text: str
 
 
-def advice_on(contract: Contract) -> list[Advice]:
+def advice_on(contract: ResolvedContract) -> list[Advice]:
     """Advice on each model, in their order; none without a guarantee, where noise is no matter of an epsilon."""
-    if not privacy_mode(contract).formal:
+    if not contract.mode.formal:
         return []
-    return [Advice(model.name, text) for model in contract.models for text in _on_model(contract, model)]
+    return [Advice(model.name, text) for model in contract.models.values() for text in _on_model(contract, model)]
 
 
-def _on_model(contract: Contract, model: Model) -> list[str]:
-    epsilon = model_epsilon(contract, model)
-    assert epsilon is not None, "a formal mode has an epsilon for every model"
-    return _on_counts(contract, model, epsilon) if learns_from_counts(model) else _on_rows(contract, epsilon)
+def _on_model(contract: ResolvedContract, model: ResolvedModel) -> list[str]:
+    assert model.epsilon is not None, "a formal mode has an epsilon for every model"
+    if model.counts is None:
+        return _on_rows(contract, model.epsilon)
+    return _on_counts(contract.contract.privacy, model.counts.algorithm, model.epsilon)
 
 
-def _on_rows(contract: Contract, epsilon: float) -> list[str]:
+def _on_rows(contract: ResolvedContract, epsilon: float) -> list[str]:
     found = []
     if epsilon < ROWS_EPSILON_MIN:
         grid = ", or cluster_tree_from_counts for clusters of any shape" if contract.width <= FEATURES_MAX else ""
@@ -101,7 +94,7 @@ def _on_rows(contract: Contract, epsilon: float) -> list[str]:
             f"noisy rows at epsilon {epsilon:g} per reading show hardly any clusters: take density_tree{grid}, which "
             f"find them in private counts at an epsilon of 1 to 4, or an epsilon of {ROWS_EPSILON_MIN:g} and more"
         )
-    counted = [other.name for other in contract.models if learns_from_counts(other)]
+    counted = [other.name for other in contract.counted]
     if counted and epsilon > WEAK_EPSILON:
         found.append(
             f"noisy rows at epsilon {epsilon:g} give away what the counts of {', '.join(counted)} protect: without "
@@ -110,13 +103,13 @@ def _on_rows(contract: Contract, epsilon: float) -> list[str]:
     return found
 
 
-def _on_counts(contract: Contract, model: Model, epsilon: float) -> list[str]:
+def _on_counts(privacy: Privacy, algorithm: CountingAlgorithm, epsilon: float) -> list[str]:
     found = []
-    window, unit = contract.privacy.window_readings, contract.privacy.privacy_unit
-    least = counting_algorithm(model.algorithm).epsilon_advised * unit.readings_max
+    window, unit = privacy.window_readings, privacy.privacy_unit
+    least = algorithm.epsilon_advised * unit.readings_max
     if epsilon < least:
         found.append(
-            f"{model.algorithm} at epsilon {epsilon:g} needs very many readings until it finds clusters: take "
+            f"{algorithm.name} at epsilon {epsilon:g} needs very many readings until it finds clusters: take "
             f"density_tree, or an epsilon of {least:g} and more"
         )
     if WINDOW_READINGS_MIN <= window < WINDOW_READINGS_MIN * unit.readings_max:

@@ -10,7 +10,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from shoal.config.contract import Feature, Model, Privacy, Rounds
-from shoal.config.extension_settings import TRANSPORTS, source_sections
+from shoal.config.extension_settings import TRANSPORTS, sink_sections, source_sections
 from shoal.config.sections import ClientSettings, EventSettings, ReplicaSettings, ServerSettings, UpstreamSettings
 from shoal.config.settings import LogSettings, ReadingsSettings
 from shoal.privacy import load_mode, mode_names
@@ -63,7 +63,7 @@ def _sections() -> Iterator[tuple[str, type[BaseModel]]]:
     yield "`[replica]`", ReplicaSettings
     yield "`[upstream]`", UpstreamSettings
     yield "`[events]`", EventSettings
-    for name, form in source_sections().items():
+    for name, form in (sink_sections() | source_sections()).items():
         yield f"`[{name}]`", form
 
 

@@ -55,7 +55,10 @@ class ClientSettings(Settings):
         default=2000, ge=1, le=10**7, description="for models in rounds: newest rows that are kept to answer from"
     )
     window_s: float = Field(
-        default=0.0, ge=0, le=10**10, description="and none that is so many seconds older than the newest; 0: no limit"
+        default=0.0,
+        ge=0,
+        le=10**10,
+        description="and none that is this many seconds older than the newest; 0: no limit",
     )
     ahead_s: float = Field(
         default=DAY_S,
@@ -150,7 +153,7 @@ class ServerSettings(Settings):
         default=1.0,
         gt=0,
         le=3600,
-        description="a step ends with the update at which so many seconds have passed; the others wait for the next",
+        description="a step ends with the update at which this many seconds have passed; the others wait for the next",
     )
     lease_renew_s: float = Field(
         default=5.0,
@@ -293,40 +296,9 @@ class UpstreamSettings(Settings):
 
 
 class EventSettings(Settings):
-    """[events]: sinks and rules of the forwarder of cluster events."""
+    """[events]: what the forwarder of cluster events keeps and selects. Each sink has a section [events.NAME]."""
 
     folder: FilePath = Field(default=Path("data/events"), description="where the forwarder keeps its position")
     rules: FilePath | None = Field(
         default=None, description="TOML file of `[[rule]]` tables: forward only matching events; none: all of them"
     )
-    webhook: str = Field(default="", description="URL that every event is POSTed to as JSON; empty: none")
-    webhook_token_file: FilePath | None = Field(
-        default=None, description="file with a token sent as `Authorization: Bearer`, read at each request"
-    )
-    mqtt_host: str = Field(default="", description="MQTT broker that every event is published to; empty: none")
-    mqtt_port: int = Field(default=0, ge=0, le=65535, description="of the broker; 0: 1883, with TLS 8883")
-    mqtt_topic: str = Field(
-        default="shoal/{federation}/{model}/{event}",
-        min_length=1,
-        description="topic; `{federation}`, `{model}` and `{event}` (its kind) are filled in",
-    )
-    mqtt_tls: bool = Field(default=False, description="use TLS and verify the broker's certificate")
-    mqtt_ca_file: FilePath | None = Field(
-        default=None, description="certificates (PEM) of the authorities trusted with TLS; none: the system's"
-    )
-    mqtt_user: str = Field(default="", description="user name at the broker")
-    mqtt_secret_file: FilePath | None = Field(default=None, description="file with that user's password")
-
-    @model_validator(mode="after")
-    def _consistent(self) -> Self:
-        if self.webhook and not self.webhook.startswith(("http://", "https://")):
-            raise ValueError("webhook must begin with http:// or https://")
-        if bool(self.mqtt_user) != (self.mqtt_secret_file is not None):
-            raise ValueError("mqtt_user and mqtt_secret_file are set together")
-        if self.mqtt_ca_file is not None and not self.mqtt_tls:
-            raise ValueError("mqtt_ca_file is for TLS: set mqtt_tls = true")
-        try:
-            self.mqtt_topic.format(federation="", model="", event="")
-        except (KeyError, IndexError, ValueError):
-            raise ValueError("mqtt_topic may hold {federation}, {model} and {event} only") from None
-        return self

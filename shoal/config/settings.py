@@ -1,7 +1,7 @@
 """Settings of single processes: where the log is, where a process keeps its state, how often it publishes.
 
 They are in the same TOML file as the contract, in [log], [client], [readings], [server], [replica] and the sections of
-transports and sources, and are no part of its digest: every process may have its own. Relative paths are relative to
+sources and sinks, and are no part of its digest: every process may have its own. Relative paths are relative to
 the file. Each setting has a default, a range and a description; `shoal check --settings` prints them all, and a test
 compares the docs with them. What differs from machine to machine can be set by environment variables:
 `SHOAL_<SECTION>_<SETTING>` means the same as `setting = ...` in [section] of the file, and wins over it. The contract
@@ -13,14 +13,16 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Self, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, Self, get_origin
 
-from pydantic import BaseModel, Field, SerializeAsAny, TypeAdapter, ValidationError, model_validator
+from pydantic import BaseModel, Field, PrivateAttr, SerializeAsAny, TypeAdapter, ValidationError, model_validator
 
 from shoal.config.base import DAY_S, FilePath, Section, Settings, error_message, parse_table, read_toml, resolve_paths
 from shoal.config.contract import Contract, parse_contract
 from shoal.config.extension_settings import (
+    SINKS,
     SOURCES,
+    SinkSettings,
     SourceSettings,
     resolve_address,
     servers_of_address,
@@ -30,6 +32,9 @@ from shoal.config.extension_settings import (
 from shoal.config.limits import MIB, RECORD_BYTES_MAX, UPDATE_RECORD_BYTES_MAX
 from shoal.config.sections import ClientSettings, EventSettings, ReplicaSettings, ServerSettings, UpstreamSettings
 from shoal.errors import SettingsError
+
+if TYPE_CHECKING:
+    from shoal.config.resolved import ResolvedContract
 
 PREFIX = "SHOAL"
 OPTIONS = {
@@ -53,15 +58,29 @@ def environment_settings(environment: Mapping[str, str], section: str, form: typ
     """
     _reject_contract(environment)
     given: dict[str, Any] = {}
-    prefix = f"{PREFIX}_{section}_".upper()
+    prefix = variable_prefix(section)
     for variable in sorted(environment):
         name = variable.removeprefix(prefix)
         if name == variable or name in OPTIONS.get(section, ()) or not environment[variable]:
+            continue
+        if section == "events" and _sink_of(variable) is not None:
             continue
         if name.lower() not in form.model_fields or not name.isupper():
             raise SettingsError(f"{variable}: no setting of [{section}]; unset it or correct its spelling")
         given[name.lower()] = _value(form, name.lower(), variable, environment[variable])
     return given
+
+
+def variable_prefix(section: str) -> str:
+    """What the variables of a section begin with: SHOAL_LOG_ for [log], SHOAL_EVENTS_MQTT_ for [events.mqtt]."""
+    return f"{PREFIX}_{section}_".replace(".", "_").upper()
+
+
+def _sink_of(variable: str) -> str | None:
+    """The installed sink whose section has this variable, if there is one."""
+    # The longest first: a sink called `mail_list` has its variables to itself beside one called `mail`.
+    by_length = sorted(SINKS.names(), key=len, reverse=True)
+    return next((name for name in by_length if variable.startswith(variable_prefix(f"events.{name}"))), None)
 
 
 def _reject_contract(environment: Mapping[str, str]) -> None:
@@ -91,7 +110,7 @@ SECTIONS = (
     *("federation", "features", "privacy", "models", "log", "client", "readings", "server"),
     *("replica", "upstream", "events"),
 )
-"""the fixed sections; each source may add one (`shoal.config.extension_settings`)"""
+"""the fixed sections; each source may add one, and each sink one within [events] (`shoal.config.extension_settings`)"""
 
 
 class LogSettings(Settings):
@@ -182,6 +201,20 @@ class Config(Settings):
     events: EventSettings = EventSettings()
     sources: dict[str, SerializeAsAny[SourceSettings]] = Field(default_factory=dict)
     """source -> its section, for the sources that the file or the environment configures"""
+    sinks: dict[str, SerializeAsAny[SinkSettings]] = Field(default_factory=dict)
+    """sink -> its section, for the sinks that the file or the environment configures"""
+
+    _resolved: ResolvedContract | None = PrivateAttr(default=None)
+
+    @property
+    def resolved(self) -> ResolvedContract:
+        """The contract resolved, once for each contract. Raises `SettingsError` for a model that cannot be."""
+        # A copy of a file's settings with another contract must not keep what followed from the first one.
+        if self._resolved is None or self._resolved.contract is not self.contract:
+            from shoal.config.resolved import resolve  # noqa: PLC0415 - a producer needs no algorithm
+
+            self._resolved = resolve(self.contract)
+        return self._resolved
 
     def source(self, name: str) -> SourceSettings:
         """The section of a source, with the defaults when there is none. Raises `SettingsError` for no such source."""
@@ -205,6 +238,7 @@ def load_config(path: Path) -> Config:
     client = _section(ClientSettings, tables, "client", path)
     readings = _addressed_section(ReadingsSettings, tables, "readings", path)
     _check_separate(readings, log, path)
+    own_events, sink_tables = _split_events(tables)
     return Config(
         contract=contract,
         log=log,
@@ -213,16 +247,40 @@ def load_config(path: Path) -> Config:
         server=_section(ServerSettings, tables, "server", path),
         replica=_section(ReplicaSettings, tables, "replica", path),
         upstream=_section(UpstreamSettings, tables, "upstream", path),
-        events=_section(EventSettings, tables, "events", path),
+        events=_section(EventSettings, {"events": own_events}, "events", path),
         sources=_source_settings(tables, contract, path),
+        sinks=_sink_settings(sink_tables, path),
     )
+
+
+def _split_events(tables: Mapping[str, object]) -> tuple[object, dict[str, object]]:
+    """[events] without the sections within it, and those sections by name."""
+    written = tables.get("events", {})
+    if not isinstance(written, dict):
+        return written, {}
+    sinks = {name: value for name, value in written.items() if isinstance(value, dict) or name in SINKS.names()}
+    return {name: value for name, value in written.items() if name not in sinks}, sinks
+
+
+def _sink_settings(written: Mapping[str, object], path: Path) -> dict[str, SinkSettings]:
+    """The sections of sinks that the file or the environment has; a sink that neither names is not imported."""
+    if unknown := sorted(set(written) - set(SINKS.names() if written else ())):
+        known = ", ".join(f"[events.{name}]" for name in SINKS.names())
+        raise SettingsError(f"{path}: unknown section [events.{unknown[0]}]; there are {known}")
+    prefix = variable_prefix("events")
+    variables = [name for name, value in os.environ.items() if value and name.startswith(prefix)]
+    chosen = set(written) | {sink for variable in variables if (sink := _sink_of(variable)) is not None}
+    return {
+        name: _section(SINKS.load(name).settings, {f"events.{name}": written.get(name, {})}, f"events.{name}", path)
+        for name in sorted(chosen)
+    }
 
 
 def _source_settings(tables: Mapping[str, object], contract: Contract, path: Path) -> dict[str, SourceSettings]:
     """The sections of sources that the file or the environment has; a source that neither names is not imported."""
     found = {}
     for name in SOURCES.names():
-        prefix = f"SHOAL_{name.upper()}_"
+        prefix = variable_prefix(name)
         if name in tables or any(variable.startswith(prefix) and os.environ[variable] for variable in os.environ):
             form = SOURCES.load(name).settings
             if form is not None:
@@ -240,7 +298,7 @@ def _section(form: type[Section], tables: Mapping[str, object], name: str, path:
     if not isinstance(written, dict):
         raise SettingsError(f"{path}: [{name}] is not a table")
     given = environment_settings(os.environ, name, form)
-    variables = f" and SHOAL_{name.upper()}_..." if given else ""
+    variables = f" and {variable_prefix(name)}..." if given else ""
     return resolve_paths(parse_table(form, {**written, **given}, f"{path}: [{name}]{variables}"), path)
 
 

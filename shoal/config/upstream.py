@@ -6,9 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from shoal.algorithms.registry import can_aggregate, is_in_rounds
 from shoal.config.contract import Contract, Model
-from shoal.config.models import check_models
+from shoal.config.resolved import ResolvedContract
 from shoal.config.settings import Config, load_config
 from shoal.errors import SettingsError
 
@@ -18,6 +17,7 @@ class Upstream(NamedTuple):
 
     config: Config
     """its file, as its clients have it"""
+    contract: ResolvedContract
     models: tuple[str, ...]
     """names of the models that both federations have: those that the region contributes to"""
 
@@ -42,15 +42,14 @@ def load_upstream(config: Config) -> Upstream | None:
     if config.upstream.file is None:
         return None
     upstream = load_config(config.upstream.file)
-    check_models(upstream.contract)
-    _check_no_circle(config.contract.federation, upstream, config.upstream.file)
-    region, above = config.contract, upstream.contract
+    region, above = config.contract, upstream.resolved
+    _check_no_circle(region.federation, upstream, config.upstream.file)
     differences = [*_common_differences(region, above), *_model_differences(region, above)]
     if differences:
         raise SettingsError(
             f"[upstream]: {region.federation} cannot be a region of {above.federation}: {'; '.join(differences)}"
         )
-    return Upstream(upstream, tuple(_common_models(region, above)))
+    return Upstream(upstream, above, tuple(_common_models(region, above)))
 
 
 def _check_no_circle(federation: str, upstream: Config, file: Path) -> None:
@@ -68,11 +67,11 @@ def _check_no_circle(federation: str, upstream: Config, file: Path) -> None:
         upstream = load_config(upstream.upstream.file)
 
 
-def _common_models(region: Contract, above: Contract) -> Iterator[str]:
-    return (model.name for model in region.models if above.model(model.name) is not None)
+def _common_models(region: Contract, above: ResolvedContract) -> Iterator[str]:
+    return (model.name for model in region.models if model.name in above.models)
 
 
-def _common_differences(region: Contract, above: Contract) -> Iterator[str]:
+def _common_differences(region: Contract, above: ResolvedContract) -> Iterator[str]:
     """What differs in features and privacy, in words."""
     own, other = ({one.name: one for one in contract.features} for contract in (region, above))
     if list(own) != list(other):
@@ -80,24 +79,24 @@ def _common_differences(region: Contract, above: Contract) -> Iterator[str]:
     else:
         for name in own:
             yield from _fields_that_differ(f"feature {name}", own[name].model_dump(), other[name].model_dump())
-    yield from _fields_that_differ("[privacy]", region.privacy.model_dump(), above.privacy.model_dump())
+    yield from _fields_that_differ("[privacy]", region.privacy.model_dump(), above.contract.privacy.model_dump())
 
 
-def _model_differences(region: Contract, above: Contract) -> Iterator[str]:
+def _model_differences(region: Contract, above: ResolvedContract) -> Iterator[str]:
     """What differs in the models of both, in words."""
     names = list(_common_models(region, above))
     if not names:
         yield "no model has the same name in both; the region contributes to models of the same name"
     for name in names:
-        own, other = region.model(name), above.model(name)
+        own, other = region.model(name), above.models[name].declared
         assert own is not None
-        assert other is not None
-        if own.algorithm == other.algorithm and not can_aggregate(own.algorithm):
+        if own.algorithm == other.algorithm and not above.models[name].algorithm.aggregates:
             yield (
                 f"model {name}: a region cannot contribute to {own.algorithm} (docs/explanation/hierarchy.md); give "
                 "the region's model another name, and it stays in the region"
             )
-        if is_in_rounds(own.algorithm) and own.rounds.robust != "none":
+        # Only a model in rounds can have set it.
+        if own.rounds.robust != "none":
             yield (
                 f'model {name}: robust is "{own.rounds.robust}", but a region adds up the answers of its clients; '
                 "leave it out, and set it in the upstream federation, where it compares regions"

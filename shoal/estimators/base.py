@@ -3,28 +3,31 @@
 from __future__ import annotations
 
 import inspect
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from shoal.algorithms.streaming import check_rows
 from shoal.algorithms.view import NO_CLUSTER, ClusteringView
 from shoal.errors import InvalidData, MissingExtra, SettingsError
+from shoal.kernels.arrays import Floats, Ints
 
 __all__ = [
     "BaseEstimator",
     "ClusterMixin",
     "NotFittedError",
     "RegressorMixin",
-    "Table",
     "as_table",
     "check_n_features",
     "column_names",
     "is_name_list",
     "row_values",
     "shortened",
+    "warn_of_clipping",
+    "warn_of_scales",
 ]
 
 
@@ -50,8 +53,8 @@ except ImportError:
     class ClusterMixin:  # type: ignore[no-redef]  # used when scikit-learn is not installed
         """The part of scikit-learn's class that is needed without it: labels in one call."""
 
-        def fit_predict(self, X: ArrayLike, y: None = None, **kwargs: Any) -> NDArray[np.int64]:
-            labels: NDArray[np.int64] = self.fit(X, **kwargs).labels_  # type: ignore[attr-defined]  # a mixin
+        def fit_predict(self, X: ArrayLike, y: None = None, **kwargs: Any) -> Ints:
+            labels: Ints = self.fit(X, **kwargs).labels_  # type: ignore[attr-defined]  # a mixin
             return labels
 
     class RegressorMixin:  # type: ignore[no-redef]  # used when scikit-learn is not installed
@@ -64,16 +67,18 @@ except ImportError:
             return float(1.0 - (errors @ errors) / np.square(values - values.mean()).sum())
 
 
-Table = NDArray[np.float64]
-"""(n, d) finite rows"""
 NAMES_SHOWN_MAX = 8
+CLIPPED_SHARE = 0.01
+"""share of a feature's values beyond its bounds from which on a warning is given"""
+SCALES_RATIO = 100.0
+"""ratio of the spreads of two features from which on the narrower one hardly counts in distances"""
 
 
 class NotFittedError(SettingsError, _NotFitted):  # type: ignore[misc]  # scikit-learn has no types
     """An estimator was used before `fit`; also a NotFittedError of scikit-learn where that is installed."""
 
 
-def as_table(X: ArrayLike) -> Table:
+def as_table(X: ArrayLike) -> Floats:
     """X (n, d) -> finite float64.
 
     Raises `InvalidData`, with the wording that scikit-learn's checks expect and without any value.
@@ -97,11 +102,56 @@ def as_table(X: ArrayLike) -> Table:
     return check_rows(array, None)
 
 
-def check_n_features(rows: Table, n_features: int, estimator: object) -> None:
+def check_n_features(rows: Floats, n_features: int, estimator: object) -> None:
     """Raises `InvalidData` unless the rows, if there are any, have as many features as the estimator has learnt."""
     if len(rows) and rows.shape[1] != n_features:
         name = type(estimator).__name__
         raise InvalidData(f"X has {rows.shape[1]} features, but {name} is expecting {n_features} features as input")
+
+
+def warn_of_clipping(rows: Floats, low: Floats, high: Floats, names: Sequence[str] | None) -> bool:
+    """Warn of features of which more than `CLIPPED_SHARE` lie beyond low and high (d,), by name and share alone.
+
+    rows (n, d). Returns whether a warning was given.
+    """
+    if not len(rows):
+        return False
+    share = ((rows < low) | (rows > high)).mean(axis=0)
+    places = np.flatnonzero(share > CLIPPED_SHARE).tolist()
+    if places:
+        found = [f"{_name(place, names)} ({share[place]:.0%})" for place in places]
+        warnings.warn(
+            f"values beyond low and high are clipped to them, and look alike: {shortened(found)}. Give wider bounds",
+            UserWarning,
+            stacklevel=4,
+        )
+    return bool(places)
+
+
+def warn_of_scales(rows: Floats, names: Sequence[str] | None) -> bool:
+    """Warn where the spread (standard deviation) of a feature is `SCALES_RATIO` times that of another one.
+
+    rows (n, d). Constant features do not count. Returns whether a warning was given.
+    """
+    spread = rows.std(axis=0) if len(rows) > 1 else np.zeros(0)
+    varying = np.flatnonzero(spread > 0)
+    if not len(varying):
+        return False
+    widest, narrowest = varying[spread[varying].argmax()], varying[spread[varying].argmin()]
+    if (ratio := spread[widest] / spread[narrowest]) < SCALES_RATIO:
+        return False
+    warnings.warn(
+        f"{_name(int(widest), names)} spreads {ratio:.0f} times as wide as {_name(int(narrowest), names)}: distances "
+        "decide, so the narrow one hardly counts. Bring features to one scale first, for instance each to 0..1 by its "
+        "bounds",
+        UserWarning,
+        stacklevel=4,
+    )
+    return True
+
+
+def _name(place: int, names: Sequence[str] | None) -> str:
+    return f"feature {place}" if names is None else names[place]
 
 
 def column_names(X: Any) -> list[str] | None:
@@ -112,7 +162,7 @@ def column_names(X: Any) -> list[str] | None:
 
 
 def is_name_list(names: object) -> bool:
-    """Whether it is a list of strings."""
+    """Whether `names` is a list of strings."""
     return isinstance(names, list) and all(isinstance(name, str) for name in names)
 
 
@@ -134,10 +184,10 @@ NO_CLUSTER_COLOUR = "0.65"
 SIZE_MIN, SIZE_MAX = 12.0, 90.0
 """area of the mark of the lightest and of the heaviest node, in square points"""
 NAMED_MAX = 10
-"""clusters in the legend, the heaviest ones"""
+"""most clusters in the legend, the heaviest ones"""
 
 
-def draw_view(view: ClusteringView, nodes: Table, names: Sequence[str], features: Any = None, ax: Any = None) -> Any:
+def draw_view(view: ClusteringView, nodes: Floats, names: Sequence[str], features: Any = None, ax: Any = None) -> Any:
     """The nodes of a view, coloured by cluster, and its edges; returns the matplotlib Axes.
 
     `nodes` (n, d) are those of the view in the units in which they are drawn, `names` (d,) the axes' names, `features`
@@ -151,11 +201,13 @@ def draw_view(view: ClusteringView, nodes: Table, names: Sequence[str], features
             raise MissingExtra("Drawing a clustering", "plot") from None
         ax = plt.subplots()[1]
     points = np.column_stack([nodes[:, across], nodes[:, up] if up is not None else np.zeros(len(nodes))])
+    # At least 1e-12: without any mass all marks have the smallest size.
     size = SIZE_MIN + (SIZE_MAX - SIZE_MIN) * np.sqrt(view.mass / max(float(view.mass.max(initial=0.0)), 1e-12))
     if len(view.edges):
         ax.plot(*points[view.edges].transpose(2, 1, 0), color="0.75", linewidth=0.8, zorder=1)
     alone = view.cluster == NO_CLUSTER
     ax.scatter(*points[alone].T, s=size[alone], color=NO_CLUSTER_COLOUR, zorder=2)
+    # Stable: clusters of equal mass keep their numbers' order, and so their colours.
     heaviest = np.argsort(-view.centre_mass, kind="stable").tolist()
     for place, number in enumerate(heaviest):
         own = view.cluster == number
@@ -192,12 +244,13 @@ def separating_features(view: ClusteringView) -> tuple[int, int]:
         return 0, 1
     gaps = view.centres[cluster] - np.average(nodes, axis=0, weights=mass)
     between, within = _mean_square(gaps, mass), _mean_square(nodes - view.centres[cluster], mass)
+    # Centres that differ only by rounding are one cluster, and then the spread within it decides.
     score = between / np.maximum(within, 1e-12) if (between > 1e-12).any() else within
     across, up = np.argsort(-score, kind="stable")[:2].tolist()
     return across, up
 
 
-def _mean_square(gaps: NDArray[np.float64], mass: NDArray[np.float64]) -> NDArray[np.float64]:
+def _mean_square(gaps: Floats, mass: Floats) -> Floats:
     """(n, d) differences, (n,) masses -> (d,)."""
-    means: NDArray[np.float64] = mass @ gaps**2 / max(float(mass.sum()), 1e-12)
+    means: Floats = mass @ gaps**2 / max(float(mass.sum()), 1e-12)
     return means

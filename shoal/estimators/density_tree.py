@@ -6,6 +6,8 @@ A federation in memory has the clients that publish private counts of windows, a
 from __future__ import annotations
 
 import hashlib
+import secrets
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -18,23 +20,25 @@ from shoal.algorithms.density_tree.server import DensityTreeServer
 from shoal.algorithms.state_reader import StateReader
 from shoal.algorithms.streaming import Contribution, State
 from shoal.errors import InvalidData, InvalidState, SettingsError
-from shoal.estimators.base import Table
-from shoal.estimators.streaming import FederationOptions, IdentityEstimator
+from shoal.estimators.base import warn_of_clipping
+from shoal.estimators.streaming import WARNED_ROWS_MIN, FederationOptions, IdentityEstimator
+from shoal.kernels.arrays import Floats
 from shoal.privacy.count_noise import CountMechanism, count_noise
 from shoal.privacy.keyed import SOURCE_BYTES
 
-STATE_VERSION = 1
+STATE_VERSION = 2
+KEY_BYTES = 32
 DEFAULTS: Final = DensityTreeOptions()
 _SOURCE = bytes(SOURCE_BYTES)
 _MODEL = "estimator"
 FIRST_WINDOW_PART = 8
-"""the first window of a client has at least one part of so many of a full one"""
+"""the first window of a client has at least a full one's readings divided by this"""
 
 
 @dataclass
 class _Client:
     mechanism: CountMechanism | None
-    readings: Table
+    readings: Floats
     """(n, d) of the window that is not full yet, in unit coordinates"""
     windows: int = 0
     """windows published"""
@@ -54,14 +58,25 @@ class CountingFederation:
         options: Mapping[str, Any],
         width: int,
         n_clients: int,
-        seed: int,
+        seed: int | None,
         epsilon: float | None,
         window_readings: int,
     ) -> None:
-        own = FederationOptions.of(clients=n_clients, random_state=seed)
+        """`seed`: the noise is a function of it; None: of a secret key that is drawn now."""
+        own = FederationOptions.of(clients=n_clients, random_state=0 if seed is None else seed)
         self._noise = None if epsilon is None else count_noise(float(epsilon))
         self.width = width
-        self._n_clients, self._key = own.clients, hashlib.sha256(f"estimator {seed}".encode()).digest()
+        self._n_clients = own.clients
+        self._key = hashlib.sha256(f"estimator {seed}".encode()).digest()
+        if seed is None:
+            self._key = secrets.token_bytes(KEY_BYTES)
+        elif self._noise is not None:
+            warnings.warn(
+                f"noise that is a function of random_state={seed} protects nothing: whoever knows the number removes "
+                "it. Leave random_state out where readings are to be protected",
+                UserWarning,
+                stacklevel=4,
+            )
         variance = 0.0 if self._noise is None else self._noise.variance
         learnt = {**options, "noise_variance": variance, "window_readings": window_readings}
         self._window_readings = window_readings
@@ -70,18 +85,20 @@ class CountingFederation:
         self._clients: dict[str, _Client] = {}
         self._rows = 0
 
-    def learn(self, rows: Table, client_names: ArrayLike | None, is_last: bool = False) -> None:
+    def learn(self, rows: Floats, client_names: ArrayLike | None, is_last: bool = False) -> None:
         """rows (n, d) in unit coordinates, in the order in which they were read; every full window is absorbed.
 
         `client_names` (n,): the client of each row. `is_last`: windows that are not full are absorbed too. Raises
         `InvalidData` before anything has changed.
         """
         names = self._names_of(len(rows), client_names)
-        full: list[tuple[int, str, Table]] = []
+        full: list[tuple[int, str, Floats]] = []
         for name in np.unique(names).tolist():
             full += self._full_windows(name, rows, np.flatnonzero(names == name))
+        # By the row that fills each window, as a server would receive them; the name decides between equal ones.
         for _, name, window in sorted(full, key=lambda each: each[:2]):
             self._publish(name, window)
+        # By name: the order of the last windows must not depend on the order in which clients came.
         for name, client in sorted(self._clients.items()) if is_last else ():
             if len(client.readings):
                 self._publish(name, client.readings)
@@ -89,10 +106,14 @@ class CountingFederation:
         self._rows += len(rows)
 
     def state(self) -> State:
-        """Everything that further learning depends on."""
+        """Everything that further learning depends on: readings that wait, and the key that decides the noise.
+
+        It must be kept as private as the readings.
+        """
         return {
             "version": STATE_VERSION,
             "width": self.width,
+            "key": self._key,
             "rows": self._rows,
             "clients": {
                 name: {"version": STATE_VERSION, "readings": client.readings.copy(), "windows": client.windows,
@@ -106,7 +127,10 @@ class CountingFederation:
         """Become the saved federation, if this one has learnt nothing yet. Raises `InvalidState`."""
         saved = StateReader(state, STATE_VERSION, width=self.width)
         self._rows = saved.read_int("rows")
-        clients = state.get("clients")
+        clients, key = state.get("clients"), state.get("key")
+        saved.check(isinstance(key, bytes) and len(key) == KEY_BYTES, "there is no key")
+        assert isinstance(key, bytes)
+        self._key = key
         if not isinstance(clients, Mapping) or "server" not in state:
             raise InvalidState("saved state lacks its clients or its server")
         saved.check(len(clients) > 0, "there are rows and no clients")
@@ -118,7 +142,7 @@ class CountingFederation:
         self.server.restore(state["server"])
         self._counter.adopt(self.server.snapshot())
 
-    def _full_windows(self, name: str, rows: Table, own: NDArray[np.intp]) -> list[tuple[int, str, Table]]:
+    def _full_windows(self, name: str, rows: Floats, own: NDArray[np.intp]) -> list[tuple[int, str, Floats]]:
         """(the row that fills it, client, its readings) of each window that is full; the client keeps the rest."""
         client = self._client(name)
         held = len(client.readings)
@@ -135,7 +159,7 @@ class CountingFederation:
         phase = int.from_bytes(hashlib.sha256(name.encode()).digest()[:4], "little") % self._window_readings
         return max(phase, self._window_readings // FIRST_WINDOW_PART, 1)
 
-    def _publish(self, name: str, window: Table) -> None:
+    def _publish(self, name: str, window: Floats) -> None:
         client = self._client(name)
         counted = self._counter.count(window, np.ones(len(window), dtype=np.bool_), name.encode(), client.windows)
         private = counted.counts
@@ -189,9 +213,9 @@ class DensityTree(IdentityEstimator):
         taken from the data would reveal an extreme reading. Values beyond are clipped.
     clients : int, default=1
         Number of virtual clients; row i of the stream is read by client i mod `clients`.
-    random_state : int, default=0
-        The noise is a function of it. With it the noise can be removed: for anything that is published take a
-        secret number, such as `secrets.randbits(128)`.
+    random_state : int or None, default=None
+        None: the noise is a function of a secret key, drawn when learning begins. A number makes the same noise in
+        every run; whoever knows it can remove the noise, so a warning says that it protects nothing.
     leaves_max, grow_readings, cut_significance, depth, filled, finest, decay, oblique_axes
         Options of the algorithm, see docs/reference/algorithms.md.
 
@@ -237,7 +261,7 @@ class DensityTree(IdentityEstimator):
         low: ArrayLike = 0.0,
         high: ArrayLike = 1.0,
         clients: int = 1,
-        random_state: int = 0,
+        random_state: int | None = None,
         leaves_max: int = DEFAULTS.leaves_max,
         grow_readings: int = DEFAULTS.grow_readings,
         cut_significance: float = DEFAULTS.cut_significance,
@@ -271,15 +295,19 @@ class DensityTree(IdentityEstimator):
             options, width, own["clients"], own["random_state"], own["epsilon"], own["window_readings"]
         )
 
-    def _from_learnt(self, points: Table) -> Table:
+    def _from_learnt(self, points: Floats) -> Floats:
         low, high = self._bounds(points.shape[1])
         return np.asarray(low + points * (high - low))
 
-    def _to_learnt(self, rows: Table) -> Table:
+    def _to_learnt(self, rows: Floats) -> Floats:
         low, high = self._bounds(rows.shape[1])
         return np.asarray((np.clip(rows, low, high) - low) / (high - low))
 
-    def _bounds(self, width: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def _warn(self, rows: Floats) -> None:
+        if not self._warned and len(rows) >= WARNED_ROWS_MIN:
+            self._warned = warn_of_clipping(rows, *self._bounds(rows.shape[1]), self._names)
+
+    def _bounds(self, width: int) -> tuple[Floats, Floats]:
         """(d,), (d,). Raises `SettingsError`."""
         try:
             low, high = (

@@ -8,8 +8,8 @@ import numpy as np
 
 from shoal.algorithms.fcac import CAEFC, CAPlus, FcacOptions
 from shoal.algorithms.streaming import Arrays, ClientHalf
-from shoal.estimators.base import Table
 from shoal.estimators.streaming import InMemoryFederation, StreamingEstimator
+from shoal.kernels.arrays import Floats
 
 DEFAULTS: Final = FcacOptions()
 
@@ -17,7 +17,7 @@ DEFAULTS: Final = FcacOptions()
 class FcacFederation(InMemoryFederation):
     """CA+ clients and a CAEFC server, which learn their buffered rows at the end of a stream."""
 
-    def _last_contribution(self, client: ClientHalf, rows: Table) -> Arrays:
+    def _last_contribution(self, client: ClientHalf, rows: Floats) -> Arrays:
         assert isinstance(client, CAPlus)
         if client.n_buffered == 1:
             # CA+ cannot compute a bandwidth from a single row; the node that it would become is the row itself.

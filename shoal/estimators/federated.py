@@ -6,14 +6,18 @@ from typing import Any
 
 import numpy as np
 
-from shoal.algorithms.registry import rounds_algorithm
 from shoal.algorithms.rounds.base import InitHint, RoundsAlgorithm
 from shoal.algorithms.rounds.choice import PATIENCE, bic
+from shoal.algorithms.rounds.fcm import FCM
+from shoal.algorithms.rounds.ffcm import FFCM
 from shoal.algorithms.rounds.gmm import GMM
+from shoal.algorithms.rounds.gmm_local import GMM_LOCAL
+from shoal.algorithms.rounds.kmeans import KMEANS
+from shoal.algorithms.rounds.kmeans_local import KMEANS_LOCAL
 from shoal.algorithms.rounds.policies import Policy
 from shoal.algorithms.rounds.simulation import kfed_hint, run_rounds
 from shoal.estimators.rounds import RoundsEstimator
-from shoal.kernels.distance import Floats
+from shoal.kernels.arrays import Floats
 from shoal.kernels.gaussian import matrices
 
 __all__ = ["KFED", "MUFC", "FederatedDBSCAN", "FederatedFCM", "FederatedGMM", "FederatedKMeans", "FederatedSpectral"]
@@ -80,7 +84,7 @@ class FederatedKMeans(RoundsEstimator):
         self.random_state = random_state
 
     def _algorithm(self) -> RoundsAlgorithm:
-        return rounds_algorithm("kmeans" if self.average == "sums" else "kmeans_local")
+        return KMEANS if self.average == "sums" else KMEANS_LOCAL
 
     def _options(self) -> dict[str, Any]:
         if self.average == "sums":
@@ -152,7 +156,7 @@ class FederatedFCM(RoundsEstimator):
         self.random_state = random_state
 
     def _algorithm(self) -> RoundsAlgorithm:
-        return rounds_algorithm("fcm" if self.average == "sums" else "ffcm")
+        return FCM if self.average == "sums" else FFCM
 
     def _options(self) -> dict[str, Any]:
         options = {**super()._options(), "fuzzifier": self.fuzzifier}
@@ -231,7 +235,7 @@ class FederatedGMM(RoundsEstimator):
         self.random_state = random_state
 
     def _algorithm(self) -> RoundsAlgorithm:
-        return rounds_algorithm("gmm" if self.average == "sums" else "gmm_local")
+        return GMM if self.average == "sums" else GMM_LOCAL
 
     def _options(self) -> dict[str, Any]:
         options = {**super()._options(), "covariance": self.covariance, "ridge": self.ridge}
@@ -247,7 +251,7 @@ class FederatedGMM(RoundsEstimator):
         found: dict[int, float] = {}
         for k in range(1, min(most, n_rows) + 1):
             options = {"clusters": k, "covariance": self.covariance, "ridge": self.ridge}
-            hint = kfed_hint(rounds_algorithm("kfed"), k, tables, box)
+            hint = kfed_hint(k, tables, box)
             params = GMM.start(options, len(box.low), hint)
             params = run_rounds(GMM, params, tables, rounds_max=self.max_rounds, tolerance=self.tol).params
             likelihood = float(params["likelihood"][0]) * n_rows

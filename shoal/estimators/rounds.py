@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from shoal.algorithms.options import CRITERIA
 from shoal.algorithms.registry import rounds_algorithm
@@ -19,8 +19,17 @@ from shoal.algorithms.rounds.choice import choose_clusters
 from shoal.algorithms.rounds.simulation import bounding_box, kfed_hint, kfed_landmarks, run_rounds
 from shoal.algorithms.streaming import check_rows
 from shoal.errors import InvalidData, SettingsError
-from shoal.estimators.base import BaseEstimator, ClusterMixin, NotFittedError, as_table, check_n_features
-from shoal.kernels.distance import Floats
+from shoal.estimators.base import (
+    BaseEstimator,
+    ClusterMixin,
+    NotFittedError,
+    as_table,
+    check_n_features,
+    column_names,
+    shortened,
+    warn_of_scales,
+)
+from shoal.kernels.arrays import Floats, Ints
 
 PER_CLIENT = 2
 """local centres of a client for each cluster that a criterion may choose"""
@@ -63,7 +72,7 @@ class RoundsEstimatorBase(BaseEstimator):  # type: ignore[misc]  # scikit-learn 
         return chosen
 
     def _choose(self, tables: list[Floats], box: InitHint) -> None:
-        """Set `n_clusters_`: the parameter `n_clusters`, or what that criterion chooses. Raises `SettingsError`."""
+        """Set `n_clusters_`: the parameter `n_clusters`, or the choice of its criterion. Raises `SettingsError`."""
         wanted = getattr(self, "n_clusters", None)
         if wanted is None:
             return  # an algorithm that needs no number
@@ -81,7 +90,7 @@ class RoundsEstimatorBase(BaseEstimator):  # type: ignore[misc]  # scikit-learn 
 
     def _chosen(self, criterion: str, tables: list[Floats], box: InitHint, most: int) -> int:
         """The number that a criterion chooses on the local centres of one round of k-FED."""
-        landmarks = kfed_landmarks(rounds_algorithm("kfed"), PER_CLIENT * most, tables, box)
+        landmarks = kfed_landmarks(PER_CLIENT * most, tables, box)
         return len(choose_clusters(criterion, landmarks, most, box.seed).centres)
 
     def _box(self, tables: list[Floats]) -> InitHint:
@@ -98,12 +107,12 @@ class RoundsEstimatorBase(BaseEstimator):  # type: ignore[misc]  # scikit-learn 
         return InitHint(low.copy(), high.copy(), box.seed)
 
     def _init_hint(self, tables: list[Floats], box: InitHint) -> InitHint:
-        """By the parameter `init`: "kfed", one round of k-FED; "box", random points in the box; or centres (h, d)."""
+        """Hint for the first parameters: one round of k-FED ("kfed"), random points in the box ("box"), or `init`."""
         init = getattr(self, "init", "box")
         if isinstance(init, str):
             if init not in ("kfed", "box"):
                 raise SettingsError(f'init = {init!r}, must be "kfed", "box" or a table of centres')
-            return kfed_hint(rounds_algorithm("kfed"), self._n_clusters(), tables, box) if init == "kfed" else box
+            return kfed_hint(self._n_clusters(), tables, box) if init == "kfed" else box
         return InitHint(box.low, box.high, box.seed, check_rows(init, len(box.low)))
 
 
@@ -124,6 +133,8 @@ class RoundsEstimator(ClusterMixin, RoundsEstimatorBase):  # type: ignore[misc] 
     params_ : mapping of str to ndarray
         The parameters that the service would publish.
     n_features_in_ : int
+    feature_names_in_ : ndarray of shape (d,)
+        Only if the tables had names; `predict` then refuses other names, and the same in another order.
     """
 
     def fit(self, X: ArrayLike | Sequence[ArrayLike], y: None = None, clients: ArrayLike | None = None) -> Self:
@@ -132,7 +143,7 @@ class RoundsEstimator(ClusterMixin, RoundsEstimatorBase):  # type: ignore[misc] 
         Parameters
         ----------
         X : list of array-like of shape (n_i, d), or array-like of shape (n, d)
-            One table for each client, of which some may be empty; or a single table.
+            One table for each client, some perhaps empty; or a single table.
         y : ignored
         clients : array-like of shape (n,), optional
             For a single table, the name of the client that has each row; by default one client has all.
@@ -140,7 +151,12 @@ class RoundsEstimator(ClusterMixin, RoundsEstimatorBase):  # type: ignore[misc] 
         Raises `InvalidData` (a ValueError) for rows, and `SettingsError` for parameters.
         """
         tables, position = split_by_client(X, clients)
+        names = names_of_tables(X)
+        warn_of_scales(np.concatenate([table for table in tables if len(table)]), names)
         algorithm = self._run_rounds(tables)
+        self.__dict__.pop("feature_names_in_", None)
+        if names is not None:
+            self.feature_names_in_ = np.array(names, dtype=object)
         self.cluster_centers_: Floats = algorithm.view(self.params_).centres
         self.n_features_in_ = self.cluster_centers_.shape[1]
         self.labels_by_client_ = [algorithm.predict(self.params_, rows) for rows in tables]
@@ -148,19 +164,38 @@ class RoundsEstimator(ClusterMixin, RoundsEstimatorBase):  # type: ignore[misc] 
         self.labels_ = labels if position is None else labels[position]
         return self
 
-    def predict(self, X: ArrayLike) -> NDArray[np.int64]:
+    def predict(self, X: ArrayLike) -> Ints:
         """X (n, d) -> (n,) cluster of each row. Raises `InvalidData` for rows and `NotFittedError` before `fit`."""
         if not hasattr(self, "params_"):
             raise NotFittedError(f"this {type(self).__name__} has learnt nothing yet; call fit first")
         rows = as_table(X)
         check_n_features(rows, self.n_features_in_, self)
+        known = getattr(self, "feature_names_in_", None)
+        if known is not None:
+            check_names(column_names(X), known.tolist())
         return self._algorithm().predict(self.params_, rows.reshape(-1, self.n_features_in_))
 
 
-def split_by_client(
-    X: ArrayLike | Sequence[ArrayLike], clients: ArrayLike | None
-) -> tuple[list[Floats], NDArray[np.int64] | None]:
-    """-> one table per client; and (n,) the positions of a single table's rows in all tables, or None if unchanged."""
+def names_of_tables(X: ArrayLike | Sequence[ArrayLike]) -> list[str] | None:
+    """The names of the columns of one table, or of all in a list; None without. Raises `InvalidData` (they differ)."""
+    names = [column_names(table) for table in X] if isinstance(X, list | tuple) else [column_names(X)]
+    known = [one for one in names if one is not None]
+    for one in known:
+        check_names(one, known[0])
+    return known[0] if known else None
+
+
+def check_names(names: list[str] | None, known: list[str]) -> None:
+    """Raise `InvalidData` for other names than the known ones, or another order; tables without names pass."""
+    if names is None or names == known:
+        return
+    if sorted(names) == sorted(known):
+        raise InvalidData(f"features in another order: {shortened(names)}, where {shortened(known)} were learnt")
+    raise InvalidData(f"features {shortened(names)} were given, {shortened(known)} were learnt")
+
+
+def split_by_client(X: ArrayLike | Sequence[ArrayLike], clients: ArrayLike | None) -> tuple[list[Floats], Ints | None]:
+    """One table per client; and (n,) the positions of a single table's rows in all tables, or None if unchanged."""
     if not isinstance(X, list | tuple) or (len(X) and np.ndim(X[0]) == 1):
         rows = as_table(X)  # type: ignore[arg-type]  # refused there if it is no table
         if not len(rows):
@@ -171,6 +206,7 @@ def split_by_client(
         if names.shape != (len(rows),):
             raise InvalidData(f"clients has shape {names.shape}; it must name one for each of the {len(rows)} rows")
         _, number = np.unique(names, return_inverse=True)
+        # Stable: the rows of a client keep their order.
         order = np.argsort(number, kind="stable")
         position = np.empty_like(order)
         position[order] = np.arange(len(order))

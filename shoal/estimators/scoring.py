@@ -6,10 +6,8 @@ import importlib.util
 import warnings
 from typing import Final
 
-import numpy as np
-from numpy.typing import NDArray
-
 from shoal.errors import MissingExtra
+from shoal.kernels.arrays import Ints
 
 SCORES: Final = ("ari", "ami", "nmi")
 
@@ -20,7 +18,7 @@ def require_scikit_learn() -> None:
         raise MissingExtra("scoring a clustering", "evaluate")
 
 
-def scores(classes: NDArray[np.int64], labels: NDArray[np.int64]) -> dict[str, float]:
+def scores(classes: Ints, labels: Ints) -> dict[str, float]:
     """classes (n,), labels (n,) -> `ari`, `ami` and `nmi`; mutual informations are normalised by the arithmetic mean.
 
     Raises `MissingExtra` without scikit-learn.

@@ -18,7 +18,6 @@ from shoal.errors import InvalidData, InvalidState
 from shoal.estimators.base import (
     BaseEstimator,
     ClusterMixin,
-    Table,
     as_table,
     check_n_features,
     column_names,
@@ -26,13 +25,17 @@ from shoal.estimators.base import (
     is_name_list,
     row_values,
     shortened,
+    warn_of_scales,
 )
+from shoal.kernels.arrays import Floats, Ints
 
 STATE_VERSION = 1
+WARNED_ROWS_MIN = 50
+"""fewest rows of a call that say how wide a feature spreads"""
 
 
 class FederationOptions(AlgorithmOptions):
-    """Parameters of an estimator that say how its rows are dealt to clients."""
+    """Parameters of an estimator that assign its rows to clients."""
 
     clients: int = option(1, "virtual clients to which rows without a client name are dealt in turn", least=1)
     random_state: int = option(0, "seed of everything that is random", least=0)
@@ -58,7 +61,7 @@ class InMemoryFederation:
     width : int
         Number of features, d.
     n_clients : int
-        Rows without a client name are dealt to this many clients in turn.
+        Rows without a client name go to this many clients in turn.
     seed : int
         The order in which the server absorbs nodes is a function of the seed and of the number of absorptions before.
     update_readings : int, optional
@@ -86,7 +89,7 @@ class InMemoryFederation:
         self._rows = 0
         self.server = streaming_algorithm(algorithm).server(self._options, width)
 
-    def learn(self, rows: Table, client_names: ArrayLike | None, is_last: bool = False) -> None:
+    def learn(self, rows: Floats, client_names: ArrayLike | None, is_last: bool = False) -> None:
         """rows (n, d) are learnt by their clients, in order, and the server absorbs what the clients contribute.
 
         `client_names` (n,): the client of each row. `is_last`: no more rows will follow, so none stays in a buffer.
@@ -105,7 +108,7 @@ class InMemoryFederation:
             self._finish_server()
         self._rows += len(rows)
 
-    def _absorb(self, rows_of: Mapping[str, Table], is_last: bool) -> None:
+    def _absorb(self, rows_of: Mapping[str, Floats], is_last: bool) -> None:
         """Clients by name learn these rows, and the server absorbs one contribution of each."""
         contributions = [
             Contribution(name, self._calls, self._contribution(name, rows, is_last)) for name, rows in rows_of.items()
@@ -137,7 +140,7 @@ class InMemoryFederation:
             self._clients[name].restore(inside)
         self.server.restore(state["server"])
 
-    def _assign_clients(self, n: int, client_names: ArrayLike | None) -> tuple[list[str], NDArray[np.int64]]:
+    def _assign_clients(self, n: int, client_names: ArrayLike | None) -> tuple[list[str], Ints]:
         """The names of the clients that have rows, and (n,) the position of each row's client among them."""
         if client_names is None:
             turn = (self._rows + np.arange(n)) % self._n_clients
@@ -149,7 +152,7 @@ class InMemoryFederation:
             present, position = np.unique(names.astype(str), return_inverse=True)
         return [str(name) for name in present], position.astype(np.int64)
 
-    def _contribution(self, name: str, rows: Table, is_last: bool) -> Arrays:
+    def _contribution(self, name: str, rows: Floats, is_last: bool) -> Arrays:
         if name not in self._clients:
             self._clients[name] = self._new_client()
         client = self._clients[name]
@@ -159,16 +162,16 @@ class InMemoryFederation:
     def _new_client(self) -> ClientHalf:
         return streaming_algorithm(self._algorithm).client(self._options, self.width)
 
-    def _last_contribution(self, client: ClientHalf, rows: Table) -> Arrays:
-        """What a client contributes when it has just learnt `rows`, the last ones."""
+    def _last_contribution(self, client: ClientHalf, rows: Floats) -> Arrays:
+        """The contribution of a client that has just learnt `rows`, the last ones."""
         return client.contribute()
 
     def _finish_server(self) -> None:
-        """Called after the server has absorbed the last contributions."""
+        """Finish the server, after it has absorbed the last contributions."""
 
 
 class Federation(Protocol):
-    """What an estimator needs of a federation in memory."""
+    """The part of a federation in memory that an estimator uses."""
 
     width: int
 
@@ -177,7 +180,7 @@ class Federation(Protocol):
         """The half that predicts."""
         ...
 
-    def learn(self, rows: Table, client_names: ArrayLike | None, is_last: bool = False) -> None:
+    def learn(self, rows: Floats, client_names: ArrayLike | None, is_last: bool = False) -> None:
         """rows (n, d) of clients (n,), in order; `is_last`: no more will follow. Raises `InvalidData`."""
         ...
 
@@ -189,18 +192,20 @@ class Federation(Protocol):
 class StreamingEstimator(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
     """A streaming algorithm as an estimator.
 
-    A subclass names its algorithm, and its `__init__` has the parameters `clients` and `random_state`, one for each
-    option of the algorithm, and `update_readings` if a client is to contribute more than once in a long call.
-    `_federation` and `_names` exist once a row has been learnt.
+    Distances decide, so bring features to one scale first. A subclass names its algorithm, and its `__init__` has the
+    parameters `clients` and `random_state`, one for each option of the algorithm, and `update_readings` if a client is
+    to contribute more than once in a long call. `_federation` and `_names` exist once a row has been learnt.
     """
 
     ALGORITHM: ClassVar[str]
     ROWS_MIN: ClassVar[int] = 1
-    """rows that `fit` needs"""
+    """fewest rows that `fit` takes"""
     FEDERATION: ClassVar[type[InMemoryFederation]] = InMemoryFederation
 
+    _warned = False
+    """whether a warning of these rows has been given"""
     _supervised = False
-    """river's pipelines ask every step for this"""
+    """attribute that river's pipelines read of every step"""
 
     # scikit-learn's interface.
 
@@ -212,7 +217,7 @@ class StreamingEstimator(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # 
         X : array-like of shape (n, d)
         y : ignored
         clients : array-like of shape (n,), optional
-            The name of the client that has each row; by default rows are dealt to `self.clients` clients in turn.
+            The name of the client that has each row; by default rows go to `self.clients` clients in turn.
 
         Raises `InvalidData` (a ValueError) for rows, and `SettingsError` for parameters.
         """
@@ -222,6 +227,8 @@ class StreamingEstimator(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # 
         federation = self._new_federation(rows.shape[1])
         federation.learn(self._to_learnt(rows), clients, is_last=True)
         self._federation, self._names = federation, names
+        self._warned = False
+        self._warn(rows)
         self.labels_ = self._predict(rows)
         return self
 
@@ -230,7 +237,7 @@ class StreamingEstimator(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # 
         self.labels_ = self._predict(self._learn(X, column_names(X), clients))
         return self
 
-    def predict(self, X: ArrayLike) -> NDArray[np.int64]:
+    def predict(self, X: ArrayLike) -> Ints:
         """X (n, d) -> (n,) cluster of each row, -1 as long as there is no cluster. Raises `InvalidData`."""
         return self._predict(self._as_learnt(X, column_names(X)))
 
@@ -249,7 +256,7 @@ class StreamingEstimator(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # 
         return np.array(self._names, dtype=object)
 
     @property
-    def cluster_centers_(self) -> NDArray[np.float64]:
+    def cluster_centers_(self) -> Floats:
         """(c, d) centre of each cluster, once a row has been learnt."""
         self._require_rows("cluster_centers_")
         return self._from_learnt(self._view().centres.reshape(-1, self.n_features_in_))
@@ -310,8 +317,8 @@ class StreamingEstimator(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # 
             return NO_CLUSTER
         return int(self.predict([row_values(x, self._names or sorted(map(str, x)))])[0])
 
-    def predict_many(self, X: ArrayLike) -> NDArray[np.int64]:
-        """The same as `predict`."""
+    def predict_many(self, X: ArrayLike) -> Ints:
+        """See `predict`."""
         return self.predict(X)
 
     # Saving, without pickle.
@@ -341,8 +348,8 @@ class StreamingEstimator(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # 
             federation = self._new_federation(StateReader(inside, inside.get("version", 0)).read_int("width", least=1))
             federation.restore(inside)
             saved.check(names is None or len(names) == federation.width, "not as many names as features")
-            restored = {"_federation": federation, "_names": names}
-        for attribute in ("_federation", "_names", "labels_"):
+            restored = {"_federation": federation, "_names": names, "_warned": False}
+        for attribute in ("_federation", "_names", "_warned", "labels_"):
             self.__dict__.pop(attribute, None)
         self.__dict__.update(restored)
         return self
@@ -360,15 +367,22 @@ class StreamingEstimator(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # 
         update_readings = options.pop("update_readings", None)
         return self.FEDERATION(self.ALGORITHM, options, width, clients, seed, update_readings)
 
-    def _learn(self, X: ArrayLike, names: list[str] | None, clients: ArrayLike | None) -> Table:
+    def _learn(self, X: ArrayLike, names: list[str] | None, clients: ArrayLike | None) -> Floats:
         rows = self._as_learnt(X, names)
         federation = self._federation if self._has_rows() else self._new_federation(max(1, rows.shape[1]))
         federation.learn(self._to_learnt(rows), clients, is_last=False)
         if not self._has_rows() and len(rows):
             self._federation, self._names = federation, names
+            self._warned = False
+        self._warn(rows)
         return rows
 
-    def _predict(self, rows: Table) -> NDArray[np.int64]:
+    def _warn(self, rows: Floats) -> None:
+        """Warn once of rows (n, d) that can hardly be clustered as they are."""
+        if not self._warned and len(rows) >= WARNED_ROWS_MIN:
+            self._warned = warn_of_scales(rows, self._names)
+
+    def _predict(self, rows: Floats) -> Ints:
         if not self._has_rows():
             return np.full(len(rows), NO_CLUSTER, dtype=np.int64)
         return self._federation.server.predict(self._to_learnt(rows))
@@ -376,15 +390,15 @@ class StreamingEstimator(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # 
     def _view(self) -> ClusteringView:
         return streaming_algorithm(self.ALGORITHM).view(self._federation.server.snapshot())
 
-    def _to_learnt(self, rows: Table) -> Table:
+    def _to_learnt(self, rows: Floats) -> Floats:
         """Rows as given -> in the coordinates in which the algorithm learns."""
         return rows
 
-    def _from_learnt(self, points: Table) -> Table:
+    def _from_learnt(self, points: Floats) -> Floats:
         """Points in the coordinates in which the algorithm learns -> as rows are given."""
         return points
 
-    def _as_learnt(self, X: ArrayLike, names: list[str] | None) -> Table:
+    def _as_learnt(self, X: ArrayLike, names: list[str] | None) -> Floats:
         """X as a table with the number and the order of the features that were learnt."""
         rows = as_table(X)
         if not self._has_rows():
@@ -411,25 +425,25 @@ class IdentityEstimator(StreamingEstimator):
         return len(self._identities())
 
     @property
-    def identities_(self) -> NDArray[np.int64]:
+    def identities_(self) -> Ints:
         """(c,) identities of the clusters shown, in the order of `cluster_centers_`, once a row has been learnt."""
         self._require_rows("identities_")
         return self._identities()
 
     @property
-    def active_(self) -> NDArray[np.int64]:
+    def active_(self) -> Ints:
         """Identities of the clusters to which readings fall at present, once a row has been learnt."""
         self._require_rows("active_")
         return self._identities()[self._view().active]
 
-    def _predict(self, rows: Table) -> NDArray[np.int64]:
+    def _predict(self, rows: Floats) -> Ints:
         """The cluster of each row as its identity instead of its place in the snapshot."""
         number = super()._predict(rows)
         if not self._has_rows():
             return number
         return np.append(self._identities(), NO_CLUSTER)[number]  # number -1 is the last entry
 
-    def _identities(self) -> NDArray[np.int64]:
+    def _identities(self) -> Ints:
         identity = self._view().identity
         assert identity is not None
         return identity

@@ -21,7 +21,7 @@ from shoal.estimators.base import (
     row_values,
 )
 from shoal.estimators.rounds import RoundsEstimatorBase, split_by_client
-from shoal.kernels.distance import Floats
+from shoal.kernels.arrays import Floats
 
 __all__ = ["FederatedTSK"]
 
@@ -45,7 +45,7 @@ class FederatedTSK(RegressorMixin, RoundsEstimatorBase):  # type: ignore[misc]  
     condition_rounds : int, default=30
         Most rounds of fuzzy c-means for the conditions; 0: those of `init` stay.
     outdated : float, default=1.0
-        Conditions are found again when the rows of a rule have moved by so many standard deviations between rounds.
+        Conditions are found again when the rows of a rule have moved by this many standard deviations between rounds.
     init : {"kfed", "box"} or array-like of shape (h, d + 1), default="kfed"
         First centres, of the inputs and the target: from one round of k-FED, random in the box of all rows, or given.
     bounds : pair of numbers or of array-likes of shape (d + 1,), optional
@@ -124,7 +124,7 @@ class FederatedTSK(RegressorMixin, RoundsEstimatorBase):  # type: ignore[misc]  
         Parameters
         ----------
         X : list of array-like of shape (n_i, d), or array-like of shape (n, d)
-            One table for each client, of which some may be empty; or a single table.
+            One table for each client, some perhaps empty; or a single table.
         y : list of array-like of shape (n_i,), or array-like of shape (n,)
             The target of each row.
         clients : array-like of shape (n,), optional

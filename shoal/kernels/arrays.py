@@ -1,4 +1,4 @@
-"""Arrays of any kind: whether all numbers are finite, and symmetric matrices stored as their upper halves."""
+"""The types of arrays, whether all numbers of one are finite, and symmetric matrices stored as their upper halves."""
 
 from __future__ import annotations
 
@@ -8,7 +8,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shoal.kernels.distance import Floats
+Floats = NDArray[np.float64]
+Singles = NDArray[np.float32]
+Ints = NDArray[np.int64]
+Words = NDArray[np.uint64]
+"""64 bits each, of hashes and random numbers"""
+Bools = NDArray[np.bool_]
 
 
 def all_finite(array: NDArray[Any]) -> bool:

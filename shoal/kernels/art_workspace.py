@@ -9,29 +9,31 @@ from __future__ import annotations
 from typing import Final, NamedTuple, Self
 
 import numpy as np
-from numpy.typing import NDArray
+
+from shoal.kernels.arrays import Floats, Ints, Singles
 
 SIZE, COUNTER, SATURATED, N_DELETED, DELETED_AGE_SUM, KEPT = range(6)
-"""in `ints`: nodes; inputs learnt; inputs that found the network full; edges deleted, and the sum of their ages; 1
-where the workspace holds these very nodes, from the chunk before"""
+"""positions in `ints`: nodes; inputs learnt; inputs that found the network full; edges deleted, and the sum of their
+ages; 1 where the workspace holds these very nodes, from the chunk before"""
 LAST_SIGMA, MEAN_SIGMA, VIGILANCE, MARGIN, FAR, FAR_AT_ALL = range(6)
-"""in `floats`: the bandwidth computed last; the mean bandwidth, which similarities are computed with; the vigilance;
-what rounding can take from a bound of the screen, -1 without a screen; the largest |coordinate| relative to the origin
-of the screen, and at all"""
+"""positions in `floats`: the bandwidth computed last; the mean bandwidth, which similarities are computed with; the
+vigilance; what rounding can take from a bound of the screen, -1 without a screen; the largest |coordinate| relative to
+the origin of the screen, and at all"""
 N_ACTIVE, NODES_MAX = range(2)
-"""in `limits`: how many recent nodes give a bandwidth; the largest number of nodes, -1 for none"""
+"""positions in `limits`: how many recent nodes give a bandwidth; the largest number of nodes, -1 for none"""
 BANDWIDTH, NEIGHBOUR, EDGE = range(3)
-"""in `factors`: of a bandwidth; learning rate of the second winner (CA+) or of neighbours (CAEFC); of old edges"""
+"""positions in `factors`: factor of a bandwidth; learning rate of the second winner (CA+) or of neighbours (CAEFC);
+factor of the age of old edges"""
 
 
 class Scalars(NamedTuple):
     """The numbers of one network for one chunk of rows."""
 
-    ints: NDArray[np.int64]
+    ints: Ints
     """(6,) `SIZE` to `KEPT`"""
-    floats: NDArray[np.float64]
+    floats: Floats
     """(6,) `LAST_SIGMA` to `FAR_AT_ALL`; a kernel sets the last three by itself"""
-    limits: NDArray[np.int64]
+    limits: Ints
     """(2,) `N_ACTIVE` and `NODES_MAX`, which a kernel does not change"""
 
 
@@ -48,30 +50,30 @@ NEWER, OLDER, FOUND = range(3)
 class Workspace(NamedTuple):
     """Arrays for `capacity` nodes of d features. What they hold follows from the nodes: it is no part of a state."""
 
-    columns: NDArray[np.float32]
+    columns: Singles
     """(blocks, d, 16) the weights of sixteen nodes side by side, less the origin"""
-    bounds: NDArray[np.float32]
-    """(16 blocks,) of the sum of each node, from above"""
-    point: NDArray[np.float32]
+    bounds: Singles
+    """(16 blocks,) an upper bound of the sum of each node"""
+    point: Singles
     """(d,) a row less the origin"""
-    features: NDArray[np.float64]
+    features: Floats
     """(2, d)"""
-    lists: NDArray[np.int64]
+    lists: Ints
     """(3, capacity + 1)"""
 
     @classmethod
     def of(cls, capacity: int, d: int) -> Self:
-        """An empty one."""
+        """A workspace without nodes."""
         blocks = -(-capacity // BLOCK)
         columns, bounds = _aligned(blocks * d * BLOCK).reshape(blocks, d, BLOCK), _aligned(blocks * BLOCK)
         return cls(columns, bounds, np.zeros(d, np.float32), np.zeros((2, d)), np.zeros((3, capacity + 1), np.int64))
 
     def fits(self, capacity: int) -> bool:
-        """Whether it has room for just so many nodes."""
+        """Whether it has room for this number of nodes, no more and no fewer."""
         return len(self.lists[0]) == capacity + 1
 
 
-def _aligned(n: int) -> NDArray[np.float32]:
+def _aligned(n: int) -> Singles:
     """Zeros (n,) that begin with a line of the cache, so that no block is in two lines."""
     room = np.zeros(n + BLOCK, np.float32)
     first = -room.ctypes.data % LINE // room.itemsize

@@ -15,13 +15,10 @@ from itertools import product
 from typing import Final, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from shoal.kernels import forms
-from shoal.kernels.distance import Floats
+from shoal.kernels.arrays import Floats, Ints
 from shoal.kernels.graph import components
-
-Ints = NDArray[np.int64]
 
 OFFSETS_ROWS: Final = 1 << 16
 """digits of neighbours that are computed at a time"""
@@ -106,7 +103,7 @@ def follow_groups(before: Ints, group_before: Ints, now: Ints, cells: int, d: in
 
     The result depends on `now` alone. Looked at are the cells that have come or gone, and, where cells that have gone
     may have split a group, those around the gap: its sides are searched in turn until they meet or all but one have
-    ended, so that a part that was cut off costs as much as it is large.
+    ended, so that the cost of a part that was cut off grows with its size.
     """
     graph = _Graph(now, cells, d)
     kept = np.isin(now, before, assume_unique=True)
@@ -227,11 +224,11 @@ TABLE_MAX: Final = 1 << 16
 MERGE_MIN: Final = 1 << 16
 """cells that are collected at least before equal ones are added up"""
 SLOTS: Final = (1 << 12, 1 << 18)
-"""of the hash table, at first and at most: powers of 2. A slot takes 16 bytes"""
+"""slots of the hash table, at first and at most: powers of 2. A slot takes 16 bytes"""
 GROWTH: Final = 4
-"""by which factor the hash table becomes larger"""
+"""the factor by which the hash table becomes larger"""
 FREE: Final = -1
-"""in a slot that holds no cell"""
+"""what a slot without a cell holds"""
 SHARE_OF_LEARNING: Final = 0.002
 """time to count a row, relative to that in which CA+ learns one: how soon the compiled form is worth loading"""
 

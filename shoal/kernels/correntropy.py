@@ -24,17 +24,12 @@ from collections.abc import Iterator
 from typing import NamedTuple, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
-from shoal.kernels.distance import Floats
-
-ZERO_SPREAD = 1e-6
-"""replaces the standard deviation of a constant feature, as in the published programs"""
-SIGMA_MIN = 1e-150
-"""keeps 1 / sigma^2 finite; reached only by points that differ in their last denormal bits"""
+from shoal.kernels.arrays import Floats, Ints, Singles
+from shoal.kernels.constants import SIGMA_MIN, ZERO_SPREAD
 
 
-def bandwidth(points: NDArray[np.float64]) -> float:
+def bandwidth(points: Floats) -> float:
     """points (m, d), m >= 2 -> (4 / (2 + d))^(1 / (4 + d)) * m^(-1 / (4 + d)) * the median over features of
     the sample standard deviation (FCAC paper, eq. 11 and 14). Finite and positive for |points| <= 1e150."""
     m, d = points.shape
@@ -54,8 +49,6 @@ def bandwidth_factor(m: int, d: int) -> float:
     return math.pow(4.0 / (2.0 + d), 1.0 / (4.0 + d)) * math.pow(m, -1.0 / (4.0 + d))
 
 
-Ints = NDArray[np.int64]
-Singles = NDArray[np.float32]
 Pairs = tuple[Ints, Ints]
 """row in a block and node, in the order of both"""
 
@@ -66,15 +59,16 @@ PART_ELEMENTS = 1 << 18
 TERMS_ELEMENTS = 1 << 15
 """correntropies of one block, whose terms are computed feature by feature: they stay in the cache"""
 LACK_MAX = 0.9
-"""of the terms of the nearest node by distance; beyond it the limit of distances says little, and rounding matters"""
+"""largest lack of the terms of the nearest node by distance; beyond it the limit of distances says little, and rounding
+matters"""
 FURTHEST = 1e15
-"""of a scaled coordinate from the origin of the screen, so that no square overflows in 32 bits"""
+"""largest distance of a scaled coordinate from the origin of the screen, so that no square overflows in 32 bits"""
 ROUNDING = 1e-7
-"""above half the distance between neighbouring 32-bit floats, relative to them"""
+"""more than half the distance between neighbouring 32-bit floats, relative to them"""
 EXP_ERROR = 1e-6
-"""above the error of a 32-bit exponential that is at most 1: eight units in its last place"""
+"""more than the error of a 32-bit exponential that is at most 1: eight units in its last place"""
 SLACK = 1e-9
-"""of a sum of terms, for rounding in 64 bits: also where two CIM that differ are rounded to the same number"""
+"""error allowed to a sum of terms for rounding in 64 bits, also where two CIM that differ are rounded to one number"""
 
 
 class Screened(NamedTuple):
@@ -145,7 +139,7 @@ def _by_distance(
     decided = lack < LACK_MAX
     limits = -np.log1p(-np.where(decided, lack, 0.0)) + 10 * SLACK + margin - np.square(points).sum(axis=1)
     limits[~decided] = -np.inf
-    # Rounded up, as it is compared with 32-bit floats.
+    # Rounded up: a limit that is rounded down could exclude the nearest node.
     limits_32 = np.nextafter(limits.astype(np.float32), np.float32(np.inf))
     several = np.flatnonzero(second <= limits_32)
     row, node = _within(rows[several], columns, limits_32[several])
@@ -281,7 +275,7 @@ def nearest(rows: Floats, weights: Floats, sigma: float) -> Ints:
 
 
 def _nearest_of_all(rows: Floats, weights: Floats, sigma: float) -> Ints:
-    """As `nearest`, by the CIM of every pair."""
+    """Find the nearest node by the CIM of every pair."""
     found = np.empty(len(rows), dtype=np.int64)
     for here, distances in cim_blocks(rows, weights, sigma):
         found[here] = distances.argmin(axis=1)

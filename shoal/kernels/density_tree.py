@@ -15,9 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shoal.kernels import forms
-from shoal.kernels.distance import Floats
-from shoal.kernels.forms import CompiledKernels
-from shoal.kernels.sketching import Positions, Singles
+from shoal.kernels.arrays import Bools, Floats, Ints, Singles
+from shoal.kernels.compiled import CompiledKernels
 
 BLOCK_ROWS = 64
 """rows of a table of distances that are worked on at a time: what is computed from them stays in a core's cache"""
@@ -48,10 +47,10 @@ class Neighbours:
     def __init__(self, squared: Singles) -> None:
         """Squared distances (k, k), which must not change."""
         self._squared = np.ascontiguousarray(squared)
-        self._near: list[Positions] = []
+        self._near: list[Ints] = []
         """(n, q) the positions of the nearest of each point of a block, in their order"""
-        self._keys: tuple[NDArray[np.int32], Positions] | None = None
-        """the same as the compiled kernel keeps them, (k, q), and how many there are of each point, (k,)"""
+        self._keys: tuple[NDArray[np.int32], Ints] | None = None
+        """the same in the form of the compiled kernel: (k, q), and how many there are of each point, (k,)"""
 
     def core_distances(self, masses: Floats, masses_within: Sequence[float]) -> Singles:
         """masses (k,), w of them -> (w, k) squared core distances: the same as those of one mass after another."""
@@ -83,7 +82,7 @@ def blocks(n: int) -> Iterator[slice]:
     return (slice(first, min(first + BLOCK_ROWS, n)) for first in range(0, n, BLOCK_ROWS))
 
 
-def _cores(squared: Singles, masses: Floats, wanted: Sequence[float], near: Positions) -> Singles:
+def _cores(squared: Singles, masses: Floats, wanted: Sequence[float], near: Ints) -> Singles:
     """(n, k), (k,), w masses, the nearest of each (n, q) -> (w, n) squared core distances. More are looked for where
     these do not hold the masses."""
     k = len(masses)
@@ -100,7 +99,7 @@ def _cores(squared: Singles, masses: Floats, wanted: Sequence[float], near: Posi
     return cores
 
 
-def _nearest(squared: Singles, q: int) -> Positions:
+def _nearest(squared: Singles, q: int) -> Ints:
     """squared distances (n, k), 0 < q <= k -> (n, q) the q nearest in their order.
 
     Distances that differ by less than 2**-13 of themselves (k up to 1024, less exact above) are taken in the order of
@@ -116,7 +115,7 @@ def _nearest(squared: Singles, q: int) -> Positions:
     return np.asarray(np.sort(keys[:, :q], axis=1) & position, dtype=np.int64)
 
 
-def _reached(near: Singles, masses: Floats, wanted: float) -> tuple[Floats, NDArray[np.bool_]]:
+def _reached(near: Singles, masses: Floats, wanted: float) -> tuple[Floats, Bools]:
     """ascending squared distances (n, q) and masses (n, q) -> (n,) where `wanted` is reached, (n,) whether it is."""
     held = np.cumsum(masses, axis=1) - masses / 2
     at = np.clip((held < wanted).sum(axis=1), 1, near.shape[1] - 1) if near.shape[1] > 1 else np.zeros(len(near), int)
@@ -127,7 +126,7 @@ def _reached(near: Singles, masses: Floats, wanted: float) -> tuple[Floats, NDAr
     return (inner + share * (outer - inner)) ** 2, held[:, -1] >= wanted
 
 
-def spanning_tree(squared: Singles, cores: Singles) -> tuple[Positions, Singles]:
+def spanning_tree(squared: Singles, cores: Singles) -> tuple[Ints, Singles]:
     """squared distances (k, k), squared core distances (k,), k > 0 -> edges (k - 1, 2) and their lengths (k - 1,).
 
     A minimum spanning tree of mutual reachability, max(core, core, distance). No edge of a point is shorter than its
@@ -139,6 +138,7 @@ def spanning_tree(squared: Singles, cores: Singles) -> tuple[Positions, Singles]
     compiled = forms.PROCESS.compiled_for(SHARE_OF_LEARNING * k)
     if compiled is not None:
         found, lengths = np.empty((k - 1, 2), dtype=np.int64), np.empty(k - 1, dtype=np.float32)
+        # Stable: of points with equal core distances the first is the denser one, in both forms and on every machine.
         order, squared = np.argsort(cores, kind="stable"), np.ascontiguousarray(squared)
         compiled.spanning_tree(squared, squared.view(np.int32), cores, order, found, lengths)
         return found, lengths
@@ -151,7 +151,7 @@ def spanning_tree(squared: Singles, cores: Singles) -> tuple[Positions, Singles]
     return np.concatenate([edges, joins]), np.concatenate([cores[~is_top], lengths])
 
 
-def _nearest_denser(squared: Singles, cores: Singles) -> tuple[Positions, Positions, NDArray[np.bool_]]:
+def _nearest_denser(squared: Singles, cores: Singles) -> tuple[Ints, Ints, Bools]:
     """-> (k,) positions, (k,) the nearest point that is denser, (k,) whether there is none within the core distance."""
     at = np.arange(len(cores))
     rank = np.empty(len(cores), dtype=np.int32)
@@ -162,7 +162,7 @@ def _nearest_denser(squared: Singles, cores: Singles) -> tuple[Positions, Positi
     return at, above, (squared[at, above] > cores) | (rank == 0)
 
 
-def _join_trees(squared: Singles, cores: Singles, root: Positions) -> tuple[Positions, Singles]:
+def _join_trees(squared: Singles, cores: Singles, root: Ints) -> tuple[Ints, Singles]:
     """(k,) the root of each point's tree -> edges (c - 1, 2) between the c trees, and their lengths, by Prim."""
     order = np.argsort(root, kind="stable")
     tops, starts = np.unique(root[order], return_index=True)
@@ -193,7 +193,7 @@ def mass_around(squared: Singles, within: Singles, masses: Sequence[Floats]) -> 
 
 
 def exact_masses(masses: Floats) -> Singles:
-    """masses (k,), not negative -> the same, rounded to units of which 32 bits can hold the sum of all.
+    """masses (k,), not negative -> the same, rounded to units so coarse that 32 bits hold the sum of all.
 
     So no sum of them is rounded, and none depends on the order in which it is taken: that of a matrix product is up to
     the processor.
@@ -202,7 +202,7 @@ def exact_masses(masses: Floats) -> Singles:
     return np.ldexp(np.rint(np.ldexp(masses, -exponent)), exponent).astype(np.float32)
 
 
-def _mass_within(squared: Singles, rows: Positions | None, within: Singles, masses: Singles) -> Singles:
+def _mass_within(squared: Singles, rows: Ints | None, within: Singles, masses: Singles) -> Singles:
     """squared distances (n, k), m of its rows or all; limits (m,), exact masses (w, k) -> (w, m) masses within them."""
     held = np.empty((len(masses), len(within)), dtype=np.float32)
     compiled = forms.PROCESS.compiled_for()
@@ -218,7 +218,7 @@ def _mass_within(squared: Singles, rows: Positions | None, within: Singles, mass
     return held
 
 
-def typical_mass(squared: Singles, own: Positions, masses: Singles, within: float) -> float:
+def typical_mass(squared: Singles, own: Ints, masses: Singles, within: float) -> float:
     """The mass of the group `own` (m,) within the squared distance `within` of its median reading.
 
     It is computed from at most `SAMPLE_POINTS` points of the group, evenly chosen; `masses` (k,) are `exact_masses`.
@@ -228,17 +228,18 @@ def typical_mass(squared: Singles, own: Positions, masses: Singles, within: floa
     counted = np.zeros((1, len(masses)), dtype=np.float32)
     counted[0, own] = masses[own]
     held = _mass_within(squared, sample, np.full(len(sample), within, dtype=np.float32), counted)[0]
+    # Stable: the order of equal masses decides which reading is the median one, and must not depend on the processor.
     order = held.argsort(kind="stable")
     upto = masses[sample[order]].cumsum(dtype=np.float64)
     return float(held[order[np.searchsorted(upto, upto[-1] / 2)]])
 
 
 def join_significance(typical: float, mass_within: float, dependence: float) -> float:
-    """By how many standard deviations a side of a join is denser than the join.
+    """Number of standard deviations by which a side of a join is denser than the join.
 
     At the join's length the mass within is `mass_within` where the two sides meet, by definition of the core
-    distance, and `typical` at the side's median reading. A count of n readings, of which `dependence` count as one,
-    has a standard deviation of sqrt(n * dependence).
+    distance, and `typical` at the side's median reading. A count of n readings, where `dependence` readings
+    count as one, has a standard deviation of sqrt(n * dependence).
     """
     return (typical / mass_within - 1.0) * math.sqrt(mass_within / dependence)
 
@@ -253,7 +254,7 @@ class HeavyMerge(NamedTuple):
     edge: int
     roots: tuple[int, int]
     """the densest point of each group"""
-    members: tuple[Positions, Positions]
+    members: tuple[Ints, Ints]
     """the points of each group; those of the larger of two that were joined come first"""
 
 
@@ -267,12 +268,12 @@ class Groups(Protocol):
         """
         ...
 
-    def roots(self) -> Positions:
+    def roots(self) -> Ints:
         """(k,) the root of the group of each point."""
         ...
 
 
-def groups_of(edges: Positions, masses: Floats, cores: Singles, heavy: Floats) -> Groups:
+def groups_of(edges: Ints, masses: Floats, cores: Singles, heavy: Floats) -> Groups:
     """edges (e, 2) in their order, masses and core distances (k,), (e,) mass from which an edge's groups are heavy."""
     compiled = forms.PROCESS.compiled_for(EDGE_SHARE_OF_LEARNING * len(edges))
     if compiled is None:
@@ -283,7 +284,7 @@ def groups_of(edges: Positions, masses: Floats, cores: Singles, heavy: Floats) -
 class _ListedGroups:
     """The groups in plain lists: thousands of single numbers are read and written one by one."""
 
-    def __init__(self, edges: Positions, masses: Floats, cores: Singles, heavy: Floats) -> None:
+    def __init__(self, edges: Ints, masses: Floats, cores: Singles, heavy: Floats) -> None:
         self._edges: list[list[int]] = edges.tolist()
         self._mass: list[float] = masses.tolist()
         self._core: list[float] = cores.tolist()
@@ -312,23 +313,21 @@ class _ListedGroups:
             members[b] = []
         return None
 
-    def roots(self) -> Positions:
+    def roots(self) -> Ints:
         return _followed(np.array(self._root, dtype=np.int64))
 
 
 class _CompiledGroups:
     """The groups in arrays, for the compiled kernel."""
 
-    def __init__(
-        self, compiled: CompiledKernels, edges: Positions, masses: Floats, cores: Singles, heavy: Floats
-    ) -> None:
+    def __init__(self, compiled: CompiledKernels, edges: Ints, masses: Floats, cores: Singles, heavy: Floats) -> None:
         at = np.arange(len(masses))
         self._compiled, self._edges, self._core = compiled, np.ascontiguousarray(edges), cores
         self._heavy = heavy.astype(np.float64)
         self._mass = masses.astype(np.float64)
         self._root = at.copy()
         self._lists = np.stack([np.ones_like(at), at, at])
-        """of each root: how many members it has, and the last of them; of each member: the one after it"""
+        """(3, k) how many members each root has, the last member of each root, and the member after each member"""
         self._members = np.empty((2, len(masses)), dtype=np.int64)
 
     def add(self, first: int, *, even_if_heavy: bool = False) -> HeavyMerge | None:
@@ -340,11 +339,11 @@ class _CompiledGroups:
         sizes = self._lists[0]
         return HeavyMerge(number, (a, b), (self._members[0, : sizes[a]].copy(), self._members[1, : sizes[b]].copy()))
 
-    def roots(self) -> Positions:
+    def roots(self) -> Ints:
         return _followed(self._root)
 
 
-def _followed(above: Positions) -> Positions:
+def _followed(above: Ints) -> Ints:
     """(k,) the point above each, or itself -> (k,) the root of each."""
     while (above != above[above]).any():
         above = above[above]

@@ -11,23 +11,21 @@ from __future__ import annotations
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+from shoal.kernels.arrays import Bools, Floats, Ints
+from shoal.kernels.constants import FEW_FEATURES
 
 BLOCK_ELEMENTS: Final = 1 << 16
 """half a megabyte of distances at a time, which stays in a core's cache"""
 FEW_FEATURES_BLOCK_ELEMENTS: Final = 1 << 14
 """fewer where distances cost little: blocks of this size reuse memory that is not returned to the system in between"""
 NEAR: Final = 1e-4
-"""below this share of the squared lengths, a distance is computed from differences: its relative error stays 1e-11"""
-FEW_FEATURES: Final = 3
-"""features up to which differences are as fast as a product"""
+"""share of the squared lengths below which a distance is computed from differences: its relative error stays 1e-11"""
 DOUBTFUL: Final = 0.125
 """share of rows for which rounding could decide; above it, lengths are taken relative to the centres"""
 ROUNDING: Final = 8 * float(np.finfo(np.float64).eps)
 UNDERFLOW: Final = 16 * float(np.finfo(np.float64).smallest_subnormal)
-"""for each feature: more than products that are too small for 64 bits change in the difference of two distances"""
+"""more than products too small for 64 bits can change, for each feature, in the difference of two distances"""
 
 
 def block_rows(n_centres: int, d: int) -> int:
@@ -47,7 +45,7 @@ def squared_distances(rows: Floats, centres: Floats) -> Floats:
     return out.T
 
 
-def nearest_labels(rows: Floats, centres: Floats) -> NDArray[np.int64]:
+def nearest_labels(rows: Floats, centres: Floats) -> Ints:
     """rows (n, d), centres (k, d) -> (n,) the centre of the least distance² that `squared_by_differences` gives, the
     lowest of a tie; faster than `nearest` while the rows are not far from 0, relative to their spread."""
     if rows.shape[1] <= FEW_FEATURES:
@@ -63,7 +61,7 @@ def nearest_labels(rows: Floats, centres: Floats) -> NDArray[np.int64]:
         own[:, doubt] = False
         own[squared_by_differences(rows[doubt], centres).argmin(axis=1), doubt] = True
     # A product with a matrix takes less time than to look for the one in each column.
-    labels: NDArray[np.float64] = np.arange(float(len(centres))) @ own.astype(np.float64)
+    labels: Floats = np.arange(float(len(centres))) @ own.astype(np.float64)
     return labels.astype(np.int64)
 
 
@@ -80,13 +78,13 @@ def _relative_squared(rows: Floats, centres: Floats) -> tuple[Floats, float]:
     return relative, (d + 4) * (ROUNDING * d * float(furthest) ** 2 + UNDERFLOW)
 
 
-def nearest(rows: Floats, centres: Floats) -> tuple[NDArray[np.int64], Floats]:
+def nearest(rows: Floats, centres: Floats) -> tuple[Ints, Floats]:
     """rows (n, d), centres (k, d) -> (n,) the nearest centre, the lowest of a tie, and (n,) its distance²."""
     own, least = nearest_mask(rows, centres)
     return own.argmax(axis=0).astype(np.int64, copy=False), least
 
 
-def nearest_mask(rows: Floats, centres: Floats) -> tuple[NDArray[np.bool_], Floats]:
+def nearest_mask(rows: Floats, centres: Floats) -> tuple[Bools, Floats]:
     """rows (n, d), centres (k, d) -> (k, n) true at each row's nearest centre, the lowest of a tie, and (n,) its
     distance²."""
     if rows.shape[1] <= FEW_FEATURES:
@@ -97,6 +95,7 @@ def nearest_mask(rows: Floats, centres: Floats) -> tuple[NDArray[np.bool_], Floa
     else:
         out, lengths, reach = _by_product(rows, centres)
         least, scale = out.min(axis=0), lengths + reach
+        # All centres that rounding could make the nearest: it changes each of d + 4 terms by a part of the lengths.
         own = out <= least + (rows.shape[1] + 4) * (ROUNDING * scale + UNDERFLOW)
         least += lengths
         doubt = least < NEAR * scale

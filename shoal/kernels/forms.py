@@ -11,12 +11,10 @@ import importlib.util
 import os
 import threading
 from collections.abc import Callable
-from typing import Final, NamedTuple
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import Final
 
 from shoal.errors import MissingExtra, SettingsError, ShoalError
+from shoal.kernels.compiled import CompiledKernels
 
 VARIABLE: Final = "SHOAL_KERNELS"
 AUTO, NUMPY, COMPILED = "auto", "numpy", "compiled"
@@ -25,34 +23,6 @@ ROWS_BEFORE_LOADING: Final = 5000
 
 NO_FOLDER: Final = "no locator available"
 """what Numba says where it finds no folder for its cache"""
-
-
-class CompiledKernels(NamedTuple):
-    """The compiled kernels, and the addresses of NumPy's loops that they call."""
-
-    learn_ca_plus: Callable[..., int]
-    learn_caefc: Callable[..., int]
-    assign_rows: Callable[..., float]
-    draw_words: Callable[..., None]
-    release_laplace: Callable[..., None]
-    core_distances: Callable[..., None]
-    mass_around: Callable[..., None]
-    spanning_tree: Callable[..., None]
-    join_groups: Callable[..., tuple[int, int, int]]
-    locate: Callable[..., float]
-    near_pairs: Callable[..., None]
-    unite: Callable[..., None]
-    merge_points: Callable[..., int]
-    all_exceed: Callable[..., bool]
-    find_valleys: Callable[..., None]
-    count_window: Callable[..., None]
-    count_in_table: Callable[..., None]
-    count_in_slots: Callable[..., tuple[int, int]]
-    fuzzy_weights: Callable[..., None]
-    nearest_weights: Callable[..., None]
-    add_gram: Callable[..., None]
-    mixture_responsibilities: Callable[..., None]
-    loops: NDArray[np.int64]
 
 
 class Forms:
@@ -65,7 +35,7 @@ class Forms:
         self._lock = threading.Lock()
         """held while the kernels are loaded, which can take a minute"""
         self._starting = threading.Lock()
-        """held for a moment by who starts the thread that loads them: whoever computes asks again at each call"""
+        """held while the thread that loads them is started, so that two callers do not start two"""
         self._loading: threading.Thread | None = None
         self._kernels: CompiledKernels | None = None
         self.why_numpy: str | None = None
@@ -75,7 +45,7 @@ class Forms:
 
     @property
     def choice(self) -> str:
-        """Raises `SettingsError` for a value of SHOAL_KERNELS that there is not."""
+        """The form that is chosen. Raises `SettingsError` for an unknown value of SHOAL_KERNELS."""
         if self._choice is None:
             self._choice = os.environ.get(VARIABLE) or AUTO
         if self._choice not in (AUTO, NUMPY, COMPILED):
@@ -83,8 +53,8 @@ class Forms:
         return self._choice
 
     def check(self) -> None:
-        """Raises `SettingsError` for a value of SHOAL_KERNELS that there is not, `MissingExtra` if Numba is and must be
-        there."""
+        """Raises `SettingsError` for an unknown value of SHOAL_KERNELS, and `MissingExtra` if Numba is needed and
+        missing."""
         if self.choice == COMPILED and importlib.util.find_spec("numba") is None:
             raise MissingExtra(f'{VARIABLE} = "{COMPILED}"', "fast")
 
@@ -153,7 +123,7 @@ class Forms:
         self.on_problem(why)
 
     def leave_to_numpy(self) -> None:
-        """In a child that was forked while its parent loaded the kernels, the lock of the loader is never released."""
+        """Stay with NumPy in a child forked while its parent loaded the kernels: there the lock is never released."""
         if self._kernels is None and self._loading is not None:
             self.why_numpy = "this process was forked while its parent loaded the compiled kernels"
 

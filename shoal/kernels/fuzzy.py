@@ -13,8 +13,9 @@ from typing import Final
 import numpy as np
 
 from shoal.kernels import forms
-from shoal.kernels.arrays import unpack_symmetric
-from shoal.kernels.distance import FEW_FEATURES, Floats, column_sums, squared_distances
+from shoal.kernels.arrays import Floats, unpack_symmetric
+from shoal.kernels.constants import FEW_FEATURES
+from shoal.kernels.distance import column_sums, squared_distances
 
 SHARE_OF_LEARNING: Final = 0.01
 """time of a row's weights, relative to that in which CA+ learns one: how soon the compiled form is worth loading"""
@@ -23,16 +24,14 @@ SHARE_OF_LEARNING: Final = 0.01
 def fuzzy_weights(rows: Floats, centres: Floats, fuzzifier: float) -> Floats:
     """rows (n, d), centres (k, d), fuzzifier > 1 -> (k, n) the memberships of the rows to the power of the fuzzifier.
 
-    With 2, the compiled form computes the same bits from distances that are a matrix product in both forms, or sums of
-    differences for few features; with any other, powers take most of the time in either.
+    The compiled form is for a fuzzifier of 2 and few features. With any other, powers take most of the time, and with
+    more features a product of matrices does; both are NumPy's in either form.
     """
-    compiled = forms.PROCESS.compiled_for(SHARE_OF_LEARNING * len(rows)) if fuzzifier == 2.0 else None
+    few = fuzzifier == 2.0 and rows.shape[1] <= FEW_FEATURES
+    compiled = forms.PROCESS.compiled_for(SHARE_OF_LEARNING * len(rows)) if few else None
     if compiled is None:
         return powers(memberships(squared_distances(rows, centres), fuzzifier), fuzzifier).T
-    if rows.shape[1] <= FEW_FEATURES:
-        weights = np.empty((len(centres), len(rows)))
-    else:
-        weights = np.ascontiguousarray(squared_distances(rows, centres).T)
+    weights = np.empty((len(centres), len(rows)))
     compiled.fuzzy_weights(np.ascontiguousarray(rows), np.ascontiguousarray(centres), weights)
     return weights
 

@@ -13,14 +13,13 @@ from typing import Final
 import numpy as np
 
 from shoal.kernels import forms
-from shoal.kernels.arrays import pack_symmetric, pair_count, pair_products, unpack_symmetric
-from shoal.kernels.distance import BLOCK_ELEMENTS, FEW_FEATURES, ROUNDING, Floats, column_sums, squared_distances
+from shoal.kernels.arrays import Floats, pack_symmetric, pair_count, pair_products, unpack_symmetric
+from shoal.kernels.constants import FEW_FEATURES, SQUARED_MAX
+from shoal.kernels.distance import BLOCK_ELEMENTS, ROUNDING, column_sums, squared_distances
 
 COVARIANCE_TYPES: Final = ("full", "tied", "diag", "spherical")
 CONDITION_MIN: Final = 1e-12
 """smallest ratio of the variances of a component's narrowest and widest direction; below it, rounding decides"""
-SQUARED_MAX: Final = 1e300
-"""upper limit of squared distances in standard deviations, so that none is infinite"""
 PAIRS_MAX: Final = 256
 """pairs of features up to which the products of all pairs are computed once for all components"""
 SHARE_OF_LEARNING: Final = 0.005
@@ -103,29 +102,23 @@ def mixture_responsibilities(
     """rows (n, d), means (k, d), whitening, logarithms of the weights (k,) -> (k, n) the responsibilities of the
     components for each row, which add up to 1, and the log-likelihood of the rows.
 
-    Both forms compute the same bits: of many features, from the same products of matrices.
+    The compiled form is for full covariances of few features. Of many features, and of other covariances, products of
+    matrices and exponentials take the time, and these are NumPy's in either form.
     """
-    compiled = forms.PROCESS.compiled_for(SHARE_OF_LEARNING * len(rows))
-    if compiled is None:
+    log_max, totals = np.empty(len(rows)), np.empty(len(rows))
+    few = covariance_type == "full" and rows.shape[1] <= FEW_FEATURES
+    compiled = forms.PROCESS.compiled_for(SHARE_OF_LEARNING * len(rows)) if few else None
+    if compiled is not None:
+        responsibilities = np.empty((len(means), len(rows)))
+        arrays = [np.ascontiguousarray(each) for each in (rows, means, whiten, _log_determinants(whiten), log_weights)]
+        compiled.mixture_responsibilities(*arrays, responsibilities, log_max, totals, compiled.loops)
+    else:
         responsibilities = np.ascontiguousarray(log_densities(covariance_type, rows, means, whiten).T)
         responsibilities += log_weights[:, None]
-        log_max = responsibilities.max(axis=0)
+        responsibilities.max(axis=0, out=log_max)
         np.exp(np.subtract(responsibilities, log_max, out=responsibilities), out=responsibilities)
         totals = column_sums(responsibilities)
         responsibilities *= 1.0 / totals
-    else:
-        n, d = rows.shape
-        log_max, totals = np.empty(n), np.empty(n)
-        if covariance_type == "full" and d <= FEW_FEATURES:
-            responsibilities, factors = np.empty((len(means), n)), np.ascontiguousarray(whiten)
-            log_determinants = _log_determinants(whiten)
-        else:
-            responsibilities = np.ascontiguousarray(log_densities(covariance_type, rows, means, whiten).T)
-            factors, log_determinants = np.empty((0, d, d)), np.empty(0)
-        rows, means = np.ascontiguousarray(rows), np.ascontiguousarray(means)
-        compiled.mixture_responsibilities(
-            rows, means, factors, log_determinants, log_weights, responsibilities, log_max, totals, compiled.loops
-        )
     return responsibilities, float(log_max.sum() + np.log(totals).sum())
 
 

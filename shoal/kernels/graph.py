@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
+
+from shoal.kernels.arrays import Ints
 
 
-def components(n: int, edges: NDArray[np.int64]) -> NDArray[np.int64]:
+def components(n: int, edges: Ints) -> Ints:
     """n nodes, edges (e, 2) of positions -> (n,) component of each node, numbered by first node."""
     parent = list(range(n))
 

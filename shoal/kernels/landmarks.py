@@ -9,18 +9,17 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from shoal.kernels import forms
-from shoal.kernels.distance import FEW_FEATURES, Floats, nearest, squared_distances
+from shoal.kernels.arrays import Floats, Ints
+from shoal.kernels.constants import FEW_FEATURES
+from shoal.kernels.distance import nearest, squared_distances
 from shoal.kernels.lloyd import best_kmeans
-
-Ints = NDArray[np.int64]
 
 SQUARE_MIN: Final = 1e-290
 """smallest squared bandwidth: smaller ones have lost their digits"""
 GAP_MIN: Final = 1.5
-"""by which factor the best cut through each cluster must be heavier than the one around any of them. Through a shape
+"""factor by which the best cut through each cluster must be heavier than the one around any of them. Through a shape
 without a gap one cut is about as heavy as another"""
 VALUE_MIN: Final = 1e-5
 """smaller eigenvalues of the Laplacian count as this: parts that are tied so weakly are apart"""
@@ -29,7 +28,7 @@ CLUSTERS_MAX: Final = 20
 STARTS: Final = 5
 STEPS: Final = 100
 MASS_MIN: Final = 1e-9
-"""in rows; a landmark with less takes no part"""
+"""least mass of a landmark that takes part, in rows"""
 SHARE_OF_LEARNING: Final = 0.03
 """time of a row's weights, relative to that in which CA+ learns one: how soon the compiled form is worth loading"""
 
@@ -69,7 +68,7 @@ def nearest_weights(rows: Floats, landmarks: Floats, bandwidth: float, near: int
 
 
 def add_gram(gram: Floats, which: Ints, weights: Floats) -> None:
-    """Add Z'Z of rows with these weights, (n, r) each, to `gram` (q, q), of which only [i, j] with i <= j is used.
+    """Add Z'Z of rows with these weights, (n, r) each, to the upper half of `gram` (q, q).
 
     The products of a pair of places are added up row by row, one pair after the other, and then added to `gram`.
     """
@@ -100,6 +99,7 @@ def eigengap(values: Floats, most: int) -> int:
     """Eigenvalues of the Laplacian, ascending -> the number of clusters that they suggest, 1 to `most`: those before
     the largest factor between two that follow each other. 1 only where there is nothing to compare."""
     bounded = np.append(np.maximum(values, VALUE_MIN), 1.0)
+    # The first eigenvalue is 0 for any graph, so the factor that it would give means nothing.
     factors = bounded[2 : most + 1] / bounded[1 : min(most, len(values))]
     return int(factors.argmax()) + 2 if len(factors) else 1
 
@@ -144,9 +144,9 @@ class Cut(NamedTuple):
     basis: Floats
     """(q, k) the embedding of the landmarks, 0 for those without mass"""
     direction: Floats
-    """of each cluster in it, at most k"""
+    """(k, k) the direction of each cluster in the embedding; there are at most k"""
     cluster: Ints
-    """(q,) of each landmark, numbered by their first ones; -1 for those without mass"""
+    """(q,) cluster of each landmark, numbered by their first landmarks; -1 for landmarks without mass"""
 
 
 def cut_graph(gram: Floats, clusters: int, seed: int) -> Cut:

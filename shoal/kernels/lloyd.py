@@ -5,13 +5,11 @@ from __future__ import annotations
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from shoal.kernels import forms
-from shoal.kernels.distance import FEW_FEATURES, Floats, block_rows, nearest, nearest_labels, nearest_mask
-from shoal.kernels.random_words import GOLDEN_RATIO
-
-Words = NDArray[np.uint64]
+from shoal.kernels.arrays import Floats, Ints, Words
+from shoal.kernels.constants import FEW_FEATURES, GOLDEN_RATIO
+from shoal.kernels.distance import block_rows, nearest, nearest_labels, nearest_mask
 
 MASS_MIN: Final = 1e-290
 """smaller masses have lost the digits that a quotient needs"""
@@ -41,8 +39,9 @@ def assign(rows: Floats, centres: Floats, weights: Floats | None = None) -> tupl
 
 
 def assign_block(block: Floats, centres: Floats, weights: Floats | None = None) -> tuple[Floats, Floats, float]:
-    """As `assign`, for so few rows that the arrays computed from them stay in the cache, and with bits that depend on
-    nothing but rows and centres: the sums of `assign` are a product, whose last bits depend on the processor.
+    """Assign a block whose arrays stay in the cache, with bits that depend on rows and centres alone.
+
+    The sums of `assign` are a product, whose last bits depend on the processor.
 
     Masses and sums are taken row by row in order, and the squared differences of all rows as one array, so that the
     compiled form can compute the same bits.
@@ -65,7 +64,7 @@ def assign_block(block: Floats, centres: Floats, weights: Floats | None = None) 
     return count, sums_by_label(block, labels, k), float(gaps.ravel().sum())
 
 
-def sums_by_label(rows: Floats, labels: NDArray[np.int64], k: int) -> Floats:
+def sums_by_label(rows: Floats, labels: Ints, k: int) -> Floats:
     """rows (n, d), labels (n,) -> (k, d) the sum of the rows of each label, added one by one in order."""
     n, d = rows.shape
     if d <= FEW_FEATURES:
@@ -74,6 +73,7 @@ def sums_by_label(rows: Floats, labels: NDArray[np.int64], k: int) -> Floats:
         places = labels[:, None] * d + np.arange(d)
         return np.asarray(np.bincount(places.ravel(), rows.ravel(), k * d), dtype=np.float64).reshape(k, d)
     total = np.empty((k, d))
+    # NumPy sorts whole numbers of 8 or 16 bits by radix, in linear time; stable, so rows keep their order.
     ordered = rows.take(np.argsort(labels.astype(np.min_scalar_type(k)), kind="stable"), axis=0)
     first = 0
     for label, last in enumerate(np.cumsum(np.bincount(labels, minlength=k)).tolist()):
@@ -117,7 +117,7 @@ def best_kmeans(rows: Floats, k: int, seed: int, starts: int, steps: int, weight
     return min(runs, key=lambda run: run[1])[0]
 
 
-def kmeans_plusplus(rows: Floats, k: int, seed: int, weights: Floats | None = None) -> NDArray[np.int64]:
+def kmeans_plusplus(rows: Floats, k: int, seed: int, weights: Floats | None = None) -> Ints:
     """k-means++ -> positions of at most k rows, in the order of choice; fewer where fewer differ.
 
     Rows are drawn with probability proportional to D², the squared distance to the rows chosen before, times the
@@ -144,6 +144,7 @@ def kmeans_plusplus(rows: Floats, k: int, seed: int, weights: Floats | None = No
 
 def row_hashes(rows: Floats, seed: int) -> Words:
     """rows (n, d) -> 64 pseudo-random bits for each, from its own values and the number of equal rows before it."""
+    # Plus 0: rows with 0 and with -0 are equal, and have to have the same bits.
     bits = np.ascontiguousarray(rows + 0.0).view(np.uint64)
     words = np.full(len(rows), _mix64(np.array([seed % 2**64], dtype=np.uint64))[0])
     for feature in range(rows.shape[1]):

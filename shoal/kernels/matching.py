@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from shoal.kernels.distance import Floats, squared_by_differences
+from shoal.kernels.arrays import Floats, Ints
+from shoal.kernels.distance import squared_by_differences
 
 
-def assignment(cost: Floats) -> NDArray[np.int64]:
+def assignment(cost: Floats) -> Ints:
     """cost (n, m), n <= m -> (n,) the column of each row, no column twice, of least total cost.
 
     The Hungarian method with potentials, one shortest augmenting path per row: O(n² m).
@@ -41,7 +41,7 @@ def assignment(cost: Floats) -> NDArray[np.int64]:
     return found
 
 
-def match_order(before: Floats, after: Floats) -> NDArray[np.int64]:
+def match_order(before: Floats, after: Floats) -> Ints:
     """centres (k, d), (k, d) -> (k,) the match in `after` of each in `before`, at least total distance."""
     return assignment(np.sqrt(squared_by_differences(before, after)))
 
@@ -52,7 +52,7 @@ def matched_distance(before: Floats, after: Floats) -> float:
     return float(np.sqrt(cost[np.arange(len(cost)), assignment(cost)].sum()))
 
 
-def moved_share(before: NDArray[np.int64], now: NDArray[np.int64], mass: Floats) -> float:
+def moved_share(before: Ints, now: Ints, mass: Floats) -> float:
     """Clusters of the same things before (m,), -1 for none, and now (m,), mass (m,) -> the share of mass that moved.
 
     A cluster goes on as the one now with which it shares most mass, if that shares most with it.
@@ -70,13 +70,13 @@ def moved_share(before: NDArray[np.int64], now: NDArray[np.int64], mass: Floats)
 class Followed(NamedTuple):
     """Clusters in the order of those before that they go on as, new ones last."""
 
-    order: NDArray[np.int64]
+    order: Ints
     """(k,) the clusters"""
-    before: NDArray[np.int64]
+    before: Ints
     """(k,) the number before of each, -1 for a new one"""
 
 
-def follow_clusters(before: NDArray[np.int64], now: NDArray[np.int64], mass: Floats, k: int) -> Followed:
+def follow_clusters(before: Ints, now: Ints, mass: Floats, k: int) -> Followed:
     """Clusters of the same things before (m,), -1 for none, and now (m,), 0 to k - 1, with mass (m,).
 
     Each goes on as one cluster at most, so that most mass stays where it was.
@@ -87,5 +87,6 @@ def follow_clusters(before: NDArray[np.int64], now: NDArray[np.int64], mass: Flo
     np.add.at(shared, (now[known], before[known]), mass[known])
     match = assignment(-shared)
     match = np.where(shared[np.arange(size), match] > 0, match, -1)[:k]
+    # Stable: new clusters, all at `size`, keep their order.
     order = np.argsort(np.where(match >= 0, match, size), kind="stable")
     return Followed(order, match[order])

@@ -12,11 +12,8 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from shoal.kernels.distance import Floats
-
-Ints = NDArray[np.int64]
+from shoal.kernels.arrays import Bools, Floats, Ints
 
 NEAREST: Final = 1e-5
 """distances below it are in the first bin, in unit coordinates"""
@@ -27,7 +24,7 @@ BINS: Final = 1 + DECADES * BINS_PER_DECADE
 KNOWN_MIN: Final = 100
 """distances that must be known before a novelty is computed"""
 KNOWN_MAX: Final = 32_768
-"""when so many are known, their number is halved: old ones lose weight"""
+"""known distances at which their number is halved: old ones lose weight"""
 BLOCK: Final = 256
 """distances that are compared with each other at once"""
 
@@ -49,7 +46,7 @@ class Ranked(NamedTuple):
     """(BINS,) the histogram after them"""
 
 
-def rank(bins: Ints, counts: Ints, counted: NDArray[np.bool_]) -> Ranked:
+def rank(bins: Ints, counts: Ints, counted: Bools) -> Ranked:
     """bins (n,) in order, counts (BINS,) of what was known before, counted (n,) which of them become known.
 
     The inputs are not changed.
@@ -60,6 +57,7 @@ def rank(bins: Ints, counts: Ints, counted: NDArray[np.bool_]) -> Ranked:
         if known >= KNOWN_MAX:
             counts = halve(counts)
             known = int(counts.sum())
+        # A piece ends where the histogram is halved, so that halving comes after the same distance in any batching.
         piece = slice(start, start + min(BLOCK, KNOWN_MAX - known))
         own, becomes_known = bins[piece], counted[piece]
         at_least = np.cumsum(counts[::-1])[::-1][own]

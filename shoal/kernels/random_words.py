@@ -12,20 +12,14 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-GOLDEN_RATIO: Final = 0x9E3779B97F4A7C15
-"""2^64 divided by the golden ratio, odd. Its multiples fill a circle more evenly than those of any other number; the
-upper bits of a product with it depend on all bits of the other factor, and products of neighbours lie far apart
-(Knuth, volume 3, 6.4)"""
-
-
-Words = NDArray[np.uint64]
+from shoal.kernels.arrays import Ints, Words
 
 WORD_BITS: Final = 63
-"""of a word that is looked up, and of the sum of all weights"""
+"""bits of a word that is looked up, and of the sum of all weights"""
 GUIDE_BITS: Final = (10, 16)
 """fewest and most: the guide to a table of many entries has two parts for each, on average"""
 LEFT_OUT: Final = np.uint64(2**64 - 1)
-"""after the last sum: no word reaches it"""
+"""the entry after the last sum: no word reaches it"""
 
 
 class Lookup:
@@ -46,7 +40,7 @@ class Lookup:
         self._is_crowded = inside > 1
         self._any_crowded = bool(self._is_crowded.any())
 
-    def find(self, words: Words) -> NDArray[np.int64]:
+    def find(self, words: Words) -> Ints:
         """words (...) below 2^63 -> (...) values."""
         parts = (words >> np.uint64(self.shift)).view(np.int64)
         values = self.guide.take(parts).astype(np.int64)

@@ -8,18 +8,19 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from shoal.kernels import forms
-from shoal.kernels.distance import Floats
+from shoal.kernels.arrays import Bools, Floats, Ints, Singles, Words
+from shoal.kernels.constants import GOLDEN_RATIO
 from shoal.kernels.lloyd import row_hashes, sums_by_label
-from shoal.kernels.random_words import GOLDEN_RATIO
 
 VALUES_MIN: Final = 4
 """a column of fewer values is a category, and its values are apart on purpose"""
 VALUES_SHARE_MAX: Final = 0.7
+"""different values of a coarse column, as a share of its rows"""
 TIED_SHARE_MIN: Final = 0.5
-"""a column is coarse where at least so many rows share their value, and different values are at most so many of them"""
+"""a column is coarse where at least this share of its rows have a value that others have, and its different values are
+at most `VALUES_SHARE_MAX` of its rows"""
 MARKS_PER_ROW: Final = 3
 """places for the marks of different values: few of them meet"""
 
@@ -62,19 +63,16 @@ def _spread(values: Floats, different: Floats, uniform: Floats) -> Floats:
     return np.clip(low + (values - low + uniform * step) * shrink, low, high)
 
 
-def _uniform(hashes: NDArray[np.uint64], column: int) -> Floats:
+def _uniform(hashes: Words, column: int) -> Floats:
     """64 bits for each row -> (n,) in [0, 1), others for every column (Steele, Lea and Flood's finaliser, 2014)."""
     mixed = hashes + np.uint64((column + 1) * GOLDEN_RATIO % 2**64)
     mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     return np.asarray((mixed ^ (mixed >> np.uint64(27))) >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 
-Singles = NDArray[np.float32]
-Positions = NDArray[np.int64]
-
 NEIGHBOURS, NEIGHBOURS_WIDE, WIDE_FEATURES = 3, 5, 32
-"""nearest points that each may be merged with before distances are taken again; more for points of so many features,
-whose distances cost more than the search for the nearest"""
+"""nearest points that each may be merged with before distances are taken again; more from this many features
+on, where distances cost more than the search for the nearest"""
 BLOCK_ROWS: Final = 128
 """points whose distances from all others are computed at a time"""
 TIE: Final = 1e-12
@@ -136,12 +134,12 @@ class Sketch(NamedTuple):
     mass: Floats
     """(n,) readings that each stands for, above 0"""
 
-    def kept(self, which: Positions | NDArray[np.bool_] | slice) -> Sketch:
+    def kept(self, which: Ints | Bools | slice) -> Sketch:
         """A copy of some of the points."""
         return Sketch(self.points[which].copy(), self.mass[which].copy())
 
     def with_more(self, other: Sketch) -> Sketch:
-        """These points, and then the others."""
+        """Append the points of another sketch to these."""
         return Sketch(np.concatenate([self.points, other.points]), np.concatenate([self.mass, other.mass]))
 
 
@@ -165,7 +163,7 @@ def squared_between(points: Floats, others: Floats) -> Singles:
     return out
 
 
-def nearest_to(points: Floats, others: Floats) -> Positions:
+def nearest_to(points: Floats, others: Floats) -> Ints:
     """points (n, d), (m, d) in one frame -> (n,) the nearest of the others; of those that nearly coincide any."""
     left, right = _left(points, _lengths(points)), _right(others, _lengths(others))
     found = np.empty(len(points), dtype=np.int64)
@@ -222,7 +220,7 @@ def _right(points: Floats, lengths: Floats) -> Floats:
     return right
 
 
-def merged(sketch: Sketch, into: Positions) -> Sketch:
+def merged(sketch: Sketch, into: Ints) -> Sketch:
     """(n,) position of the point that each becomes part of -> the sketch of those that are left, in the same order."""
     compiled = forms.PROCESS.compiled_for()
     if compiled is not None:
@@ -235,7 +233,7 @@ def merged(sketch: Sketch, into: Positions) -> Sketch:
     return Sketch(sums_by_label(sketch.points * (sketch.mass / mass[place])[:, None], place, n_left), mass)
 
 
-def merge_targets(sketch: Sketch, n_left: int, mass_max: float, groups: Positions | None = None) -> Positions:
+def merge_targets(sketch: Sketch, n_left: int, mass_max: float, groups: Ints | None = None) -> Ints:
     """-> (n,) position of the point that each becomes part of: the first of those merged.
 
     Pairs of near points are merged until `n_left` are left, those first that add least to the squared distances of
@@ -256,9 +254,7 @@ def merge_targets(sketch: Sketch, n_left: int, mass_max: float, groups: Position
     return into
 
 
-def _merged_with(
-    apart: Singles, mass: Floats, groups: Positions | None, q: int, wanted: int, mass_max: float
-) -> Positions:
+def _merged_with(apart: Singles, mass: Floats, groups: Ints | None, q: int, wanted: int, mass_max: float) -> Ints:
     """distances² (n, n) that may be written to -> (n,) lowest position of those that each is merged with.
 
     Each may be merged with its `q` nearest; `wanted`: how many are to be merged into others.
@@ -278,7 +274,7 @@ def _merged_with(
     return np.array(_united((pairs // q).tolist(), near.ravel()[pairs].tolist(), mass.tolist(), wanted, mass_max))
 
 
-def _in_order(keys: Positions) -> Positions:
+def _in_order(keys: Ints) -> Ints:
     """keys (n, q): the bits of a 32-bit float, not negative, and a number -> (p,) the numbers of the finite floats, by
     float and number: whole numbers are sorted faster than their positions are by another table."""
     ordered = np.sort(keys, axis=None)
@@ -306,7 +302,7 @@ def _united(first: list[int], second: list[int], mass: list[float], wanted: int,
     return root
 
 
-def _neighbours(apart: Singles, groups: Positions | None, q: int) -> tuple[Positions, Singles]:
+def _neighbours(apart: Singles, groups: Ints | None, q: int) -> tuple[Ints, Singles]:
     """distances² (n, n) that may be written to -> (n, q) nearest others, (n, q) theirs; infinite: not to be merged."""
     n = len(apart)
     np.fill_diagonal(apart, np.inf)

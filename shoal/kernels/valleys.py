@@ -11,17 +11,9 @@ from typing import NamedTuple
 import numpy as np
 
 from shoal.kernels import forms
-from shoal.kernels.distance import Floats
+from shoal.kernels.arrays import Floats
+from shoal.kernels.constants import PEAK_SIGNIFICANCE, SHALLOW, VALLEY_SIGNIFICANCE_MIN, VALLEY_WIDTHS
 
-WIDTHS = (1, 2, 4)
-"""bins that are summed before two places are compared: a wide valley shows in sums of bins that are too noisy alone"""
-SIGNIFICANCE_MIN = 2.5
-"""standard deviations below which a valley is not located"""
-PEAK_SIGNIFICANCE = 3.5
-"""standard deviations of its noise that a place is above zero, to be a peak: the highest of many places without
-readings is often two or three above"""
-SHALLOW = 0.8
-"""depth up to which a valley counts as a hint"""
 SHARE_OF_LEARNING = 0.5
 """time to look at a histogram, relative to that in which CA+ learns a row"""
 
@@ -51,7 +43,7 @@ def find_valleys(counts: Floats, variances: Floats, depth: float) -> Valleys:
         return Valleys(*np.ascontiguousarray(found.T))
     best, position, hint = np.full(a, -1.0), np.zeros(a), np.full(a, -1.0)
     summed, noise = _running(counts), _running(variances)
-    for width in WIDTHS:
+    for width in VALLEY_WIDTHS:
         if 4 * width > n:
             break
         height, variance = summed[:, width:] - summed[:, :-width], noise[:, width:] - noise[:, :-width]
@@ -63,7 +55,7 @@ def find_valleys(counts: Floats, variances: Floats, depth: float) -> Valleys:
         score[height > depth * top] = -1.0
         deepest = score.argmax(axis=1)
         value = score[np.arange(a), deepest]
-        for axis in np.flatnonzero(value > np.maximum(best, SIGNIFICANCE_MIN)).tolist():
+        for axis in np.flatnonzero(value > np.maximum(best, VALLEY_SIGNIFICANCE_MIN)).tolist():
             best[axis] = value[axis]
             position[axis] = _middle(height[axis], variance[axis], top[axis], int(deepest[axis])) + width / 2
     return Valleys(best, position, hint)

@@ -12,12 +12,12 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final, Literal, NamedTuple, Protocol, TypeGuard, get_args
+from typing import Any, ClassVar, Final, Literal, NamedTuple, Protocol, TypeGuard
 
 import numpy as np
-from numpy.typing import NDArray
 
 from shoal.errors import InvalidData, InvalidState, SettingsError
+from shoal.kernels.arrays import Bools, Floats
 from shoal.plugins import Plugins
 from shoal.privacy.count_noise import CountNoise
 from shoal.privacy.keyed import Places
@@ -30,13 +30,13 @@ class Bounds:
     Raises `SettingsError` for bounds that are empty, of unequal number, not finite, or not low < high.
     """
 
-    def __init__(self, low: Sequence[float] | NDArray[np.float64], high: Sequence[float] | NDArray[np.float64]) -> None:
-        self.low: NDArray[np.float64] = np.array(low, dtype=np.float64)
-        self.high: NDArray[np.float64] = np.array(high, dtype=np.float64)
+    def __init__(self, low: Sequence[float] | Floats, high: Sequence[float] | Floats) -> None:
+        self.low: Floats = np.array(low, dtype=np.float64)
+        self.high: Floats = np.array(high, dtype=np.float64)
         if self.low.ndim != 1 or self.low.shape != self.high.shape or self.low.size == 0:
             raise SettingsError("bounds need one low and one high for each feature, and at least one feature")
         with np.errstate(over="ignore", invalid="ignore"):
-            self.span: NDArray[np.float64] = self.high - self.low
+            self.span: Floats = self.high - self.low
         for j, (lowest, highest, span) in enumerate(zip(self.low, self.high, self.span, strict=True)):
             if not (np.isfinite([lowest, highest, span]).all() and span > 0):
                 raise SettingsError(f"feature {j}: bounds {lowest} to {highest} must be finite numbers with low < high")
@@ -48,7 +48,7 @@ class Bounds:
         """Number of features."""
         return int(self.low.size)
 
-    def checked(self, readings: NDArray[np.float64]) -> NDArray[np.float64]:
+    def checked(self, readings: Floats) -> Floats:
         """readings (n, d) as float64. Raises `InvalidData` for another width, NaN or infinity (noise hides none).
 
         The error does not contain values.
@@ -64,7 +64,7 @@ class Bounds:
             )
         return rows
 
-    def clip(self, readings: NDArray[np.float64]) -> tuple[NDArray[np.float64], int]:
+    def clip(self, readings: Floats) -> tuple[Floats, int]:
         """readings (n, d) -> the readings clipped to the bounds, and how many of them were outside.
 
         The count is made from raw readings: it must not leave the client.
@@ -73,11 +73,11 @@ class Bounds:
         inside = np.clip(rows, self.low, self.high)
         return inside, int((inside != rows).any(axis=1).sum())
 
-    def to_unit(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+    def to_unit(self, values: Floats) -> Floats:
         """values (..., d) in the features' units -> unit coordinates; 0 is `low`, 1 is `high`."""
         return (np.asarray(values, dtype=np.float64) - self.low) / self.span
 
-    def from_unit(self, unit: NDArray[np.float64]) -> NDArray[np.float64]:
+    def from_unit(self, unit: Floats) -> Floats:
         """unit coordinates (..., d) -> values in the features' units."""
         return self.low + np.asarray(unit, dtype=np.float64) * self.span
 
@@ -85,14 +85,13 @@ class Bounds:
 UnitName = Literal["reading", "user"]
 """`reading`: one reading, replaced by any other. `user`: all readings that one user (a person, a device) has in one
 window, replaced by any others of that user"""
-UNIT_NAMES: Final[tuple[UnitName, ...]] = get_args(UnitName)
 
 
 @dataclass(frozen=True)
 class PrivacyUnit:
     """A privacy unit, and how many readings of one unit are counted in a window at most.
 
-    Replacing these readings moves at most twice as many counts by one, so the scale of the noise grows with them.
+    Replacing a reading moves at most two counts by one, so the scale of the noise grows with them.
     """
 
     name: UnitName = "reading"
@@ -144,17 +143,17 @@ NOT_COVERED_OF_USERS = (
 class RowRange(NamedTuple):
     """Unit coordinates (d,) between which every row of a mechanism lies, hence every mean of rows: a node, a centre."""
 
-    low: NDArray[np.float64]
-    high: NDArray[np.float64]
+    low: Floats
+    high: Floats
 
 
 @dataclass(frozen=True)
 class Released:
     """The result of `Mechanism.privatise` for n readings."""
 
-    rows: NDArray[np.float64]
+    rows: Floats
     """(k, d) in unit coordinates: what models learn from"""
-    kept: NDArray[np.bool_]
+    kept: Bools
     """(n,) which readings the k rows are made from, in order; the others were withheld"""
     clipped: int
     """readings moved into their bounds. It is made from raw readings, so it must not leave the client"""
@@ -163,7 +162,7 @@ class Released:
 class Mechanism(Protocol):
     """Makes the readings of one client private. The rows do not depend on how readings are split into calls."""
 
-    def privatise(self, readings: NDArray[np.float64], places: Places) -> Released:
+    def privatise(self, readings: Floats, places: Places) -> Released:
         """readings (n, d) in their units with their places (n, 2) in the readings log. Raises `InvalidData`."""
         ...
 
@@ -312,7 +311,7 @@ class PrivacyMode(ABC):
         raise SettingsError(f'mode = "{self.name}" cannot make counts private; take another mode, or another algorithm')
 
     def count_statement(self, epsilon: float | None, window_readings: int) -> dict[str, Any]:
-        """As `statement`, for the messages of a model that learns from counts."""
+        """The statement that the messages of a model that learns from counts carry."""
         return {
             "mode": self.name,
             "mechanism": "none" if self.count_noise(epsilon) is None else COUNT_MECHANISM,

@@ -21,13 +21,11 @@ from decimal import ROUND_HALF_EVEN, Context, Decimal
 from functools import cached_property, lru_cache
 
 import numpy as np
-from numpy.typing import NDArray
 
 from shoal.errors import SettingsError
+from shoal.kernels.arrays import Ints, Words
 from shoal.kernels.random_words import Lookup
 from shoal.privacy.keyed import KEY_BYTES, SOURCE_BYTES
-
-Counts = NDArray[np.int64]
 
 TABLE_BITS = 63
 TABLE_SCALES = 16
@@ -45,20 +43,20 @@ class CountNoise:
 
     reach: int
     """n: the two-sided table holds -n .. n, and its two ends stand for "n or farther" """
-    below: NDArray[np.uint64]
+    below: Words
     """(2n,) running sums of the weights of -n .. n, without the last, which is 2^63"""
-    beyond: NDArray[np.uint64]
+    beyond: Words
     """(n,) the same for the one-sided table of 0 .. n, whose last entry stands for "n or more" """
     variance: float
-    """of one draw, in squared readings"""
+    """variance of one draw, in squared readings"""
 
     @cached_property
-    def weights(self) -> NDArray[np.uint64]:
+    def weights(self) -> Words:
         """(2n + 1,) weights of -n .. n, which sum to 2^63."""
         return np.diff(self.below, prepend=np.uint64(0), append=np.uint64(2**TABLE_BITS))
 
     @cached_property
-    def weights_beyond(self) -> NDArray[np.uint64]:
+    def weights_beyond(self) -> Words:
         """(n + 1,) weights of 0 .. n in the one-sided table, which sum to 2^63."""
         return np.diff(self.beyond, prepend=np.uint64(0), append=np.uint64(2**TABLE_BITS))
 
@@ -71,7 +69,7 @@ class CountNoise:
         tables = self.below.astype("<u8").tobytes() + self.beyond.astype("<u8").tobytes()
         return hashlib.sha256(f"counts;{self.reach};".encode() + tables).digest()
 
-    def draw(self, seed: bytes, cells: int) -> Counts:
+    def draw(self, seed: bytes, cells: int) -> Ints:
         """The noises (cells,) of a secret seed: 64 bits of SHAKE-256 for each, and more where it escapes."""
         words = np.frombuffer(hashlib.shake_256(seed).digest(_WORD_BYTES * cells), dtype="<u8") >> np.uint64(1)
         noise = self._lookup.find(words) - self.reach
@@ -138,7 +136,7 @@ def certified_count_epsilon(noise: CountNoise, readings_max: int = 1) -> float:
     return 2.0 * readings_max * float(steps.max())
 
 
-def _table(cumulative: list[Decimal]) -> NDArray[np.uint64]:
+def _table(cumulative: list[Decimal]) -> Words:
     unit = Decimal(2**TABLE_BITS)
     whole = [int(_EXACT.to_integral_value(_EXACT.multiply(unit, each))) for each in cumulative]
     return np.array(whole, dtype=np.uint64)
@@ -170,7 +168,7 @@ class CountMechanism:
         """16 hexadecimal digits that show whether key, client, source, model and tables are those of an earlier run."""
         return hashlib.shake_256(self._prefix).hexdigest(8)
 
-    def release(self, counts: Counts, window: tuple[int, int, int], plan: bytes) -> Counts:
+    def release(self, counts: Ints, window: tuple[int, int, int], plan: bytes) -> Ints:
         """True counts (cells,) -> private counts (cells,).
 
         `window`: its number, and the places of the first and the last reading in it; `plan`: the 32 bytes that

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shoal.errors import SettingsError
+from shoal.kernels.arrays import Floats, Ints, Words
 from shoal.privacy.base import (
     NOT_COVERED,
     NOT_COVERED_OF_USERS,
@@ -36,7 +37,7 @@ REJECTED_ROWS = (
     "their rows. Private counts hide it."
 )
 EPSILON_STRONG, EPSILON_FAIR, EPSILON_WEAK = 1.0, 4.0, 10.0
-"""per reading: up to where protection is strong, fair, weak; beyond there is hardly any"""
+"""epsilon of a reading up to which protection is strong, fair, weak; beyond there is hardly any"""
 
 
 class Formal(PrivacyMode):
@@ -87,7 +88,7 @@ class Formal(PrivacyMode):
         return tuple(self.values["epsilon_per_reading"] * share / total for share in self.shares)
 
     def mechanism(self, key: bytes | None, client: str, source: bytes) -> Mechanism:
-        """See `PrivacyMode.mechanism`. Also raises `SettingsError` if the noise tables cost more than declared."""
+        """The mechanism of one client. Also raises `SettingsError` if the noise tables cost more than declared."""
         if not self.releases_rows:
             raise SettingsError('mode = "formal" needs epsilon_per_reading for models that learn from noisy rows')
         spent, declared = self.epsilon_spent()
@@ -100,7 +101,7 @@ class Formal(PrivacyMode):
         return FormalNoise(self.bounds, self.noises, randomness)
 
     def count_noise(self, epsilon: float | None) -> CountNoise:
-        """See `PrivacyMode.count_noise`. Also raises `SettingsError` if the tables cost more than declared."""
+        """The noise of the counts of a model. Also raises `SettingsError` if the tables cost more than declared."""
         if epsilon is None:
             raise SettingsError('mode = "formal" needs counts_epsilon for models that learn from counts')
         noise = count_noise(epsilon, self.unit.readings_max)
@@ -194,14 +195,14 @@ class FormalNoise:
         self._words = sum(noise.words for noise in noises)
         self._groups = _group(noises)
 
-    def privatise(self, readings: NDArray[np.float64], places: Places) -> Released:
+    def privatise(self, readings: Floats, places: Places) -> Released:
         inside, clipped = self._bounds.clip(readings)
         grid = np.rint(self._bounds.to_unit(inside) * self._steps).astype(np.int64)
         words = self._randomness.draw(places, grid, self._words)
         half_steps = self._half_steps(grid, words)
         return Released(half_steps / (2 * self._steps), np.ones(len(grid), dtype=np.bool_), clipped)
 
-    def _half_steps(self, grid: NDArray[np.int64], words: NDArray[np.uint64]) -> NDArray[np.int64]:
+    def _half_steps(self, grid: Ints, words: Words) -> Ints:
         """grid (n, d) and words (n, w) -> private results (n, d) in half steps of each feature."""
         if len(self._groups) == 1:
             # Their words are all words, in order: nothing needs to be gathered.

@@ -21,11 +21,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from shoal.errors import InvalidData, SettingsError
 from shoal.files import read_secret, write_secret
 from shoal.kernels import forms
+from shoal.kernels.arrays import Ints, Words
 
 KEY_BYTES = 32
 SOURCE_BYTES = 16
@@ -37,7 +37,7 @@ SHARE_OF_LEARNING = 0.15
 """time to draw the words of a reading, relative to that in which CA+ learns a row: how soon the compiled form is worth
 loading"""
 
-Places = Sequence[tuple[int, int]] | NDArray[np.int64]
+Places = Sequence[tuple[int, int]] | Ints
 """(n, 2): partition and offset of each reading in the client's readings log"""
 
 
@@ -68,7 +68,7 @@ class KeyedRandomness:
         """16 hexadecimal digits that show whether key, client, source and context are those of an earlier run."""
         return self._prefix.hexdigest(8)
 
-    def draw(self, places: Places, grid: NDArray[np.int64], words: int) -> NDArray[np.uint64]:
+    def draw(self, places: Places, grid: Ints, words: int) -> Words:
         """places (n, 2) and grid (n, d) -> (n, words). Raises `InvalidData` for places that are not valid."""
         checked = _checked(places, len(grid))
         compiled = forms.PROCESS.compiled_for(SHARE_OF_LEARNING * len(grid))
@@ -89,7 +89,7 @@ class KeyedRandomness:
         return np.frombuffer(b"".join(digests), dtype="<u8").astype(np.uint64, copy=False).reshape(len(grid), words)
 
 
-def _checked(places: Places, n: int) -> NDArray[np.int64]:
+def _checked(places: Places, n: int) -> Ints:
     array = np.asarray(places, dtype=np.int64) if len(places) else np.empty((0, 2), dtype=np.int64)
     if array.shape != (n, 2):
         raise InvalidData(f"{n} readings need {n} places (partition, offset), not an array of shape {array.shape}")

@@ -19,8 +19,8 @@ digit with a carry, in about a millisecond.
 Why the pairs k, k + steps suffice. For a result between the ends two grid values need magnitudes k at most
 `steps` apart, and P falls with k (checked), so those exactly `steps` apart are the worst. An end atom is the
 sum of P(k) over all k from some k0 on, against the same sum from at most k0 + steps on: its ratio is a mean of
-ratios P(k) / P(k + steps), and these repeat with every level of whole scales, of which the margin holds more
-than one.
+ratios P(k) / P(k + steps), and these repeat with every level of whole scales; the margin holds more than
+one.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ from numpy.typing import NDArray
 
 from shoal.errors import SettingsError
 from shoal.kernels import forms
+from shoal.kernels.arrays import Floats, Ints, Words
 from shoal.kernels.random_words import Lookup
 
 FINE_STEPS = 4096
@@ -58,11 +59,11 @@ class Digit:
     """One digit of k: worth `stride` steps, its value i drawn with probability weights[i] / 2^63."""
 
     stride: int
-    below: NDArray[np.uint64]
+    below: Words
     """(size - 1,) running sums of the weights, without the last, which is 2^63"""
 
     @cached_property
-    def weights(self) -> NDArray[np.uint64]:
+    def weights(self) -> Words:
         """(size,) derived from `below`, so that the certificate examines the table that is drawn from."""
         return np.diff(self.below, prepend=np.uint64(0), append=np.uint64(2**TABLE_BITS))
 
@@ -71,7 +72,7 @@ class Digit:
         """The table, to be drawn from."""
         return Lookup(self.below)
 
-    def pick(self, words: NDArray[np.uint64]) -> NDArray[np.int64]:
+    def pick(self, words: Words) -> Ints:
         """words (...) of 64 random bits -> (...) values of the digit; the lowest bit is not used."""
         return self.lookup.find(words >> np.uint64(1))
 
@@ -124,7 +125,7 @@ class DiscreteLaplace:
             digest.update(f";{digit.stride},{digit.weights.size}:".encode() + digit.weights.astype("<u8").tobytes())
         return digest.digest()
 
-    def noise(self, words: NDArray[np.uint64]) -> NDArray[np.int64]:
+    def noise(self, words: Words) -> Ints:
         """words (..., self.words) -> (...) noise in half steps: always odd, mean 0, before the result is clipped."""
         k = np.zeros(words.shape[:-1], dtype=np.int64)
         for i, digit in enumerate(self.inner):
@@ -139,7 +140,7 @@ class DiscreteLaplace:
         odd = 2 * k + 1
         return np.where(words[..., 0] & np.uint64(1), odd, -odd)
 
-    def release(self, grid: NDArray[np.int64], words: NDArray[np.uint64]) -> NDArray[np.int64]:
+    def release(self, grid: Ints, words: Words) -> Ints:
         """grid (...) in 0..steps and words (..., self.words) -> (...) private results in half steps, all odd."""
         edge = 2 * self.margin + 1
         compiled = forms.PROCESS.compiled_for(SHARE_OF_LEARNING * grid.size)
@@ -149,12 +150,12 @@ class DiscreteLaplace:
             limits = np.array([ESCAPE, self.steps, edge])
             compiled.release_laplace(np.ascontiguousarray(grid).ravel(), drawn, self._tables, limits, released.ravel())
             return released
-        bounded: NDArray[np.int64] = np.clip(2 * grid + self.noise(words), -edge, 2 * self.steps + edge)
+        bounded: Ints = np.clip(2 * grid + self.noise(words), -edge, 2 * self.steps + edge)
         return bounded
 
     @cached_property
     def _tables(self) -> tuple[NDArray[Any], ...]:
-        """Those of all digits, the scales last, as `shoal.kernels.compiled.noise` takes them."""
+        """Tables of all digits, the scales last, in the form of `shoal.kernels.compiled.noise`."""
         digits = (*self.inner, self.scales)
         sums, guides = [digit.lookup.sums for digit in digits], [digit.lookup.guide for digit in digits]
         begins = [np.cumsum([0, *map(len, tables[:-1])]) for tables in (sums, guides)]
@@ -213,16 +214,16 @@ def certified_epsilon(distribution: DiscreteLaplace) -> float:
     return _farthest_pairs(distribution, logs, whole)
 
 
-def _log_whole_scales(distribution: DiscreteLaplace) -> NDArray[np.float64]:
+def _log_whole_scales(distribution: DiscreteLaplace) -> Floats:
     """ln P(A) + const for A = 0, 1, ... whole scales, over all levels, as far as the certificate needs them."""
     level = np.log(distribution.scales.weights.astype(np.float64)) - TABLE_BITS * math.log(2)
     count = MARGIN_SCALES + distribution.steps // distribution.scale + 2
     passed, digit = np.divmod(np.arange(count), ESCAPE)
-    logs: NDArray[np.float64] = passed * level[ESCAPE] + level[digit]
+    logs: Floats = passed * level[ESCAPE] + level[digit]
     return logs
 
 
-def _check_falling(logs: list[NDArray[np.float64]]) -> None:
+def _check_falling(logs: list[Floats]) -> None:
     """P(k) >= P(k + 1) everywhere: increasing a digit loses at least what resetting all finer digits gains."""
     gain = 0.0
     for digit in logs:
@@ -231,9 +232,7 @@ def _check_falling(logs: list[NDArray[np.float64]]) -> None:
         gain += float(digit[0] - digit[-1])
 
 
-def _farthest_pairs(
-    distribution: DiscreteLaplace, logs: list[NDArray[np.float64]], whole: NDArray[np.float64]
-) -> float:
+def _farthest_pairs(distribution: DiscreteLaplace, logs: list[Floats], whole: Floats) -> float:
     """max over k < margin of ln P(k) - ln P(k + steps): digit-wise addition of `steps` with carry."""
     best = {0: 0.0}
     rest = distribution.steps

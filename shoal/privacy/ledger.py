@@ -36,7 +36,7 @@ class Spent(NamedTuple):
     places: int
     """readings in the windows, rejected ones included"""
     epsilon: float
-    """of one reading, or of one user in a window: of the window that has cost most"""
+    """epsilon of one reading, or of one user in a window, in the window that has cost most"""
 
 
 class Noised(NamedTuple):
@@ -45,21 +45,21 @@ class Noised(NamedTuple):
     places: int
     """readings that got noise, rejected ones included"""
     epsilon: float
-    """of one reading"""
+    """epsilon of one reading"""
 
 
 class Spending(NamedTuple):
     """What a client has spent in all that it has published."""
 
     models: list[Spent]
-    """by name"""
+    """models in the order of their names"""
     rows: Noised | None
     windows: list[tuple[int, int]]
     """(billionths of epsilon that a window has cost in all models, how often one person can spend that at most), the
     most costly first. All models count the same windows"""
 
     def of_person(self, readings: int | None = None) -> float:
-        """Epsilon that a person with so many readings has spent at most; None: all readings of the client."""
+        """Largest epsilon that a person with this number of readings has spent; None: all readings of the client."""
         rows = Noised(0, 0.0) if self.rows is None else self.rows
         total = nano(rows.epsilon) * (rows.places if readings is None else min(readings, rows.places))
         left = readings
@@ -71,7 +71,7 @@ class Spending(NamedTuple):
 
 
 def nano(epsilon: float) -> int:
-    """Billionths of an epsilon as it is written in decimals, rounded up."""
+    """Billionths of an epsilon, taken from its decimals and rounded up."""
     return int((Decimal(repr(float(epsilon))) * NANO).to_integral_value(rounding=ROUND_CEILING))
 
 
@@ -130,7 +130,7 @@ class Release(NamedTuple):
 
     model: str
     number: int
-    """of the window, from 0"""
+    """number of the window, from 0"""
     plan: bytes
     """digest of the plan under which it was counted"""
     counts: bytes

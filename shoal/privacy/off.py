@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from shoal.errors import SettingsError
+from shoal.kernels.arrays import Floats
 from shoal.privacy.base import Bounds, Description, Mechanism, PrivacyMode, Released, RowRange, check_state
 from shoal.privacy.keyed import Places
 
@@ -20,7 +20,7 @@ class NoNoise:
     def __init__(self, bounds: Bounds) -> None:
         self._bounds = bounds
 
-    def privatise(self, readings: NDArray[np.float64], places: Places) -> Released:
+    def privatise(self, readings: Floats, places: Places) -> Released:
         inside, clipped = self._bounds.clip(readings)
         return Released(self._bounds.to_unit(inside), np.ones(len(inside), dtype=np.bool_), clipped)
 

@@ -11,9 +11,9 @@ from __future__ import annotations
 from typing import Any, ClassVar, TypeGuard
 
 import numpy as np
-from numpy.typing import NDArray
 
 from shoal.errors import InvalidData, InvalidState, SettingsError
+from shoal.kernels.arrays import Bools, Floats, Words
 from shoal.privacy.base import (
     NOT_COVERED,
     Bounds,
@@ -35,19 +35,17 @@ UNIT_NOISE_MAX = 52 * float(np.log(2.0))
 STATE_VERSION = 1
 
 
-def unit_laplace(words: NDArray[np.uint64]) -> NDArray[np.float64]:
+def unit_laplace(words: Words) -> Floats:
     """words (...) of 64 random bits -> (...) eq. 3 with mean 0 and range / epsilon = 1.
 
     v lies half-way between multiples of 2^-52 (exact in doubles), so -0.5, whose logarithm is infinite, cannot occur.
     """
     v = ((words >> np.uint64(12)).astype(np.float64) + 0.5) * 2.0**-52 - 0.5
-    unit: NDArray[np.float64] = -np.sign(v) * np.log(1.0 - 2.0 * np.abs(v))
+    unit: Floats = -np.sign(v) * np.log(1.0 - 2.0 * np.abs(v))
     return unit
 
 
-def paper_noise(
-    rows: NDArray[np.float64], epsilon: float, noise: np.random.Generator | NDArray[np.float64], *, rounded: bool = True
-) -> NDArray[np.float64]:
+def paper_noise(rows: Floats, epsilon: float, noise: np.random.Generator | Floats, *, rounded: bool = True) -> Floats:
     """rows (n, d) -> the rows with the noise of eq. 2-4, the same nominal `epsilon` for every feature.
 
     `noise` is a generator, or unit-scale Laplace values (n, d). A feature that does not vary gets no noise, as
@@ -65,7 +63,7 @@ def paper_noise(
     if not len(rows):
         return rows.copy()
     span = np.ptp(rows, axis=0)
-    noised: NDArray[np.float64] = rows + noise * (span / epsilon)
+    noised: Floats = rows + noise * (span / epsilon)
     if not rounded:
         return noised
     grain = np.where(span > 0, span, 1.0) * GRAIN
@@ -130,14 +128,14 @@ class PaperNoise:
         self._high = np.full(bounds.d, -np.inf)
         self.withheld = 0
 
-    def privatise(self, readings: NDArray[np.float64], places: Places) -> Released:
+    def privatise(self, readings: Floats, places: Places) -> Released:
         inside, clipped = self._bounds.clip(readings)
         unit = self._bounds.to_unit(inside)
         words = self._randomness.draw(places, np.rint(unit / GRAIN).astype(np.int64), self._bounds.d)
         low = np.minimum.accumulate(np.vstack([self._low, unit]), axis=0)
         high = np.maximum.accumulate(np.vstack([self._high, unit]), axis=0)
         span = high[1:] - low[1:]
-        kept: NDArray[np.bool_] = np.min(span, axis=1) > 0
+        kept: Bools = np.min(span, axis=1) > 0
         noised = unit[kept] + unit_laplace(words[kept]) * (span[kept] / self._epsilon)
         self._low, self._high = low[-1], high[-1]
         self.withheld += int((~kept).sum())
@@ -166,5 +164,5 @@ class PaperNoise:
         self._low, self._high, self.withheld = low.copy(), high.copy(), withheld
 
 
-def _is_row(value: object, d: int) -> TypeGuard[NDArray[np.float64]]:
+def _is_row(value: object, d: int) -> TypeGuard[Floats]:
     return isinstance(value, np.ndarray) and value.shape == (d,) and value.dtype == np.float64

@@ -1,4 +1,4 @@
-"""Chunking: an update too large for one record travels as several, each of which can be checked by itself.
+"""Chunking: an update too large for one record travels as several, and each can be checked by itself.
 
 Arrays with one entry for each node (`ArraySpec.per_node`) are cut between nodes, in their order; everything else is the
 same in every chunk. Joined again, the chunks are the update as it was, to the bit.
@@ -47,7 +47,7 @@ def encode_update(update: Update, table: Table, record_bytes_max: int) -> list[E
 
 
 def _chunks(update: Update, table: Table, room: int) -> list[Update]:
-    """The fewest chunks of an update of which each has at most `room` bytes. Raises `MessageRejected`."""
+    """The fewest chunks of an update with at most `room` bytes each. Raises `MessageRejected`."""
     cut = {name: array for name, array in update.arrays.items() if table[name].per_node}
     fixed = len(replace(update, arrays=_between(update.arrays, table, 0, 0)).encode()) + _LENGTH_BYTES * (len(cut) + 2)
     variable = sum(array.nbytes for array in cut.values())

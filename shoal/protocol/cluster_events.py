@@ -36,7 +36,7 @@ class ClusterEventMessage:
     federation: str
     model: str
     version: int
-    """of the snapshot that it was found in"""
+    """version of the snapshot that it was found in"""
     readings: int
     """learnt by the model so far"""
     at: float
@@ -53,7 +53,7 @@ class ClusterEventMessage:
     """the cluster that it parted from or merged into"""
     other_name: str = ""
     share: float = 0.0
-    """of the recent readings of the model, 0 to 1"""
+    """share of the recent readings of the model, 0 to 1"""
     share_before: float | None = None
     centre: Mapping[str, float] | None = None
     """feature -> value in its unit; None where the cluster has none any more"""

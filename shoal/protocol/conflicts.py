@@ -40,7 +40,7 @@ class Conflict(NamedTuple):
     client: str
     sequence: int
     digest: bytes
-    """of the content that was refused"""
+    """digest of the content that was refused"""
 
 
 @dataclass(frozen=True)

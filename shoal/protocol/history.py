@@ -19,14 +19,12 @@ from dataclasses import dataclass
 from typing import ClassVar, Final, NamedTuple, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
 from shoal.errors import MessageRejected
+from shoal.kernels.arrays import Ints
 from shoal.protocol.checks import COUNT_MAX, TEXT_CHARACTERS_MAX, is_cluster_name, is_count, is_name, require
 from shoal.protocol.messages import ModelMessage
 
-Table = NDArray[np.int64]
-"""(rows, columns)"""
 FORMS: Final[Mapping[int, str]] = {1: "<i1", 2: "<i2", 4: "<i4", 8: "<i8"}
 """bytes of a number -> its type"""
 HEAD_BYTES = 4
@@ -34,7 +32,7 @@ COMPRESSION_LEVEL = 4
 """a quarter of the time of zlib's own 6; the tables of a bin become 3 % longer"""
 
 
-def pack_table(table: Table) -> bytes:
+def pack_table(table: Ints) -> bytes:
     """table (n, columns) -> bytes."""
     parts = [struct.pack("<I", len(table))]
     last = table.shape[1] - 1
@@ -47,7 +45,7 @@ def pack_table(table: Table) -> bytes:
     return zlib.compress(b"".join(parts), COMPRESSION_LEVEL)
 
 
-def unpack_table(packed: bytes, columns: int, rows_max: int) -> Table:
+def unpack_table(packed: bytes, columns: int, rows_max: int) -> Ints:
     """bytes -> table (n, columns). Raises `MessageRejected` ("malformed"), also for more rows than `rows_max`."""
     contents = _inflated(packed, HEAD_BYTES + columns * (1 + max(FORMS) * rows_max))
     require(len(contents) >= HEAD_BYTES, "malformed", "a table without a length")
@@ -170,7 +168,7 @@ class HistoryNames(ModelMessage):
     TYPE: ClassVar[str] = "history_names"
 
     clients: list[str]
-    """in the order in which they were first seen; it only grows"""
+    """names in the order in which they were first seen; the list only grows"""
     clusters: list[list[int | str]]
     """identity, name, and what sets it apart, as of the last event of the cluster; ended ones included"""
 
@@ -205,12 +203,12 @@ def pairs(table: bytes) -> list[tuple[int, int]]:
     return [(key, readings) for key, readings in readings_table(table).tolist()]
 
 
-def readings_table(packed: bytes) -> Table:
+def readings_table(packed: bytes) -> Ints:
     """A packed table of two columns as an array (n, 2)."""
     return _unpacked(packed, 2)
 
 
-def cells_table(packed: bytes) -> Table:
+def cells_table(packed: bytes) -> Ints:
     """A packed table of three columns as an array (n, 3)."""
     return _unpacked(packed, 3)
 
@@ -220,7 +218,7 @@ def triples(table: bytes) -> list[tuple[int, int, int]]:
     return [(client, identity, readings) for client, identity, readings in cells_table(table).tolist()]
 
 
-def _unpacked(table: bytes, columns: int) -> Table:
+def _unpacked(table: bytes, columns: int) -> Ints:
     return unpack_table(table, columns, CELLS_MAX)
 
 
@@ -232,7 +230,7 @@ def _is_table(value: object, columns: int) -> bool:
     return all(_lie_in(column, NO_CLUSTER) for column in keys) and _lie_in(readings, 0)
 
 
-def _lie_in(column: NDArray[np.int64], least: int) -> bool:
+def _lie_in(column: Ints, least: int) -> bool:
     return bool(column.min(initial=least) >= least and column.max(initial=least) <= COUNT_MAX)
 
 

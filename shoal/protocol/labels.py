@@ -31,7 +31,7 @@ class Label(NamedTuple):
     novelty: float | None
     """0 to 1, the share of the readings of its cluster that lie nearer; None while too few are known"""
     version: int
-    """of the snapshot"""
+    """version of the snapshot"""
     time: float | None
     """event time of the reading, seconds since 1970"""
 

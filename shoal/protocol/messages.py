@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Final, NamedTuple, Self
 
 from numpy.typing import NDArray
 
-from shoal.config.contract import Contract, Rounds
+from shoal.config.contract import Rounds
 from shoal.config.limits import MESSAGE_BYTES_MAX
 from shoal.errors import MessageRejected
 from shoal.protocol.checks import (
@@ -39,7 +39,7 @@ class ClusterIdentity(NamedTuple):
     """The lasting identity of one cluster of a snapshot."""
 
     number: int
-    """of the cluster in the arrays of this snapshot"""
+    """number of the cluster in the arrays of this snapshot"""
     identity: int
     name: str
     """the name that people gave it; empty without one"""
@@ -52,7 +52,7 @@ class ClusterIdentity(NamedTuple):
     since: float
     """when that was, seconds since 1970"""
     recent_share: float
-    """of the readings of late, 0 to 1"""
+    """share of the recent readings, 0 to 1"""
 
 
 def is_cluster_identity(value: object) -> bool:
@@ -325,8 +325,8 @@ class RoundRequest:
     model: str
     round: int
     version: int
-    """of the snapshot. A round that no client answered is requested again under a new version, which draws other
-    clients: those drawn first may be gone for good"""
+    """version of the snapshot. A round that no client answered is requested again under a new version, which draws
+    other clients: those drawn first may be gone for good"""
     deadline: float
     """seconds since 1970, by the server's clock"""
     fraction: float
@@ -340,11 +340,11 @@ class RoundRequest:
         require(holds, "malformed", "the fraction of a round request must be above 0 and at most 1")
         require(is_count(self.rows_min, 1), "malformed", "rows_min of a round request must be 1 or more")
 
-    def selects(self, contract: Contract, client: str) -> bool:
+    def selects(self, federation: str, client: str) -> bool:
         """Whether this client is asked: drawn anew for each version, and the same on every machine."""
         if self.fraction == 1.0:
             return True
-        drawn = f"shoal round request 1\n{contract.federation}\n{self.model}\n{self.version}\n{client}".encode()
+        drawn = f"shoal round request 1\n{federation}\n{self.model}\n{self.version}\n{client}".encode()
         return int.from_bytes(hashlib.shake_256(drawn).digest(8), "little") < self.fraction * _DRAWS
 
     def table(self) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from shoal.kernels.arrays import Bools, Floats
 from shoal.protocol.checks import MOMENT_MAX, is_moment, require
 from shoal.protocol.messages import Envelope
 from shoal.transports.base import Headers, Record, RecordColumns
@@ -21,7 +22,7 @@ USER_ID: Final = "user_id"
 """header of a reading: which user (person, device) it is from. It never leaves the client's site"""
 
 
-RowsOfValues = NDArray[np.float64] | Sequence[NDArray[np.float64] | list[Any]]
+RowsOfValues = Floats | Sequence[Floats | list[Any]]
 """of n readings: (n, d) numbers, or `Reading.values` of each"""
 
 
@@ -40,7 +41,7 @@ class Reading(Envelope):
 
     time: float | None
     """event time, seconds since 1970; None when the source has none"""
-    values: NDArray[np.float64] | list[Any]
+    values: Floats | list[Any]
     """d numbers in the order of the contract; a list when the source gave something that may not be numbers"""
 
     def __post_init__(self) -> None:
@@ -87,9 +88,9 @@ class DecodedReadings(NamedTuple):
 
     indices: NDArray[np.intp]
     """(m,) which of the records, ascending"""
-    times: NDArray[np.float64]
+    times: Floats
     """(m,) event times, seconds since 1970; NaN for a reading without one"""
-    values: NDArray[np.float64]
+    values: Floats
     """(m, d) finite"""
 
 
@@ -98,7 +99,7 @@ class _Layout(NamedTuple):
 
     template: NDArray[np.uint8]
     """(bytes,) of one such reading"""
-    is_fixed: NDArray[np.bool_]
+    is_fixed: Bools
     """(bytes,) which of them are the same in all"""
     time_at: int | None
     values_at: int
@@ -135,7 +136,7 @@ def _encode_block(times: Sequence[float | None], values: RowsOfValues) -> NDArra
     return block
 
 
-def _as_numbers(values: RowsOfValues) -> NDArray[np.float64] | None:
+def _as_numbers(values: RowsOfValues) -> Floats | None:
     """The rows as one array (n, d); None unless all are d float64 values."""
     if isinstance(values, np.ndarray):
         return values if values.ndim == 2 and values.dtype == np.float64 else None
@@ -161,7 +162,7 @@ def _decode_block(records: Sequence[Record], layout: _Layout, headers: Headers) 
 
 
 def _of_length(records: Sequence[Record], size: int, headers: Headers) -> tuple[NDArray[np.intp], Sequence[bytes]]:
-    """Which records have these headers and a value of so many bytes; and their values."""
+    """Which records have these headers and a value of this many bytes; and their values."""
     if isinstance(records, RecordColumns):
         values = [value or b"" for value in records.values]
         lengths = np.fromiter(map(len, values), np.intp, len(values))

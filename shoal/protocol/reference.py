@@ -38,7 +38,7 @@ TYPES: Final = {
     "bytes": "bytes",
     "dict[str, Any]": "mapping",
     "Mapping[str, NDArray[Any]]": "mapping of arrays",
-    "NDArray[np.float64]": "array",
+    "Floats": "array",
     "list[Any]": "list",
     "list[int]": "list of whole numbers",
     "list[str]": "list of texts",

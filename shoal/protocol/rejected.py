@@ -28,6 +28,7 @@ REASONS: Final[Mapping[str, str]] = {
     "client": "is of a client that is not among `[server] clients`",
     "quota": "is beyond what one client, or all clients, may send or have kept",
     "conflict": "has the sequence number of another update of this client",
+    "repeated": "is a request that has been taken before, or was made before one that has been taken",
     "cluster": "names a cluster that is not known",
     "chunks": "is a chunk that contradicts the others, or has no room",
     "failed": "made the server fail when it was processed, twice",
@@ -47,7 +48,7 @@ VALUE_SHA256: Final = "value_sha256"
 
 @dataclass(frozen=True)
 class Rejected:
-    """A message that failed a check, as it is kept: its bytes untouched, the reason, and where it came from."""
+    """A message that failed a check, as it is stored: its own bytes, the reason, and where it came from."""
 
     value: bytes | None
     key: bytes | None
@@ -58,7 +59,7 @@ class Rejected:
     offset: int
     original_headers: Headers = field(default=())
     cut: Headers = field(default=())
-    """of a value that was cut: its length and digest"""
+    """length and digest of a value that was cut"""
 
     def within(self, value_bytes_max: int) -> Self:
         """With a value that the topic of rejected messages accepts.

@@ -74,6 +74,14 @@ def read_keys(file: Path) -> list[bytes]:
     return [bytes.fromhex(line) for line in lines]
 
 
+def read_client_key(template: Path | None, client: str) -> bytes | None:
+    """The key that a client signs its updates with; None without a file for keys. Raises `SettingsError`."""
+    if template is None:
+        return None
+    file = client_file(template, client)
+    return read_keys(file)[0]
+
+
 def write_keys(file: Path, keys: list[bytes]) -> None:
     """Write secrets to a file that only its owner may read, whole or not at all. Raises `SettingsError`."""
     if len(keys) > KEYS_MAX:

@@ -38,6 +38,14 @@ def readings_settings(client: ClientSettings) -> TopicSettings:
     return replace(READINGS_SETTINGS, retain_bytes=client.readings_bytes_max)
 
 
+def ensure_local_topics(log: Log, client: ClientSettings) -> None:
+    """Create the topics on a client's own site where they are missing. Raises as the log does."""
+    log.ensure(READINGS, readings_settings(client))
+    log.ensure(REJECTED, LOCAL_SETTINGS)
+    if client.label:
+        log.ensure(LABELS, LOCAL_SETTINGS)
+
+
 def declared_topics(
     contract: Contract, log: LogSettings, labels: bool = False, upstream: bool = False
 ) -> dict[str, TopicSettings]:

@@ -13,10 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shoal.algorithms.claims import Box, Claims
-from shoal.algorithms.registry import can_aggregate, is_in_rounds, load_algorithm, rounds_algorithm, streaming_algorithm
 from shoal.algorithms.streaming import DIVISOR_MIN, Arrays, ArraySpec
-from shoal.config.contract import Contract, Model
-from shoal.config.privacy import model_options, model_statement, privacy_mode
+from shoal.config.resolved import ResolvedContract, ResolvedModel
 from shoal.errors import InvalidData, MessageRejected
 from shoal.kernels.arrays import all_finite
 from shoal.protocol.codec import pack
@@ -35,14 +33,10 @@ class Validator:
     Each check raises `MessageRejected` with one of `shoal.protocol.rejected.REASONS`.
     """
 
-    def __init__(self, contract: Contract) -> None:
+    def __init__(self, contract: ResolvedContract) -> None:
         self._contract = contract
-        # Computed once: it is a digest over every feature.
-        self._digest = contract.digest
-        privacy = privacy_mode(contract)
-        self._statements = {model.name: _canonical(model_statement(contract, model)) for model in contract.models}
-        self._options = {model.name: model_options(contract, model) for model in contract.models}
-        lowest, highest = privacy.row_range()
+        self._statements = {name: _canonical(model.statement) for name, model in contract.models.items()}
+        lowest, highest = contract.mode.row_range()
         self._box = Box(lowest, highest)
         self._reach = lowest - REACH_SLACK, highest + REACH_SLACK
 
@@ -50,33 +44,31 @@ class Validator:
         """An update: of a model of this federation, with arrays that readings under this contract can produce."""
         model = self._check_origin(update)
         if isinstance(update, RegionUpdate):
-            self._check_region(update)
-        if update.readings > model.readings_max:
-            raise MessageRejected("bounds", f"it is from more than the {model.readings_max} readings of readings_max")
-        if is_in_rounds(model.algorithm):
+            self._check_region(update, model)
+        readings_max = model.declared.readings_max
+        if update.readings > readings_max:
+            raise MessageRejected("bounds", f"it is from more than the {readings_max} readings of readings_max")
+        if model.rounds is not None:
+            rows_min = model.declared.rounds.rows_min
             if update.round is None:
                 raise MessageRejected("malformed", "an answer needs the number of its round")
-            if update.readings < model.rounds.rows_min:
-                raise MessageRejected("bounds", f"an answer from fewer than {model.rounds.rows_min} rows")
-            self._check_arrays(update.arrays, rounds_algorithm(model.algorithm).update)
+            if update.readings < rows_min:
+                raise MessageRejected("bounds", f"an answer from fewer than {rows_min} rows")
+            self._check_arrays(update.arrays, model.algorithm.update)
         else:
-            algorithm = streaming_algorithm(model.algorithm)
             self._check_arrays(update.arrays, update_arrays(update))
-            if algorithm.check_claims is not None and update.chunks == 1:
-                self._agree(algorithm.check_claims, self._options[model.name], update)
+            if model.algorithm.check_claims is not None and update.chunks == 1:
+                self._agree(model.algorithm.check_claims, model.options, update)
 
     def check_snapshot(self, snapshot: Snapshot) -> None:
         """A snapshot: as `check_update`. It has the clusters and nodes that it says it has, and can label a row."""
         model = self._check_origin(snapshot)
-        if is_in_rounds(model.algorithm):
+        if model.family.in_rounds:
             round_request_of(snapshot)
-            self.check_params(model, snapshot.arrays)
-        else:
-            self._check_arrays(snapshot.arrays, streaming_algorithm(model.algorithm).snapshot)
-        algorithm = load_algorithm(model.algorithm)
+        self._check_arrays(snapshot.arrays, model.algorithm.snapshot)
         try:
-            sizes = algorithm.summary(snapshot.arrays)
-            algorithm.predict(snapshot.arrays, np.full((1, self._contract.width), 0.5))
+            sizes = model.algorithm.summary(snapshot.arrays)
+            model.algorithm.predict(snapshot.arrays, np.full((1, self._contract.width), 0.5))
         except InvalidData as wrong:
             raise MessageRejected("arrays", str(wrong)) from None
         if (snapshot.clusters, snapshot.nodes) != (sizes.clusters, sizes.nodes):
@@ -88,53 +80,55 @@ class Validator:
 
     def check_wake(self, wake: ModelMessage) -> None:
         """A wake: it must name a model in rounds of this federation."""
-        if not is_in_rounds(self._check_addressed(wake).algorithm):
+        if not self._check_addressed(wake).family.in_rounds:
             raise MessageRejected("model", "the model has no rounds to start")
 
-    def check_params(self, model: Model, params: Arrays) -> None:
+    def check_params(self, model: str, params: Arrays) -> None:
         """The parameters of a model in rounds: their names, shapes and values."""
-        self._check_arrays(params, rounds_algorithm(model.algorithm).snapshot)
+        self._check_arrays(params, self._contract.models[model].algorithm.snapshot)
 
     def check_answer_claims(self, update: Update, params: Arrays) -> None:
         """A whole answer that has passed `check_update`: what it claims of its rows agrees."""
-        check = rounds_algorithm(update.algorithm).check_claims
+        check = self._contract.models[update.model].algorithm.check_claims
         if check is not None:
             self._agree(check, params, update)
 
-    def check_answer_combines(self, model: Model, params: Arrays, update: Update) -> Arrays:
+    def check_answer_combines(self, update: Update, params: Arrays) -> Arrays:
         """An answer: combined alone it must give valid parameters, so that it cannot stop the combination of all.
 
         Returns these parameters.
         """
+        rounds = self._contract.models[update.model].rounds
+        assert rounds is not None, "answers are to models in rounds"
         try:
-            alone = rounds_algorithm(model.algorithm).combine(params, [update.arrays])
+            alone = rounds.algorithm.combine(params, [update.arrays])
         except InvalidData as wrong:
             raise MessageRejected("arrays", str(wrong)) from None
-        self.check_params(model, alone)
+        self.check_params(update.model, alone)
         return alone
 
-    def _check_origin(self, message: Update | Snapshot) -> Model:
+    def _check_origin(self, message: Update | Snapshot) -> ResolvedModel:
         model = self._check_addressed(message)
-        if model.algorithm != message.algorithm:
+        if model.algorithm.name != message.algorithm:
             raise MessageRejected("model", "no such model with this algorithm in the contract")
         if _canonical(message.privacy) != self._statements[model.name]:
             raise MessageRejected("privacy", "its privacy statement is not the contract's")
         return model
 
-    def _check_addressed(self, message: ModelMessage) -> Model:
+    def _check_addressed(self, message: ModelMessage) -> ResolvedModel:
         contract = self._contract
         if message.federation != contract.federation:
             raise MessageRejected("federation", f"its federation is not {contract.federation}")
-        if message.contract != self._digest:
-            raise MessageRejected("contract", f"its contract is not {self._digest}")
-        model = contract.model(message.model)
+        if message.contract != contract.digest:
+            raise MessageRejected("contract", f"its contract is not {contract.digest}")
+        model = contract.models.get(message.model)
         if model is None:
             raise MessageRejected("model", "no such model in the contract")
         return model
 
-    def _check_region(self, update: RegionUpdate) -> None:
+    def _check_region(self, update: RegionUpdate, model: ResolvedModel) -> None:
         update.check_passes_once(self._contract.federation)
-        if not can_aggregate(update.algorithm):
+        if not model.algorithm.aggregates:
             raise MessageRejected("model", f"a region cannot contribute to {update.algorithm}")
 
     def _agree(self, check: Callable[[Any, Arrays, Claims], None], terms: Any, update: Update) -> None:

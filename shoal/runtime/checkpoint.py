@@ -4,7 +4,7 @@ One SQLite file holds both. `save` writes them in one transaction; only then may
 (`shoal.runtime.outbox`). A `StoredPart` of a state is a row of its own, which is written once: a state that is saved
 again with the same part, such as a window of rows that has not changed, costs what has changed. After a kill at any
 instant the file is as before or as after a save. The open file is locked, so a second process of the same name cannot
-open it.
+open it. The state is put together from named parts (`SavedParts`).
 """
 
 from __future__ import annotations
@@ -14,24 +14,24 @@ import hashlib
 import os
 import secrets
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, closing
 from itertools import count
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, Final, NamedTuple, Protocol, Self
 
 import msgpack
 
 from shoal.errors import InvalidState, LogUnavailable, MessageRejected, SettingsError
 from shoal.files import atomic_file, sqlite_errors, writing
 from shoal.protocol.codec import PART, PART_DEPTH_MAX, Resolve, StoredPart, pack, unpack
-from shoal.transports.base import Headers
+from shoal.transports.base import Headers, Positions
 
 FORMAT = 3
 STATE_BYTES_MAX = 900 * 1024 * 1024
-"""of a state with its parts, so that it can be read into memory; SQLite's own limit is 1e9 bytes a row"""
+"""largest state with its parts, so that it can be read into memory; SQLite's own limit is 1e9 bytes a row"""
 REFERENCE_BYTES = 16
-"""of the digest of a part's value: by these the state refers to the part"""
+"""bytes of the digest of a part's value, by which the state refers to the part"""
 
 # Every value has a digest, because SQLite notices a damaged page only where its own structures are in it. That of a
 # part is in the state, whose own digest so covers its parts: a page of an earlier state, whole in itself, is noticed.
@@ -45,27 +45,131 @@ _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO})
 
 
 class _Row(NamedTuple):
-    """Where a part of a state is stored."""
+    """The place of a stored part of a state."""
 
     reference: msgpack.ExtType
-    """what is packed in its place"""
+    """what the state has in place of the part"""
     number: int
     size: int
-    """bytes of its value"""
+    """bytes of the value of the part"""
 
 
 class _Split(NamedTuple):
     """A state in the form in which it is stored."""
 
     value: bytes
-    """packed, with references to its parts"""
+    """the packed state, with references to its parts"""
     parts: dict[StoredPart, _Row]
     parts_size: int
-    """bytes of all of them"""
+    """bytes of all parts"""
     added: list[tuple[int, bytes]]
-    """numbers and values of those that are not stored yet"""
+    """numbers and values of the parts that are not stored yet"""
     removed: list[_Row]
-    """stored parts of the state before that are none of this one"""
+    """stored parts of the state before that this one does not have"""
+
+
+class SavedPart(Protocol):
+    """A part of a process that its checkpoint keeps."""
+
+    def state(self) -> Any:
+        """Plain values, arrays and `StoredPart`s for `restore`, which takes them as a checkpoint loads them."""
+        ...
+
+    def restore(self, state: Any) -> None:
+        """Become the saved part. Raises `InvalidState`, or any of `DAMAGED` for a state that is not whole."""
+        ...
+
+
+DAMAGED: Final = (AttributeError, LookupError, TypeError, ValueError, MessageRejected)
+"""errors of reading a state that is not as it was saved; `InvalidData` is a `ValueError`"""
+
+
+class SavedValue(NamedTuple):
+    """A part that its owner keeps as one value: functions that give its state and that take one back."""
+
+    state: Callable[[], Any]
+    restore: Callable[[Any], None]
+
+
+def pairs_of(positions: Positions) -> list[list[int]]:
+    """Positions as a state has them, [partition, offset] in the order of partitions; `dict` makes them positions."""
+    # In the order of partitions: equal positions must be equal bytes.
+    return [[partition, offset] for partition, offset in sorted(positions.items())]
+
+
+class SavedFields:
+    """Base of a dataclass that is a part: its fields, which have plain values, are its state.
+
+    >>> from dataclasses import dataclass
+    >>> @dataclass
+    ... class Progress(SavedFields):
+    ...     updates: int = 0
+    >>> Progress(3).state()
+    {'updates': 3}
+    """
+
+    def state(self) -> dict[str, Any]:
+        """The value of each field by its name."""
+        return dict(vars(self))
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Set every field. Raises `KeyError` for one that is missing."""
+        for name in vars(self):
+            setattr(self, name, state[name])
+
+
+class Required(NamedTuple):
+    """A value that a state must have to belong to this process, and the error for a state with another one."""
+
+    value: Any
+    error: InvalidState
+
+
+def check_required(state: Mapping[str, Any], required: Mapping[str, Required]) -> None:
+    """Raises the error of the first required value that a state does not have."""
+    for name, one in required.items():
+        if state.get(name) != one.value:
+            raise one.error
+
+
+class SavedParts:
+    """A part that is made of named parts: the whole of a process, a model, or all models of a server.
+
+    Its state names each part. It is restored in the order of the parts, once the required values are found.
+    """
+
+    def __init__(
+        self,
+        whole: str,
+        parts: Mapping[str, SavedPart],
+        required: Mapping[str, Required] | None = None,
+        optional: Collection[str] = (),
+    ) -> None:
+        """`whole` names the state in errors ("the server's checkpoint"). A part that is `optional` may be missing."""
+        self._whole = whole
+        self._parts = parts
+        self._required = required or {}
+        self._optional = optional
+
+    def state(self) -> dict[str, Any]:
+        """The required values, and the state of every part."""
+        required = {name: one.value for name, one in self._required.items()}
+        return required | {name: part.state() for name, part in self._parts.items()}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Restore every part. Raises `InvalidState`."""
+        check_required(state, self._required)
+        for name, part in self._parts.items():
+            if name in state:
+                self._restore_part(name, part, state[name])
+            elif name not in self._optional:
+                raise InvalidState(f"{self._whole} lacks its part {name}; it is damaged")
+
+    def _restore_part(self, name: str, part: SavedPart, state: Any) -> None:
+        try:
+            part.restore(state)
+        except DAMAGED as broken:
+            raise InvalidState(f"{self._whole} is damaged: {broken} in its part {name}") from None
 
 
 class OutboxRecord(NamedTuple):
@@ -182,7 +286,7 @@ class Checkpoint:
         self.close()
 
     def _create_if_missing(self) -> None:
-        """The new file appears whole, so a file without its tables is damaged and not new."""
+        """Create the file, which appears whole: a file without its tables is damaged and not new."""
         try:
             if self._path.exists():
                 if not os.access(self._path, os.R_OK | os.W_OK):

@@ -7,23 +7,22 @@ from typing import Any
 
 import numpy as np
 
-from shoal.config.contract import Contract
 from shoal.errors import InvalidState, MessageRejected
-from shoal.protocol.conflicts import CONFLICTS_KEY, DIGEST_BYTES, ConflictList
-from shoal.transports.base import Log, latest
+from shoal.protocol.conflicts import DIGEST_BYTES, ConflictList
+from shoal.transports.base import Record
 
 DIGESTS_MAX = 64
-"""newest updates of each model of which a client keeps a digest"""
+"""number of digests that a client keeps for each model, of its newest updates"""
 
 
 class PublishedDigests:
-    """The digests of what a client has published last, by model and sequence number."""
+    """Digests of the newest updates of a client, by model and sequence number."""
 
     def __init__(self) -> None:
         self._known: dict[str, dict[int, bytes]] = {}
 
     def add(self, model: str, sequence: int, digest: bytes) -> None:
-        """An update that is about to be published."""
+        """Add an update that is about to be published."""
         known = self._known.setdefault(model, {})
         known[sequence] = digest
         if len(known) > DIGESTS_MAX:
@@ -61,9 +60,11 @@ def _by_number(numbers: list[int], digests: bytes) -> dict[int, bytes]:
     return dict(zip(numbers, parts, strict=True))
 
 
-def check_no_conflict(log: Log, contract: Contract, client: str, published: PublishedDigests) -> None:
-    """Raises `InvalidState` with what to do if the server has refused an update of this client; and as the log does."""
-    record = latest(log, contract.snapshots_topic).get(CONFLICTS_KEY)
+def check_no_conflict(record: Record | None, client: str, published: PublishedDigests) -> None:
+    """Raises `InvalidState` with what to do if the server has refused an update of this client.
+
+    `record`: the newest of the key `CONFLICTS_KEY` in the topic of snapshots, if there is one.
+    """
     if record is None:
         return
     try:

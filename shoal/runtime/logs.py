@@ -3,7 +3,7 @@
 Servers and clients hold one secret, the file `[log] server_key_file`. A process that can write to the log and lacks it
 can forge neither a snapshot nor a lease nor any other record of a server; every process that has it, a client too, can.
 A signature (HMAC-SHA-256) covers the topic, the record's key, the type and version of the message, and its value. An
-old record that is published once more has a valid signature: versions and generations tell that it is old. A process
+old record that is published once more has a valid signature: versions and generations show that it is old. A process
 that can write can still hide a snapshot, because the topic is compacted and keeps the newest record of a key, until the
 next one comes.
 
@@ -38,7 +38,7 @@ class SignedTopic:
     """A log one of whose topics is signed; a `Log`."""
 
     def __init__(self, log: Log, topic: str, keys: Sequence[bytes]) -> None:
-        """Signs with the first of `keys`, and accepts what is signed with any of them."""
+        """Sign with the first of `keys`, and accept what is signed with any of them."""
         self._log, self._topic, self._keys = log, topic, list(keys)
 
     def ensure(self, topic: str, settings: TopicSettings | None = None) -> None:
@@ -65,7 +65,7 @@ class SignedTopic:
     def read(
         self, topic: str, at: Positions, limit: int = 500, timeout_s: float = 0.0
     ) -> tuple[Sequence[Record], Positions]:
-        """As `Log.read`, without records of the signed topic that are not signed; none at all means the end."""
+        """Read as `Log.read` does, but no unsigned records of the signed topic; none at all means the end."""
         records, after = self._log.read(topic, at, limit, timeout_s)
         if topic != self._topic:
             return records, after
@@ -170,7 +170,7 @@ def check_separate(readings: Log, log: Log) -> None:
 
 
 def _in_folder(config: Config, client: str, folder: Path) -> Log:
-    """An existing log takes over the retention of the settings."""
+    """Open the log in a client's folder, and give it the retention of the settings."""
     log = SqliteLog(folder / client / "readings.db")
     try:
         log.set_retention(READINGS, readings_settings(config.client))

@@ -10,7 +10,7 @@ from shoal.runtime.checkpoint import Checkpoint, OutboxRecord
 from shoal.transports.base import Headers, Log
 
 STORE_INTERVAL_S = 1.0
-"""After a kill at most so many seconds of learning are repeated. Each store waits for the disk, so not every step."""
+"""most seconds of learning that are repeated after a kill. Each store waits for the disk, so not every step."""
 
 
 class Outbox:

@@ -76,6 +76,7 @@ def run(
                 raise
             log_event("retrying", logging.WARNING, error=str(error), retry_s=retry_s)
             stop.wait(retry_s)
+            # Reset by a step that did something, not by a start: a node that fails at once is tried ever less often.
             retry_s = min(2 * retry_s, RETRY_MAX_S)
 
 

@@ -1,4 +1,4 @@
-"""The same function over many jobs, on several processes, all of which end when the caller is interrupted."""
+"""Worker processes: one function over many jobs. All processes end when the caller is interrupted."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ class Workers:
     """
 
     def __init__(self, processes: int) -> None:
-        """With one process, or none, jobs are done in this process."""
+        """Do the jobs in this process if `processes` is 1 or 0."""
         self._processes = processes
         self._pool: ProcessPoolExecutor | None = None
         self._others: set[BaseProcess] = set()
 
     def spread(self, work: Callable[[J], R], jobs: Sequence[J]) -> Iterator[tuple[J, R]]:
-        """As the function `spread`."""
+        """See the function `spread`."""
         if self._processes <= 1:
             for job in jobs:
                 yield job, work(job)
@@ -78,7 +78,7 @@ class Workers:
 
 
 def _follow_parent() -> None:
-    """In a worker: leave interrupts to the parent, and end when it ends, also when it is killed."""
+    """Leave interrupts to the parent, and end when it ends, also when it is killed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = multiprocessing.parent_process()
     if parent is not None:

@@ -79,5 +79,5 @@ def _short(value: object) -> str:
 
 
 def _json(value: object) -> object:
-    """NaN and the infinities as text, since JSON has no numbers for them."""
+    """The value for JSON: NaN and the infinities become text, since JSON has no numbers for them."""
     return str(value) if isinstance(value, float) and not math.isfinite(value) else value

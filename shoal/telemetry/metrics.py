@@ -57,7 +57,7 @@ class ClientMetrics(ProcessMetrics):
     """The metrics of one client."""
 
     def __init__(self, on_site: bool = True) -> None:
-        """`on_site` False: they can be reached from elsewhere, so that no count made from raw readings is among them.
+        """`on_site`: only the client's own site reaches them; otherwise no count made from raw readings is among them.
 
         Counts made from raw readings are those of rejected, withheld, clipped, learned and novel ones.
         """

@@ -31,10 +31,10 @@ class Record(NamedTuple):
     partition: int
     offset: int
     timestamp_ms: int
-    """when it was appended, milliseconds since 1970; no algorithm uses it"""
+    """time at which it was appended, milliseconds since 1970; no algorithm uses it"""
     key: bytes | None
     value: bytes | None
-    """None is a tombstone: it removes the key from the compacted view"""
+    """content; None is a tombstone, which removes the key from the compacted view"""
     headers: Headers
 
 
@@ -96,7 +96,7 @@ class RecordBatch(NamedTuple):
 
     values: Sequence[bytes]
     headers: Headers
-    """that all of them begin with"""
+    """first headers of every record"""
     varying: Sequence[tuple[str, Sequence[bytes]]] = ()
     """further headers: the name, and its content (n) in each record"""
 
@@ -114,11 +114,11 @@ class TopicSettings:
 
     partitions: int = 1
     compact: bool = False
-    """keep only the newest record of each key"""
+    """whether only the newest record of each key is kept"""
     retain_bytes: int | None = None
-    """drop the oldest records above this many bytes of keys, values and headers, per partition"""
+    """bytes of keys, values and headers, per partition, above which the oldest records are dropped"""
     retain_s: float | None = None
-    """drop records older than this many seconds"""
+    """age in seconds above which records are dropped"""
     record_bytes_max: int = DEFAULT_RECORD_BYTES_MAX
     """the largest record (key + value + headers) accepted"""
 
@@ -174,7 +174,7 @@ class Log(Protocol):
     def show_progress(self, reader: str, topic: str, at: Positions) -> None:
         """Show in the log's own tools how far `reader` has read.
 
-        Only for display: it is never read back, so a log that is unavailable raises no error.
+        It is for display and never read back, so a log that is unavailable raises no error.
         """
         ...
 
@@ -184,10 +184,10 @@ class Log(Protocol):
 
 
 class BatchLog(Log, Protocol):
-    """A log that takes a whole batch in one call, which spares the work of one for each record. A log need not."""
+    """A log that takes a whole batch in one call, which spares the work of one for each record. Optional for a log."""
 
     def publish_batch(self, topic: str, batch: RecordBatch, partition: int) -> None:
-        """Append all records of the batch, in order: what `publish` of each one does."""
+        """Append all records of the batch, in order, as `publish` of each one does."""
         ...
 
 
@@ -205,7 +205,7 @@ class Transport:
     """One kind of log: an object that the entry-point group `shoal.transports` names by its address scheme."""
 
     name: str
-    """the scheme of its addresses, the same as the name of its entry point"""
+    """scheme of its addresses and name of its entry point"""
     settings: type[Settings] = Settings
     """the keys it adds to [log] and [readings]: every field with a default and a description"""
 

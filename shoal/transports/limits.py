@@ -10,9 +10,9 @@ from shoal.transports.base import Headers, TopicSettings
 
 PARTITIONS_MAX = 1024
 LOG_RECORD_BYTES_MAX = 512 * 1024 * 1024
-"""what any topic may be declared with at most; SQLite stores rows of up to 1e9 bytes"""
+"""largest record that a topic may be declared with; SQLite stores rows of up to 1e9 bytes"""
 RETAIN_BYTES_MAX = 2**62
-"""fits an integer of SQLite"""
+"""most bytes of retention: they fit an integer of SQLite"""
 
 BYTES_OR_NONE: Final = (bytes, type(None))
 UNREADABLE = "unreadable"

@@ -15,7 +15,7 @@ from shoal.algorithms.density_tree import DENSITY_TREE
 from shoal.algorithms.density_tree.arrays import DensityTreeAggregator
 from shoal.algorithms.density_tree.server import DensityTreeServer
 from shoal.algorithms.fcac import FCAC
-from shoal.algorithms.registry import can_aggregate, load_algorithm, streaming_names
+from shoal.algorithms.registry import load_algorithm, streaming_names
 from shoal.algorithms.streaming import Aggregator, Arrays, Contribution, StreamingAlgorithm
 from shoal.errors import InvalidData, InvalidState
 from shoal.privacy.count_noise import count_noise
@@ -32,7 +32,7 @@ OPTIONS: Mapping[str, Any] = {
     "grow_readings": WINDOW * EPOCH_WINDOWS,
     "oblique_axes": 1,
 }
-AGGREGATED = [name for name in streaming_names() if can_aggregate(name)]
+AGGREGATED = [name for name in streaming_names() if load_algorithm(name).aggregates]
 
 
 def counted(rows: NDArray[np.float64], server: DensityTreeServer, number: int) -> Arrays:

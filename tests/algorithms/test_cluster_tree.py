@@ -13,9 +13,9 @@ from shoal.algorithms.cluster_tree import CLUSTER_TREE, ClusterTreeClient, Clust
 from shoal.algorithms.cluster_tree.client import SNAPSHOT, UPDATE
 from shoal.algorithms.streaming import Contribution
 from shoal.errors import InvalidData, InvalidState, SettingsError
+from shoal.kernels.arrays import Floats
 from shoal.protocol.codec import pack, unpack
 
-Floats = NDArray[np.float64]
 CORNERS = np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0], [1.0, 1.0], [0.5, 0.5]])
 
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from shoal.algorithms.cluster_tree.partition import Joining, Weights, cores_of_few, gap_significance, spread
+from shoal.kernels.arrays import Ints, Singles
 from shoal.kernels.density_tree import Neighbours, core_distances
-from shoal.kernels.sketching import Positions, Singles
 
 
 def squared_of(at: np.ndarray) -> Singles:
@@ -86,7 +86,7 @@ def test_a_small_group_far_from_all_others_is_one_of_its_own(
     cores = cores_of_few(squared, *Neighbours(squared).core_distances(ones, [27.0, 10.0]))
     joining = Joining(weights, squared, cores, 27.0, 10.0, 4.5, lambda pair, found: True)
     first = np.arange(len(at) - 1)
-    edges: Positions = np.stack([first, first + 1], axis=1)
+    edges: Ints = np.stack([first, first + 1], axis=1)
     lengths = np.maximum(np.maximum(cores[:-1], cores[1:]), squared[first, first + 1])
     order = np.argsort(lengths, kind="stable")
     group, _ = joining.join(edges[order], lengths[order])

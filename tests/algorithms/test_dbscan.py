@@ -18,11 +18,12 @@ from shoal.algorithms.rounds.dbscan import DBSCAN, FEATURES_MAX, OCCUPIED_MAX
 from shoal.algorithms.rounds.policies import Answer, Policy, PolicyState, select_answers
 from shoal.cli.check import check
 from shoal.config.contract import parse_contract
-from shoal.config.models import check_models
+from shoal.config.resolved import resolve
 from shoal.errors import InvalidData, SettingsError
+from shoal.kernels.arrays import Floats
 from shoal.kernels.cells import Groups, follow_groups
 from shoal.protocol.codec import pack
-from tests.laws.streams import Floats, stream
+from tests.laws.streams import stream
 
 UNIT = InitHint(np.zeros(2), np.ones(2))
 
@@ -217,9 +218,9 @@ def plant(d: int) -> dict[str, Any]:
 
 
 def test_seven_features_are_refused_with_what_to_do_instead() -> None:
-    check_models(parse_contract(plant(FEATURES_MAX)))
+    resolve(parse_contract(plant(FEATURES_MAX)))
     with pytest.raises(SettingsError, match=r"models\.shapes: .*at most 6 features, not 7.*choose spectral"):
-        check_models(parse_contract(plant(7)))
+        resolve(parse_contract(plant(7)))
     with pytest.raises(SettingsError, match="at most 6"):
         DBSCAN.start({}, 7, InitHint(np.zeros(7), np.ones(7)))
 

@@ -7,12 +7,14 @@ import pytest
 from numpy.typing import NDArray
 from sklearn.metrics import adjusted_rand_score
 
+from shoal.algorithms.counting import CountingAlgorithm
 from shoal.algorithms.density_tree import DENSITY_TREE, DensityTreeOptions, DensityTreeServer
 from shoal.algorithms.density_tree.arrays import SHARE_ONE
 from shoal.algorithms.density_tree.clusters import cluster_leaves
 from shoal.algorithms.density_tree.leaf import BINS, Axes, Leaf, oblique_axes
 from shoal.algorithms.density_tree.plan import CountingPlan, axes_sampled, axis_shares
 from shoal.algorithms.density_tree.tree import Cut
+from shoal.algorithms.from_counts.rounds import KMEANS_FROM_COUNTS
 from shoal.algorithms.streaming import Contribution
 from shoal.errors import InvalidData, SettingsError
 from shoal.privacy.count_noise import count_noise
@@ -65,6 +67,34 @@ def test_separate_clusters_are_found_at_an_epsilon_that_protects(epsilon: float 
     server = learnt(rows, epsilon)
     assert adjusted_rand_score(truth, server.predict(rows)) > 0.97
     assert len(np.unique(server.predict(rows))) == 5
+
+
+@pytest.mark.parametrize("learner", [None, KMEANS_FROM_COUNTS])
+@pytest.mark.parametrize("epsilon", [0.5, 4.0])
+def test_nothing_is_found_in_the_noise_of_windows_without_accepted_readings(
+    epsilon: float, learner: CountingAlgorithm | None
+) -> None:
+    noise = count_noise(epsilon)
+    options = {"noise_variance": noise.variance, "window_readings": WINDOW}
+    algorithm = learner or DENSITY_TREE
+    server = algorithm.server(options, 3)
+    refused = np.zeros(WINDOW, dtype=bool)
+    accepted = np.random.default_rng(1).normal(0.5, 0.1, (WINDOW, 3)).clip(0, 1)
+
+    def absorb(number: int, valid: NDArray[np.bool_]) -> None:
+        plan = CountingPlan.from_arrays(server.snapshot(), 3)
+        counted = plan.count(accepted, valid, b"client", number)
+        private = counted.counts + noise.draw(number.to_bytes(4, "little"), len(counted.counts))
+        server.absorb([Contribution("client", number, counted.update(private))], b"")
+
+    for number in range(400):
+        absorb(number, refused)
+        assert len(algorithm.view(server.snapshot()).centres) == 0, number
+    assert set(server.predict(accepted).tolist()) == {-1}
+    for number in range(400, 900):
+        absorb(number, ~refused)
+    assert len(algorithm.view(server.snapshot()).centres) >= 1, "readings that are accepted later are found"
+    assert -1 not in server.predict(accepted).tolist()
 
 
 def test_one_cluster_and_a_plain_are_not_cut() -> None:

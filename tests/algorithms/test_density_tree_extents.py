@@ -132,7 +132,7 @@ def test_at_an_epsilon_that_protects_centres_lie_among_their_readings() -> None:
     rng = np.random.default_rng(11)
     corners = np.array([[0.05, 0.9, 0.1], [0.25, 0.1, 0.05], [0.9, 0.15, 0.85]])
     rows = np.clip(corners[rng.integers(3, size=20_000)] + rng.normal(0, 0.02, size=(20_000, 3)), 0, 1)
-    model = DensityTree(epsilon=2.0, clients=5).fit(rows)
+    model = DensityTree(epsilon=2.0, clients=5, random_state=0).fit(rows)
     centres = model.cluster_centers_
     nearest = np.abs(centres[:, None] - corners).max(axis=2).min(axis=0)
     assert len(centres) == 3

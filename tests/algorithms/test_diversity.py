@@ -8,11 +8,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 
 from shoal.algorithms.fcac.nodes import Diversity
+from shoal.kernels.arrays import Floats
 
-Floats = NDArray[np.float64]
 CUT = 1e-6
 
 

@@ -6,14 +6,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from shoal.algorithms.fcac import CAEFC, CAPlus
 from shoal.algorithms.fcac.art_network import REFILL, Step
 from shoal.errors import InvalidData, InvalidState, SettingsError
+from shoal.kernels.arrays import Floats
 from shoal.kernels.correntropy import ignore_underflow
 
-Floats = NDArray[np.float64]
 HALVES = [CAPlus, CAEFC]
 Half = type[CAPlus] | type[CAEFC]
 

@@ -114,3 +114,13 @@ def test_two_moons_are_found_at_an_epsilon_of_two_where_noisy_rows_show_nothing(
     assert scores(labels[12_000:], server.predict(rows[12_000:]))["ari"] > 0.95
     noisy = from_rows("cluster_tree", rows[:12_000], 2.0, 31)
     assert scores(labels[12_000:], noisy.predict(rows[12_000:]))["ari"] < 0.1
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_no_row_is_made_from_the_noise_of_windows_without_accepted_readings(seed: int) -> None:
+    noise = count_noise(2.0)
+    server = server_of(2, noise_variance=noise.variance)
+    for number in range(300):
+        drawn = noise.draw(bytes([seed]) + number.to_bytes(4, "little"), Grid(2).cells)
+        server.absorb([window(drawn, 400, number)], b"")
+    assert server.rows_learnt == 0

@@ -7,16 +7,14 @@ from functools import cache
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
 from shoal.algorithms.registry import rounds_algorithm
 from shoal.algorithms.rounds.base import InitHint
 from shoal.algorithms.rounds.policies import Answer, Policy, PolicyState, select_answers
 from shoal.algorithms.rounds.simulation import bounding_box, converged, kfed_hint, run_rounds
 from shoal.errors import SettingsError
+from shoal.kernels.arrays import Floats
 from shoal.kernels.matching import matched_distance
-
-Floats = NDArray[np.float64]
 
 
 def answer(client: str, version: int, value: float) -> Answer:
@@ -128,7 +126,7 @@ def test_rounds_started_from_kfed_find_clusters_that_different_clients_hold() ->
     clients = [
         generator.normal(size=(50, 2)) * 0.3 + centres[[i % 4, (i + 1) % 4]][np.arange(50) % 2] for i in range(8)
     ]
-    begin = kfed_hint(rounds_algorithm("kfed"), 4, clients, bounding_box(clients), local=2)
+    begin = kfed_hint(4, clients, bounding_box(clients), local=2)
     kmeans = rounds_algorithm("kmeans")
     found = run_rounds(kmeans, kmeans.start({"clusters": "auto"}, 2, begin), clients).params["centre"]
     assert matched_distance(centres, found) < 0.3

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
 from shoal.algorithms.registry import rounds_algorithm, rounds_names
 from shoal.algorithms.rounds.base import InitHint, Params, RoundsAlgorithm
@@ -21,11 +20,11 @@ from shoal.algorithms.rounds.kmeans_local import KMEANS_LOCAL
 from shoal.algorithms.rounds.mufc import MUFC
 from shoal.algorithms.rounds.simulation import bounding_box, kfed_hint, run_rounds
 from shoal.errors import InvalidData, SettingsError
+from shoal.kernels.arrays import Floats
 from shoal.kernels.gaussian import COVARIANCE_TYPES, matrices
 from shoal.kernels.matching import matched_distance
 from shoal.protocol.codec import pack
 
-Floats = NDArray[np.float64]
 CORNERS = np.array([[0.0, 0.0], [0.0, 9.0], [9.0, 0.0], [9.0, 9.0]])
 
 
@@ -332,7 +331,7 @@ def test_components_in_another_order_are_matched_before_averaging() -> None:
 def test_averaging_loses_components_that_sums_keep_when_clients_lack_them() -> None:
     """The weighted mean with the scatter between clients is in between."""
     clients = [np.concatenate(pair) for pair in zip(blobs(11), blobs(12)[1:] + blobs(12)[:1], strict=True)]
-    begin = kfed_hint(KFED, 4, clients, bounding_box(clients), local=2)
+    begin = kfed_hint(4, clients, bounding_box(clients), local=2)
     exact = run_rounds(GMM, GMM.start({"clusters": 4}, 2, begin), clients, rounds_max=30).params
     naive = run_rounds(GMM_LOCAL, GMM_LOCAL.start({"clusters": 4}, 2, begin), clients, rounds_max=30).params
     assert matched_distance(CORNERS, exact["centre"]) < 0.3 < matched_distance(CORNERS, naive["centre"])

@@ -17,8 +17,8 @@ from shoal.algorithms.rounds.policies import Answer, Policy, PolicyState, select
 from shoal.algorithms.rounds.simulation import run_rounds
 from shoal.algorithms.rounds.spectral import SPECTRAL
 from shoal.errors import InvalidData, SettingsError
+from shoal.kernels.arrays import Floats
 from shoal.protocol.codec import pack
-from tests.laws.streams import Floats
 
 UNIT = InitHint(np.zeros(2), np.ones(2))
 CLAIMS = Claims(300, Box(np.zeros(2), np.ones(2)))

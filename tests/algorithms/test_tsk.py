@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
 from shoal.algorithms.regression import Regression, RuleBase, rules_of, written
 from shoal.algorithms.rounds.arrays import float_array
@@ -18,9 +17,9 @@ from shoal.algorithms.rounds.simulation import bounding_box, run_rounds
 from shoal.algorithms.tsk import TSK
 from shoal.algorithms.tsk.client import epoch, has_conditions, standardised, weighting
 from shoal.errors import InvalidData, SettingsError
+from shoal.kernels.arrays import Floats
 from shoal.kernels.fuzzy import expand_gram, firing_strengths, solve_ridge
 
-Floats = NDArray[np.float64]
 assert TSK.regression is not None
 PREDICTION: Regression = TSK.regression
 

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from benchmarks.replay import FULL, measurable
+from shoal.kernels.compiled import CompiledKernels
 from tests.conftest import without
 
 HERE = Path(__file__).parent.parent.parent
@@ -47,6 +48,7 @@ def streaming(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return run("streaming", tmp_path_factory.mktemp("streaming"))
 
 
+@pytest.mark.integration
 def test_both_networks_are_measured_in_two_and_in_sixteen_features(streaming: dict[str, Any]) -> None:
     assert {(cell["network"], cell["d"]) for cell in streaming["cells"]} == {
         ("CA+", 2),
@@ -59,6 +61,7 @@ def test_both_networks_are_measured_in_two_and_in_sixteen_features(streaming: di
         assert cell["nodes_mean"] >= 2
 
 
+@pytest.mark.integration
 def test_every_network_is_compared_with_every_peer_and_its_parameters_are_stated(streaming: dict[str, Any]) -> None:
     for cell in streaming["cells"]:
         names = {peer["name"] for peer in cell["peers"]}
@@ -69,6 +72,7 @@ def test_every_network_is_compared_with_every_peer_and_its_parameters_are_stated
             assert peer["prototypes"] >= 2
 
 
+@pytest.mark.integration
 def test_a_ratio_is_taken_turn_by_turn_so_it_lies_between_the_extremes(streaming: dict[str, Any]) -> None:
     for cell in streaming["cells"]:
         for peer in cell["peers"]:
@@ -77,6 +81,7 @@ def test_a_ratio_is_taken_turn_by_turn_so_it_lies_between_the_extremes(streaming
             assert lowest <= peer["ratio"]["low"] <= peer["ratio"]["high"] <= highest
 
 
+@pytest.mark.integration
 def test_a_goal_that_was_not_measured_is_neither_reached_nor_missed(streaming: dict[str, Any]) -> None:
     assert streaming["goals"]
     assert {(goal["measured"], goal["reached"]) for goal in streaming["goals"]} == {(None, None)}
@@ -117,6 +122,7 @@ def test_the_shares_of_a_client_step_sum_to_one(tmp_path: Path) -> None:
         assert not unseen, f"no function of these parts was called: {unseen}"
 
 
+@pytest.mark.integration
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="Linux: the footprint is read from /proc")
 def test_the_whole_path_is_measured_on_both_logs_from_the_first_reading_to_a_recovery(
     kafka_bootstrap: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -140,6 +146,7 @@ def test_the_whole_path_is_measured_on_both_logs_from_the_first_reading_to_a_rec
         assert all(is_spread(each["seconds"]) for each in found["recovery"])
 
 
+@pytest.mark.integration
 def test_algorithms_in_rounds_are_compared_with_other_implementations_and_measured_in_a_round(tmp_path: Path) -> None:
     result = run("rounds", tmp_path)
     assert {each["algorithm"] for each in result["answers"]} == {"kmeans", "fcm", "gmm", "dbscan", "spectral", "tsk"}
@@ -200,6 +207,7 @@ def test_every_method_of_robust_combination_is_measured_with_its_price_and_recov
     assert {case["share_max"] for case in result["bridges"]} == {1.0, 0.9}
 
 
+@pytest.mark.integration
 def test_two_versions_are_compared_by_the_same_work(tmp_path: Path) -> None:
     result = run("versions", tmp_path, str(HERE))
     assert set(result["parts"]) == {"client", "batches", "single", "answer", "combine"}
@@ -219,6 +227,7 @@ def test_a_folder_without_another_version_is_not_measured(tmp_path: Path) -> Non
     assert not (tmp_path / "versions.json").exists()
 
 
+@pytest.mark.integration
 @pytest.mark.needs("Chromium")
 def test_every_interaction_with_the_page_is_measured_up_to_the_frame_that_shows_it(
     chromium: str, tmp_path: Path
@@ -237,6 +246,7 @@ def test_every_interaction_with_the_page_is_measured_up_to_the_frame_that_shows_
     assert any(name.endswith("(timeline.js)") for name in slowest), "the bands show what is chosen"
 
 
+@pytest.mark.integration
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="Linux: memory is read from /proc")
 def test_what_history_and_page_cost_is_measured_on_disk_in_time_and_in_memory(tmp_path: Path) -> None:
     history = run("history", tmp_path)
@@ -247,6 +257,7 @@ def test_what_history_and_page_cost_is_measured_on_disk_in_time_and_in_memory(tm
     assert history["memory"]["added_mib"] > 0
 
 
+@pytest.mark.integration
 def test_a_replay_is_measured_with_its_memory_and_the_server_that_absorbs_its_updates(tmp_path: Path) -> None:
     alone, served = run("replay", tmp_path)["cases"]
     for case in (alone, served):
@@ -293,6 +304,15 @@ def test_what_needs_another_program_is_not_measured_without_it_and_says_so(modul
     assert not any(tmp_path.iterdir())
 
 
+@pytest.mark.integration
+def test_each_compiled_kernel_is_measured_beside_its_numpy_form(tmp_path: Path) -> None:
+    pairs = run("kernel_pairs", tmp_path)["pairs"]
+    measured = {name for pair in pairs for name in pair["kernel"].split(", ")}
+    assert measured == set(CompiledKernels._fields) - {"loops"}
+    assert all(0.0 < pair["low"] <= pair["gain"] <= pair["high"] for pair in pairs)
+
+
+@pytest.mark.integration
 def test_both_forms_of_the_kernels_are_measured(tmp_path: Path) -> None:
     result = run("kernels", tmp_path)
     for name in ("sketched_rows_per_s", "rebuild_ms", "later_rebuild_ms"):

@@ -30,6 +30,7 @@ def test_what_grows_faster_than_it_must_is_named(monkeypatch: pytest.MonkeyPatch
     assert f"Faster than they must: readings: {HEADS['log_bytes']}" in page
 
 
+@pytest.mark.integration
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="Linux: the footprint is read from /proc")
 def test_every_size_of_a_federation_is_varied_and_all_of_its_readings_are_absorbed(tmp_path: Path) -> None:
     result = run("growth", tmp_path)

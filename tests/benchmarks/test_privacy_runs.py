@@ -24,7 +24,7 @@ from benchmarks.privacy.families import CLIENTS, SKEWED_CLUSTERS, families
 from benchmarks.privacy.goals import GOALS, judged
 from benchmarks.privacy.learners import FCAC_ROWS, K_MEANS_ROWS, ON_A_GRID, OURS, Learner, noisy_rows, running
 from benchmarks.privacy.page import docs_table
-from benchmarks.steadiness.streams import Labels
+from shoal.kernels.arrays import Ints
 from tests.benchmarks.test_benchmarks_run import HERE, is_spread, run
 
 
@@ -33,6 +33,7 @@ def quick(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return run("privacy", tmp_path_factory.mktemp("privacy"))
 
 
+@pytest.mark.integration
 def test_every_learner_is_measured_on_every_stream_that_it_takes_with_and_without_noise(quick: dict[str, Any]) -> None:
     found = {(cell["stream"], cell["learner"], cell["epsilon"]) for cell in quick["cells"]}
     assert found == {
@@ -47,6 +48,7 @@ def test_every_learner_is_measured_on_every_stream_that_it_takes_with_and_withou
         assert len(cell["clusters"]) == cell["seeds"] == 1
 
 
+@pytest.mark.integration
 def test_private_counts_find_what_noise_on_each_reading_hides(quick: dict[str, Any]) -> None:
     at_4 = {
         cell["learner"]: cell["ari"]["mean"]
@@ -57,6 +59,7 @@ def test_private_counts_find_what_noise_on_each_reading_hides(quick: dict[str, A
     assert at_4["density_tree"] > at_4["k-means on noisy rows, given K"] + 0.2
 
 
+@pytest.mark.integration
 def test_cost_is_measured_for_a_client(quick: dict[str, Any]) -> None:
     for cost in quick["cost"]:
         for name in ("window_ms", "compiled_window_ms", "grow_ms", "compiled_grow_ms"):
@@ -130,7 +133,7 @@ def test_a_stream_without_classes_is_not_given_to_a_learner_that_is_told_their_n
 def test_the_rows_that_are_not_judged_do_not_count() -> None:
     stream = replace(families(2000, 2000)["blobs d=2"](1), judged_from=1000)
 
-    def half_right(given: Any, epsilon: float | None, seed: int) -> Labels:
+    def half_right(given: Any, epsilon: float | None, seed: int) -> Ints:
         return np.where(np.arange(2000) < 1000, 0, given.truth)
 
     learner = Learner("half", half_right, "right from the middle on", 1)

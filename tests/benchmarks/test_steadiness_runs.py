@@ -43,6 +43,7 @@ def quick(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return result
 
 
+@pytest.mark.integration
 def test_every_learner_is_judged_on_every_stream(quick: dict[str, Any]) -> None:
     pairs = {(verdict["stream"], verdict["learner"]) for verdict in quick["verdicts"]}
     assert pairs == {(stream, name) for stream in ("blobs K=5 d=2", "births") for name in quick["learners"]}
@@ -55,6 +56,7 @@ def test_every_learner_is_judged_on_every_stream(quick: dict[str, Any]) -> None:
         assert set(quick["speed"][0][name]) == {"numpy", "compiled"}
 
 
+@pytest.mark.integration
 def test_peers_are_kept_from_a_result_that_was_judged_alike(quick: dict[str, Any]) -> None:
     kept = kept_peers(quick, quick["judged"])
     assert {verdict["learner"] for verdict in kept["verdicts"]} == set(kept["learners"]) == {"FCAC", PEERS[1].name}
@@ -63,6 +65,7 @@ def test_peers_are_kept_from_a_result_that_was_judged_alike(quick: dict[str, Any
         kept_peers(quick, {**quick["judged"], "seeds": [1]})
 
 
+@pytest.mark.integration
 def test_the_picture_has_the_true_numbers_beside_those_of_the_learners(quick: dict[str, Any]) -> None:
     seed = quick["judged"]["seeds"][0]
     lines, truth = panel(quick, "births", seed)

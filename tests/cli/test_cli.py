@@ -18,6 +18,7 @@ from shoal import errors
 from shoal.cli.main import EXIT_CODES, GROUP, VARIABLE, _load
 from shoal.cli.main import shoal as group
 from shoal.config.contract import load_contract
+from shoal.config.settings import load_config
 
 COMMANDS = group.list_commands(click.Context(group))
 
@@ -65,7 +66,7 @@ main()
 def test_the_commands_are_those_of_pyproject_in_the_order_of_first_use() -> None:
     project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     assert set(COMMANDS) == set(project["entry-points"][GROUP])
-    assert COMMANDS[:5] == ["demo", "check", "producer", "client", "server"]
+    assert COMMANDS[:7] == ["demo", "init", "run", "check", "producer", "client", "server"]
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -152,19 +153,52 @@ def test_check_prints_the_contract_as_json(example: Path) -> None:
     assert result["epsilon_total"] == 4.0
 
 
-def test_check_prints_the_settings_as_they_are_written_and_other_sections_where_they_are_used(example: Path) -> None:
+def settings_of(lines: list[str]) -> dict[str, list[str]]:
+    """Section -> its lines, of what `shoal check` prints."""
+    sections = ("log", "readings", "client", "server", "replica", "upstream", "events", "events.webhook", "mqtt")
+    return {name: found for name in sections if (found := [line for line in lines if line.split()[0] == name])}
+
+
+def test_check_prints_the_settings_that_differ_from_their_defaults(example: Path) -> None:
     file = example.with_name("changed.toml")
-    more = '\n[replica]\ncommit_s = 2\n[readings]\naddress = "kafka://127.0.0.1:9"\n'
-    file.write_text(example.read_text(encoding="utf-8") + more, encoding="utf-8")
+    more = (
+        '\n[replica]\ncommit_s = 2\n[readings]\naddress = "kafka://127.0.0.1:9"\n[events]\nfolder = "data/events"\n'
+        '[events.webhook]\nurl = "http://127.0.0.1:9"\n[mqtt]\nport = 0\ntls = true\n'
+    )
+    text = example.read_text(encoding="utf-8").replace("[client]\n", "[client]\npublish_readings = 50\n")
+    file.write_text(text + more, encoding="utf-8")
     lines = shoal("check", file).stdout.splitlines()
-    assert 'readings    address = "kafka://127.0.0.1:9"' in lines
-    assert "replica     commit_s = 2.0" in lines
-    assert 'replica     group = "shoal-replicas"' in lines
+    assert settings_of(lines) == {
+        "readings": ['readings    address = "kafka://127.0.0.1:9"'],
+        "client": ["client      publish_readings = 50"],
+        "replica": ["replica     commit_s = 2.0"],
+        "events.webhook": ['events.webhook url = "http://127.0.0.1:9"'],
+        "mqtt": ["mqtt        tls = true"],
+    }
+    assert "settings    all others have their defaults; --all prints them" in lines
+
+
+def test_check_of_a_file_that_repeats_the_defaults_prints_no_setting(example: Path) -> None:
+    assert settings_of(shoal("check", example).stdout.splitlines()) == {}
+
+
+def test_check_all_prints_every_setting_and_every_option(example: Path) -> None:
+    file = example.with_name("all.toml")
+    model = '\n[[models]]\nname = "rounds"\nalgorithm = "kmeans"\noptions = { clusters = 3 }\n'
+    text = example.read_text(encoding="utf-8").replace("[privacy]\n", "[privacy]\nepsilon_per_reading = 400.0\n")
+    file.write_text(text + model, encoding="utf-8")
+    short, lines = (shoal("check", file, *words).stdout.splitlines() for words in ((), ("--all",)))
+    found = settings_of(lines)
+    config = load_config(file)
+    for name in ("log", "client", "server", "replica", "upstream", "events"):
+        assert len(found[name]) == len(type(getattr(config, name)).model_fields)
     assert "client      label = false" in lines
     assert "client      signing_key_file = none" in lines
-    assert not any(line.startswith(("events", "upstream")) for line in lines)
-    plain = shoal("check", example).stdout.splitlines()
-    assert not any(line.startswith(("events", "readings", "replica", "upstream")) for line in plain)
+    assert "rounds      rounds  default options" in short
+    (rounds,) = (line for line in lines if line.startswith("rounds "))
+    assert "deadline_s = 10.0" in rounds
+    (kmeans,) = (line for line in lines if line.startswith("model       rounds  kmeans  clusters = 3"))
+    assert "clusters_max = " in kmeans
 
 
 def test_options_can_come_from_the_environment(example: Path) -> None:

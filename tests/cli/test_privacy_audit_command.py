@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from onebox.audit import command
-from onebox.audit.command import audit
+from onebox.audit import audit_command
+from onebox.audit.audit_command import audit
 from shoal.config.settings import load_config
 from shoal.errors import SettingsError
 from tests.privacy.audited import audited_config, leave_empty_cells_without_noise
@@ -77,7 +77,7 @@ def test_a_refuted_claim_ends_with_1(counted: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_the_federations_that_come_with_shoal_have_counts_rows_rounds_and_users(tmp_path: Path) -> None:
-    readings, users = (config.contract for config in command._configs(None, tmp_path))
+    readings, users = (config.contract for config in audit_command._configs(None, tmp_path))
     assert [model.algorithm for model in readings.models] == ["density_tree", "fcac", "kmeans"]
     assert [model.algorithm for model in users.models] == ["density_tree"]
     assert (readings.privacy.unit, users.privacy.unit) == ("reading", "user")
@@ -87,7 +87,7 @@ def test_the_federations_that_come_with_shoal_have_counts_rows_rounds_and_users(
 def test_the_folder_of_the_federation_file_is_not_touched(
     counted: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(command, "REJECTED_WINDOWS", 2)
+    monkeypatch.setattr(audit_command, "REJECTED_WINDOWS", 2)
     CliRunner().invoke(audit, ["--config", str(counted), "--trials", "10", "--kills", "0"], catch_exceptions=False)
     assert list(tmp_path.iterdir()) == [counted]
 

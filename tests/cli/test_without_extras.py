@@ -13,7 +13,7 @@ from pathlib import Path
 import click
 import pytest
 
-from reproduction.command import reproduce
+from reproduction.reproduce_command import reproduce
 from shoal.cli.main import shoal as group
 from tests.house.small_federation import write_federation
 
@@ -180,7 +180,7 @@ def test_parquet_and_mqtt_name_their_extras(run: Run, file: Path, tmp_path: Path
     (tmp_path / "rows.parquet").touch()
     assert_missing(run("producer", "--config", file, tmp_path / "rows.parquet"), "parquet")
     with file.open("a", encoding="utf-8") as more:
-        more.write('\n[events]\nmqtt_host = "127.0.0.1"\n')
+        more.write('\n[events.mqtt]\nhost = "127.0.0.1"\n')
     assert_missing(run("events", "forward", "--config", file), "mqtt")
 
 

@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 from server_node.clusters.lineage_step import groups_of
 from shoal.algorithms.registry import load_algorithm
 from shoal.config.contract import Contract
-from shoal.config.privacy import declared_bounds
 from shoal.protocol.messages import ClusterIdentity, Snapshot
 from tests.client_nodes.site import Site
 from tests.small_plant import a_snapshot
@@ -44,4 +43,4 @@ def near_nodes(snapshot: Snapshot, contract: Contract, n: int, seed: int = 0) ->
     rng = np.random.default_rng(seed)
     nodes = view.nodes[known][rng.integers(0, known.sum(), n)]
     unit = nodes + rng.normal(0, 0.01, nodes.shape)
-    return declared_bounds(contract).from_unit(np.clip(unit, 0.01, 0.99))
+    return contract.bounds.from_unit(np.clip(unit, 0.01, 0.99))

@@ -13,11 +13,12 @@ from numpy.typing import NDArray
 
 from client_nodes.node import ClientNode, ClientResources
 from shoal.config.contract import Contract
+from shoal.config.resolved import resolve
 from shoal.config.sections import ClientSettings
 from shoal.protocol.codec import unpack
 from shoal.protocol.messages import Update
 from shoal.protocol.readings import Reading
-from shoal.protocol.topics import LABELS, READINGS, REJECTED, ensure_topics, readings_settings
+from shoal.protocol.topics import LABELS, READINGS, REJECTED, ensure_local_topics, ensure_topics, readings_settings
 from shoal.runtime.checkpoint import Checkpoint
 from shoal.telemetry.metrics import ClientMetrics
 from shoal.transports.base import Headers, Log, Record, latest
@@ -69,10 +70,11 @@ class Site:
             local = stack.enter_context(closing(SqliteLog(self.folder / "readings.db", durable=False)))
             log = stack.enter_context(closing(SqliteLog(self.folder / "federation.db", durable=False)))
             ensure_topics(log, agreed, labels=self.settings.publish_labels)
+            ensure_local_topics(local, self.settings)
             checkpoint = stack.enter_context(Checkpoint(self.folder / "checkpoint.db", f"client {self.client}"))
             resources = ClientResources(local, checkpoint, key)
             node = ClientNode(
-                agreed, self.client, self.settings, resources, log, metrics or ClientMetrics(), self.clock
+                resolve(agreed), self.client, self.settings, resources, log, metrics or ClientMetrics(), self.clock
             )
             node.resume()
             yield node

@@ -14,6 +14,7 @@ from prometheus_client import generate_latest
 
 from client_nodes.intake import Reason
 from client_nodes.node import ClientNode
+from shoal.config.resolved import resolve
 from shoal.errors import InvalidState, OffsetOutOfRange, SettingsError
 from shoal.protocol.codec import pack
 from shoal.protocol.readings import Reading
@@ -135,7 +136,7 @@ def test_an_update_passes_validation_and_names_its_client_and_model(site: Site) 
     site.add_readings(readings(50))
     site.run()
     (update,) = site.updates()
-    Validator(site.contract).check_update(update)
+    Validator(resolve(site.contract)).check_update(update)
     assert (update.client, update.model, update.made_at) == ("attic", "clusters", 1e9)
     assert update.newest_reading_at == 1e9 + 49
     (record,) = site.published()

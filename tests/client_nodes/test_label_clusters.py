@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from client_nodes.labelling.labeller import NO_IDENTITY, UNIT_MAX, SnapshotClusters
+from shoal.algorithms.registry import load_algorithm
 from shoal.protocol.messages import ClusterIdentity
 from tests.client_nodes.test_labels_command import CLIENT, READINGS, exported, run_client
 from tests.house.small_federation import create_federation, run_to_end
@@ -20,9 +21,8 @@ MASS = np.array([10.0, 20.0, 0.0, 5.0])
 def clusters(identities: dict[int, int], centres: np.ndarray = CENTRES) -> SnapshotClusters:
     listed = [list(ClusterIdentity(number, one, "", True, 0, 0, 1e9, 0.5)) for number, one in identities.items()]
     arrays = {"centre": centres, "weight": MASS}
-    return SnapshotClusters(
-        a_snapshot(plant(), algorithm="kmeans", arrays=arrays, clusters=3, nodes=4, identities=listed)
-    )
+    snapshot = a_snapshot(plant(), algorithm="kmeans", arrays=arrays, clusters=3, nodes=4, identities=listed)
+    return SnapshotClusters(snapshot, load_algorithm("kmeans"))
 
 
 def test_without_identities_nothing_is_known() -> None:

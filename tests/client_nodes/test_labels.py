@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from shoal.algorithms.registry import streaming_algorithm
-from shoal.config.privacy import declared_bounds
 from shoal.errors import InvalidState
 from shoal.protocol.messages import Snapshot
 from shoal.runtime.checkpoint import Checkpoint
@@ -31,7 +30,7 @@ def in_order(site: Site, n: int, model: str = "clusters") -> list[dict[str, Any]
 
 
 def expected(site: Site, snapshot: Snapshot, values: np.ndarray) -> list[int]:
-    bounds = declared_bounds(site.contract)
+    bounds = site.contract.bounds
     unit = bounds.to_unit(bounds.clip(values)[0])
     return [int(cluster) for cluster in streaming_algorithm("fcac").predict(snapshot.arrays, unit)]
 
@@ -303,6 +302,7 @@ def test_novelty_does_not_depend_on_batches(tmp_path: Path) -> None:
 # Kills.
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("call", ["save", "flush"])
 @pytest.mark.parametrize("after", [False, True])
 def test_a_kill_at_any_call_loses_and_repeats_nothing(

@@ -19,11 +19,12 @@ import pytest
 from click.testing import CliRunner
 
 from client_nodes.bootstrap import checkpoint_owner, open_client
-from client_nodes.labelling import command, labelled_readings
-from client_nodes.labelling.command import labels, relabel_readings
+from client_nodes.labelling import labelled_readings, labels_command
 from client_nodes.labelling.labelled_readings import LabelledReadings, columns_of
+from client_nodes.labelling.labels_command import labels, relabel_readings
 from client_nodes.publisher import AUTHOR_HEADER
 from server_node.bootstrap import open_server
+from shoal.config.resolved import resolve
 from shoal.config.settings import Config, load_config
 from shoal.errors import CheckpointInUse, InvalidState, MissingExtra, SettingsError, ShoalError
 from shoal.protocol.labels import Label
@@ -224,7 +225,7 @@ def rename(file: Path, identity: int) -> None:
 
     config = load_config(file)
     with closing(open_log(config.log)) as log:
-        request_name(config.contract, log, "clusters", identity, "warm corner")
+        request_name(resolve(config.contract), log, "clusters", identity, "warm corner")
     with open_server(config) as server:
         while server.step():
             pass
@@ -252,7 +253,7 @@ def test_what_a_killed_relabelling_leaves_the_client_labels(labelled: Path, monk
     class Cut(BaseException):
         pass
 
-    real, calls = command.Outbox.store, iter(range(100))
+    real, calls = labels_command.Outbox.store, iter(range(100))
 
     def cut(*args: Any) -> None:
         if next(calls) == 2:
@@ -260,7 +261,7 @@ def test_what_a_killed_relabelling_leaves_the_client_labels(labelled: Path, monk
         real(*args)
 
     with monkeypatch.context() as patched:
-        patched.setattr(command.Outbox, "store", cut)
+        patched.setattr(labels_command.Outbox, "store", cut)
         with pytest.raises(Cut):
             relabel_readings(config, CLIENT)
     run_client(labelled)

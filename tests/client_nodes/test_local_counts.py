@@ -10,8 +10,8 @@ import pytest
 from click.testing import CliRunner
 from prometheus_client import generate_latest
 
-from client_nodes import command
-from client_nodes.command import client
+from client_nodes import client_command
+from client_nodes.client_command import client
 from shoal.config.sections import ClientSettings
 from shoal.config.settings import load_config
 from shoal.protocol.readings import Reading
@@ -93,4 +93,4 @@ def test_metrics_on_the_clients_site_count_what_became_of_readings(tmp_path: Pat
 def test_only_a_loopback_address_or_the_setting_serves_the_counts_of_raw_readings(
     settings: dict[str, object], on_site: bool
 ) -> None:
-    assert command.make_metrics(ClientSettings(**settings)).on_site == on_site
+    assert client_command.make_metrics(ClientSettings(**settings)).on_site == on_site

@@ -11,11 +11,12 @@ import numpy as np
 import pytest
 
 from client_nodes.bootstrap import open_client
-from client_nodes.count_windows import Contributions
+from client_nodes.count_windows import UserReadings
 from shoal.config.settings import Config, load_config
 from shoal.errors import InvalidState
+from shoal.kernels.arrays import Ints
 from shoal.privacy.base import READING, PrivacyUnit
-from shoal.privacy.count_noise import CountMechanism, Counts
+from shoal.privacy.count_noise import CountMechanism
 from shoal.privacy.ledger import read_spending
 from shoal.protocol.readings import USER_ID, Reading
 from shoal.protocol.topics import READINGS, REJECTED
@@ -53,7 +54,7 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> dict[int, int]:
     found: dict[int, int] = {}
     real = CountMechanism.release
 
-    def release(self: CountMechanism, counts: Counts, window: tuple[int, int, int], plan: bytes) -> Counts:
+    def release(self: CountMechanism, counts: Ints, window: tuple[int, int, int], plan: bytes) -> Ints:
         found[window[0]] = int(counts.sum())
         return real(self, counts, window, plan)
 
@@ -132,17 +133,17 @@ def test_the_limit_of_a_ledger_counts_windows(tmp_path: Path, batch: int) -> Non
 
 
 def test_a_rejected_reading_is_no_reading_of_its_user() -> None:
-    open_window = Contributions(PrivacyUnit("user", 2))
+    open_window = UserReadings(PrivacyUnit("user", 2))
     valid = np.array([False, True, False, True, True])
     assert open_window.admit(valid, [b"a"] * 5).tolist() == [False, True, False, True, False]
 
 
 def test_readings_as_the_unit_need_no_users() -> None:
     valid = np.array([True, False, True])
-    assert Contributions(READING).admit(valid, []).tolist() == valid.tolist()
+    assert UserReadings(READING).admit(valid, []).tolist() == valid.tolist()
 
 
 @pytest.mark.parametrize("state", [None, [["a", 1]], [[b"a", "1"]], [[b"a"]]])
 def test_a_damaged_checkpoint_is_noticed(state: Any) -> None:
     with pytest.raises((InvalidState, TypeError, ValueError)):
-        Contributions(PrivacyUnit("user", 2)).restore(state)
+        UserReadings(PrivacyUnit("user", 2)).restore(state)

@@ -11,8 +11,8 @@ from click.testing import CliRunner
 
 from shoal.cli.check import check
 from shoal.config.contract import Contract, parse_contract
-from shoal.config.models import check_models
 from shoal.config.privacy_report import advice_on
+from shoal.config.resolved import ResolvedContract, resolve
 
 FILE = """
 [federation]
@@ -30,7 +30,7 @@ algorithm = "fcac"
 """
 
 
-def agreed(algorithm: str, d: int = 2, others: tuple[str, ...] = (), **privacy: Any) -> Contract:
+def agreed(algorithm: str, d: int = 2, others: tuple[str, ...] = (), **privacy: Any) -> ResolvedContract:
     names = ("first", *(f"other{number}" for number in range(len(others))))
     options = {"kmeans": {"clusters": 3}}
     models = [
@@ -43,8 +43,7 @@ def agreed(algorithm: str, d: int = 2, others: tuple[str, ...] = (), **privacy: 
         "privacy": {"mode": "formal", **privacy},
         "models": models,
     })  # fmt: skip
-    check_models(contract)
-    return contract
+    return resolve(contract)
 
 
 @pytest.mark.parametrize("algorithm", ["fcac", "cluster_tree", "kmeans"])
@@ -105,7 +104,7 @@ def test_without_a_guarantee_there_is_no_advice() -> None:
         "privacy": {"mode": "paper", "epsilon_nominal_per_feature": 3},
         "models": [{"name": "first", "algorithm": "fcac"}],
     })  # fmt: skip
-    assert advice_on(contract) == []
+    assert advice_on(resolve(contract)) == []
 
 
 def test_shoal_check_prints_the_advice(tmp_path: Path) -> None:

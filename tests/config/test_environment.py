@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 import pytest
 
+from producers.files.source import FilesSettings
 from producers.mqtt.settings import MqttSettings
 from shoal.cli.main import ORDER, shoal
 from shoal.config.contract import Contract
@@ -21,6 +22,7 @@ FORMS = {
     "client": ClientSettings,
     "readings": ReadingsSettings,
     "server": ServerSettings,
+    "files": FilesSettings,
     "mqtt": MqttSettings,
     "replica": ReplicaSettings,
     "upstream": UpstreamSettings,

@@ -10,7 +10,7 @@ import pytest
 from shoal.algorithms.registry import rounds_algorithm, rounds_names
 from shoal.algorithms.rounds.policies import Policy
 from shoal.config.contract import Contract, Rounds, parse_contract
-from shoal.config.models import check_models, round_policy
+from shoal.config.resolved import resolve
 from shoal.errors import SettingsError
 
 FEATURES = [{"name": "warm", "low": 0, "high": 1}, {"name": "damp", "low": 0, "high": 1}]
@@ -23,6 +23,12 @@ def agreed(*models: dict[str, Any]) -> Contract:
 
 def heaps(algorithm: str = "kmeans", **other: Any) -> dict[str, Any]:
     return {"name": "heaps", "algorithm": algorithm, "options": {"clusters": 2}, **other}
+
+
+def policy_of(contract: Contract) -> Policy:
+    rounds = resolve(contract).models["heaps"].rounds
+    assert rounds is not None
+    return rounds.policy
 
 
 def test_a_rounds_table_left_out_empty_or_of_defaults_is_the_same() -> None:
@@ -68,32 +74,29 @@ def test_invalid_rounds_are_an_error(wrong: dict[str, Any]) -> None:
 def test_every_algorithm_can_be_in_a_contract_and_has_a_policy(algorithm: str) -> None:
     options = {"clusters": 2} if rounds_algorithm(algorithm).takes("clusters") else {}
     contract = agreed({"name": "heaps", "algorithm": algorithm, "options": options})
-    check_models(contract)
-    assert round_policy(contract.models[0]).kind == ("decay" if rounds_algorithm(algorithm).additive else "cache")
+    assert policy_of(contract).kind == ("decay" if rounds_algorithm(algorithm).additive else "cache")
 
 
 def test_the_policy_is_the_one_of_the_contract() -> None:
     rounds = {"between": "cache", "decay": 0.25, "cache_rounds": 2, "late_rounds": 1}
-    assert round_policy(agreed(heaps(rounds=rounds)).models[0]) == Policy(
-        "cache", decay=0.25, cache_rounds=2, late_rounds=1
-    )
+    assert policy_of(agreed(heaps(rounds=rounds))) == Policy("cache", decay=0.25, cache_rounds=2, late_rounds=1)
 
 
 def test_answers_that_are_not_sums_cannot_decay() -> None:
     with pytest.raises(SettingsError, match=r"models\.heaps.*cannot decay"):
-        check_models(agreed(heaps("kmeans_local", rounds={"between": "decay"})))
+        resolve(agreed(heaps("kmeans_local", rounds={"between": "decay"})))
 
 
 def test_an_unknown_option_is_an_error() -> None:
     with pytest.raises(SettingsError, match=r"models\.heaps.*no option"):
-        check_models(agreed(heaps(options={"clusters": 2, "k": 3})))
+        resolve(agreed(heaps(options={"clusters": 2, "k": 3})))
 
 
 def test_clusters_auto_needs_a_streaming_model() -> None:
     alone = heaps(options={})
     with pytest.raises(SettingsError, match=r"add one of cluster_tree, .*density_tree, fcac, .*or give a number"):
-        check_models(agreed(alone))
-    check_models(agreed(alone, {"name": "clusters", "algorithm": "fcac"}))
+        resolve(agreed(alone))
+    resolve(agreed(alone, {"name": "clusters", "algorithm": "fcac"}))
 
 
 @pytest.mark.parametrize("algorithm", ["kmeans", "fcm", "gmm"])
@@ -101,29 +104,29 @@ def test_clusters_auto_needs_a_streaming_model() -> None:
 def test_a_criterion_needs_a_streaming_model(algorithm: str, criterion: str) -> None:
     alone = heaps(algorithm, options={"clusters": criterion})
     with pytest.raises(SettingsError, match=f'clusters = "{criterion}" starts from the clusters of another model: add'):
-        check_models(agreed(alone))
-    check_models(agreed(alone, {"name": "clusters", "algorithm": "cluster_tree"}))
+        resolve(agreed(alone))
+    resolve(agreed(alone, {"name": "clusters", "algorithm": "cluster_tree"}))
 
 
 def test_only_mixtures_have_a_likelihood_to_choose_by() -> None:
     found = {"name": "clusters", "algorithm": "cluster_tree"}
-    check_models(agreed(heaps("gmm", options={"clusters": "bic", "clusters_max": 5}), found))
+    resolve(agreed(heaps("gmm", options={"clusters": "bic", "clusters_max": 5}), found))
     for algorithm, options in (
         ("kmeans", {"clusters": "bic"}),
         ("kfed", {"clusters": "gap"}),
         ("gmm", {"clusters_max": 0}),
     ):
         with pytest.raises(SettingsError, match="must be a whole number, 1 to"):
-            check_models(agreed(heaps(algorithm, options=options), found))
+            resolve(agreed(heaps(algorithm, options=options), found))
 
 
 def test_a_streaming_algorithm_has_no_rounds_table() -> None:
     with pytest.raises(SettingsError, match="fcac has no rounds"):
-        check_models(agreed({"name": "clusters", "algorithm": "fcac", "rounds": {}}))
+        resolve(agreed({"name": "clusters", "algorithm": "fcac", "rounds": {}}))
 
 
 def test_a_model_whose_answers_cannot_be_combined_robustly_is_refused_with_the_reason() -> None:
     reason = re.escape('models.heaps: robust = "median" does not go with kfed: its server clusters')
     with pytest.raises(SettingsError, match=reason):
-        check_models(agreed(heaps("kfed", rounds={"robust": "median"})))
-    check_models(agreed(heaps("kmeans", rounds={"robust": "median"})))
+        resolve(agreed(heaps("kfed", rounds={"robust": "median"})))
+    resolve(agreed(heaps("kmeans", rounds={"robust": "median"})))

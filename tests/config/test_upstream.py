@@ -135,7 +135,7 @@ def test_the_file_of_a_level_further_up_need_not_be_on_this_machine(tmp_path: Pa
 def test_shoal_check_says_what_the_region_contributes_to_or_what_is_wrong(tmp_path: Path) -> None:
     write(tmp_path, "world")
     file = write(tmp_path, "north", "world")
-    said = CliRunner().invoke(check, [str(file)], catch_exceptions=False).output
+    said = CliRunner().invoke(check, [str(file), "--all"], catch_exceptions=False).output
     assert "region of   world" in said
     assert "contributes to rooms, others" in said
     assert "upstream    publish_readings = 10000" in said

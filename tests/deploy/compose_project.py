@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import socket
 import time
 from collections.abc import Callable, Sequence
-from contextlib import closing
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.error import URLError
@@ -14,9 +12,10 @@ from urllib.parse import urlencode
 from urllib.request import Request, urlopen
 
 from tests.deploy.docker_engine import Engine, EngineError, run
+from tests.kafka_broker import free_ports
 
 TOP = Path(__file__).parent.parent.parent
-TIMEOUT_S = 180.0
+TIMEOUT_S = 300.0
 LABEL = "com.docker.compose"
 Result = TypeVar("Result")
 
@@ -31,21 +30,14 @@ def wait_for(what: str, poll: Callable[[], Result | None], timeout_s: float = TI
         time.sleep(0.25)
 
 
-def free_port() -> int:
-    """A port that is free at the moment."""
-    with closing(socket.socket()) as one:
-        one.bind(("127.0.0.1", 0))
-        port: int = one.getsockname()[1]
-        return port
-
-
 class Project:
     """docker-compose.yml unchanged, on free ports, with all services except those in `without`."""
 
     def __init__(self, engine: Engine, name: str, without: Sequence[str] = (), profiles: Sequence[str] = ()) -> None:
         self._engine = engine
         self._profiles = [option for profile in profiles for option in ("--profile", profile)]
-        self.page, self.prometheus, sensors = (f"http://127.0.0.1:{free_port()}" for _ in range(3))
+        first = free_ports(3)
+        self.page, self.prometheus, sensors = (f"http://127.0.0.1:{port}" for port in range(first, first + 3))
         self.environment = engine.environment | {
             "COMPOSE_PROJECT_NAME": name,
             "SHOAL_PAGE_PORT": self.page.rpartition(":")[2],

@@ -15,8 +15,8 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-START_S = 60.0
-STOP_S = 60.0
+START_S = 180.0
+STOP_S = 180.0
 PROGRAMS = {
     "dockerd": "docker.io",
     "docker": "docker.io",

@@ -6,7 +6,6 @@ import json
 import random
 import re
 import shutil
-import socket
 import subprocess
 import time
 import urllib.request
@@ -19,12 +18,13 @@ from shoal.config.settings import Config, load_config
 from shoal.protocol.messages import Update
 from shoal.transports import open_log
 from tests.house.processes import Process, killed_on_exit
+from tests.kafka_broker import free_ports
 
 DEPLOY = Path(__file__).parent.parent.parent / "deploy"
 CLIENTS = ("client-1", "client-2")
 MODELS = ("clusters", "three")
 NAME = "first of"
-TIMEOUT_S = 90.0
+TIMEOUT_S = 300.0
 SECRET = 31.41592653589793
 """a value of a reading; it must be nowhere but in the client's own folder"""
 SECRET_TEXT = "thirty-one-and-a-bit"
@@ -84,7 +84,8 @@ class MonitoredFederation:
 @contextmanager
 def monitored_federation(folder: Path, prometheus: str) -> Iterator[MonitoredFederation]:
     """Two clients, a server, an endless producer, and `prometheus` (the program) that scrapes every second."""
-    server_port, prometheus_port, *client_ports = free_ports(2 + len(CLIENTS))
+    first_port = free_ports(2 + len(CLIENTS))
+    server_port, prometheus_port, *client_ports = range(first_port, first_port + 2 + len(CLIENTS))
     files = {
         client: _write(folder / f"{client}.toml", FEDERATION.format(port=port, server_port=server_port))
         for client, port in zip(CLIENTS, client_ports, strict=True)
@@ -153,15 +154,6 @@ def fetched(url: str) -> str:
     with urllib.request.urlopen(url, timeout=10) as answer:
         text: str = answer.read().decode()
         return text
-
-
-def free_ports(number: int) -> list[int]:
-    """Ports of 127.0.0.1 that are free at the moment."""
-    with ExitStack() as stack:
-        sockets = [stack.enter_context(closing(socket.socket())) for _ in range(number)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
 
 
 def _write(path: Path, text: str) -> Path:

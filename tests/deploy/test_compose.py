@@ -3,7 +3,8 @@
 The images that it pulls are replaced by stand-ins (see image_stand_ins.py), except Grafana's; Grafana's queries are run
 against the Prometheus of the project. The tests run in order: each continues with the state that the one before left.
 
-The last one tests the systemd units, in a container of the same engine and Debian.
+The last one tests the systemd units, in a container of the same engine and Debian. `make test` brings the project up
+once and kills its services; the dashboards, `down` and `up`, and the units are left to `make integration`.
 """
 
 from __future__ import annotations
@@ -167,6 +168,7 @@ def test_clusters_appear_on_the_page_and_in_prometheus(project: Project, names: 
     wait_for("all clients in Prometheus", lambda: set(project.query(learned)) == set(CLIENTS))
 
 
+@pytest.mark.integration
 def test_every_panel_of_every_dashboard_has_data(project: Project, names: Names) -> None:
     check_every_panel(project.prometheus, TOP / "deploy/grafana/dashboards", timeout_s=180.0, meanwhile=names.are_there)
 
@@ -234,6 +236,7 @@ def test_killed_services_lose_nothing(project: Project) -> None:
     project.compose("start", *CLIENTS, *PRODUCERS, "sensors-1")
 
 
+@pytest.mark.integration
 def test_after_down_and_up_services_resume_from_their_volumes(project: Project) -> None:
     before, readings = snapshot(project), produced(project)
     project.down()
@@ -255,6 +258,7 @@ def publish_readings(machine: Machine, number: int) -> None:
     machine.run(f"for n in $(seq {number}); do {one}; done | mosquitto_pub -q 1 -t rooms/attic -l")
 
 
+@pytest.mark.integration
 def test_the_units_installed_as_documented_lose_nothing(engine: Engine) -> None:
     with systemd_machine(engine) as machine:
         file = noisy_rows_file("gaussians") + UNITS_SETTINGS

@@ -110,7 +110,7 @@ def test_every_setting_in_a_compose_file_exists(monkeypatch: pytest.MonkeyPatch)
         "SHOAL_LOG_TLS": "true",
         "SHOAL_LOG_SASL": "scram-sha-512",
         "SHOAL_SERVER_ALLOWED_HOSTS": "server,shoal.example",
-        "SHOAL_EVENTS_WEBHOOK": "https://alerts.example/shoal",
+        "SHOAL_EVENTS_WEBHOOK_URL": "https://alerts.example/shoal",
     }
     for variable in named:
         monkeypatch.setenv(variable, suitable.get(variable, "/x"))
@@ -127,9 +127,12 @@ def test_the_rules_of_the_events_service_are_valid_and_it_keeps_its_position_in_
     section = FILES[0].read_text(encoding="utf-8").split("\n  events:\n")[1].split("\n\n")[0]
     for variable, setting in re.findall(r"^      (SHOAL_EVENTS_\w+): (.*)$", section, re.MULTILINE):
         monkeypatch.setenv(variable, re.sub(r"\$\{\w+:-(.*)\}", r"\1", setting))
-    settings = load_config(TOP / "deploy/compose/federation.toml").events
-    assert (settings.folder, settings.rules) == (Path("/var/lib/shoal/events"), Path("/etc/shoal/alerts.toml"))
-    assert (settings.webhook, settings.mqtt_host) == ("", ""), "nothing is delivered anywhere until it is set"
+    config = load_config(TOP / "deploy/compose/federation.toml")
+    assert (config.events.folder, config.events.rules) == (
+        Path("/var/lib/shoal/events"),
+        Path("/etc/shoal/alerts.toml"),
+    )
+    assert not config.sinks, "nothing is delivered anywhere until it is set"
     assert ":/etc/shoal/alerts.toml:ro" in section
     assert "events:/var/lib/shoal" in section
 

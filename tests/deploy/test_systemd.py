@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from producers.mqtt.settings import mqtt_settings
-from producers.synthetic.streams import federation_file
+from producers.synthetic import federation_file
 from shoal.config.settings import load_config
 from tests.mosquitto_broker import PATIENCE_S
 

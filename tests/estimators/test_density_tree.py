@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -26,7 +27,7 @@ def plant(n: int = 20_000, seed: int = 0) -> tuple[NDArray[np.float64], NDArray[
 
 
 def model(**parameters: Any) -> DensityTree:
-    return DensityTree(**{"low": LOW, "high": HIGH, "clients": 10, **parameters})
+    return DensityTree(**{"low": LOW, "high": HIGH, "clients": 10, "random_state": 0, **parameters})
 
 
 @pytest.mark.parametrize("epsilon", [1.0, 4.0, None])
@@ -51,12 +52,32 @@ def test_clients_may_be_named_and_share_what_they_learn() -> None:
 def test_readings_wait_until_their_window_is_full_and_fit_closes_it() -> None:
     rows, _ = plant(30)
     waiting = model(clients=1, window_readings=4000).partial_fit(rows)
-    assert waiting.n_clusters_ == 1
-    assert set(waiting.labels_) == {0}
+    assert waiting.n_clusters_ == 0
+    assert set(waiting.labels_) == {-1}
     assert (
         model(clients=1, window_readings=4000, epsilon=None).fit(rows)._federation.state()["clients"]["0"]["windows"]
         == 1
     )
+
+
+def test_without_a_seed_nobody_can_make_the_noise_again_but_from_the_saved_state() -> None:
+    rows, _ = plant(5000)
+    first, second = (model(random_state=None).fit(rows) for _ in range(2))
+    assert pack(first.state()["federation"]["server"]) != pack(second.state()["federation"]["server"])
+    restored = model(random_state=None).restore(unpack(pack(first.state())))
+    for one in (first, restored):
+        one.partial_fit(rows)
+    assert pack(restored.state()) == pack(first.state())
+
+
+def test_a_seed_is_said_to_protect_nothing_where_there_is_noise() -> None:
+    rows, _ = plant(500)
+    with pytest.warns(UserWarning, match="random_state=7 protects nothing"):
+        model(random_state=7).fit(rows)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model(random_state=7, epsilon=None).fit(rows)
+        model(random_state=None).fit(rows)
 
 
 def test_another_seed_is_other_noise_and_the_same_seed_the_same() -> None:

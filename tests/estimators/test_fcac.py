@@ -15,13 +15,13 @@ from shoal.algorithms.fcac import CAEFC, CAPlus
 from shoal.algorithms.streaming import Contribution
 from shoal.errors import InvalidData, SettingsError
 from shoal.estimators.fcac import FCAC
+from shoal.kernels.arrays import Floats
 from shoal.protocol.codec import pack
 
-Rows = NDArray[np.float64]
 CENTRES = np.array([[0.0, 0.0], [8.0, 0.0], [0.0, 8.0]])
 
 
-def blobs(n: int = 300, seed: int = 0) -> tuple[Rows, NDArray[np.int64]]:
+def blobs(n: int = 300, seed: int = 0) -> tuple[Floats, NDArray[np.int64]]:
     generator = np.random.default_rng(seed)
     truth = generator.integers(0, 3, n)
     return CENTRES[truth] + generator.normal(size=(n, 2)), truth
@@ -170,7 +170,7 @@ def test_invalid_parameters_are_refused_when_learning_begins(params: dict[str, A
 
 
 @pytest.mark.parametrize("learn", [FCAC.fit, FCAC.partial_fit])
-def test_all_rows_equal_are_one_cluster_for_prediction(learn: Callable[[FCAC, Rows], FCAC]) -> None:
+def test_all_rows_equal_are_one_cluster_for_prediction(learn: Callable[[FCAC, Floats], FCAC]) -> None:
     labels = learn(FCAC(), np.ones((50, 3))).predict(np.ones((5, 3)))
     assert len(set(labels.tolist())) == 1
     assert labels[0] >= 0

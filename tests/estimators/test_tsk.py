@@ -13,7 +13,7 @@ from sklearn.model_selection import GridSearchCV
 from shoal.errors import InvalidData, SettingsError
 from shoal.estimators.base import NotFittedError
 from shoal.estimators.tsk import FederatedTSK
-from shoal.kernels.distance import Floats
+from shoal.kernels.arrays import Floats
 
 
 def table(seed: int = 0, n: int = 400) -> tuple[Floats, Floats]:

@@ -18,7 +18,7 @@ import pytest
 
 HERE = Path(__file__).parent
 PACKAGE = HERE / "package"
-MODULES = ("corners", "middle", "coarse", "folder", "tides")
+MODULES = ("corners", "middle", "coarse", "folder", "tides", "diary")
 PATIENCE_S = 300.0
 FEDERATION = """
 [federation]
@@ -53,6 +53,8 @@ port = 0
 snapshot_updates = 1
 snapshot_s = 0.1
 pool_clients = 2
+[events.diary]
+path = "diary.txt"
 """
 
 
@@ -182,12 +184,32 @@ def test_events_of_its_clusters_are_published(environment: dict[str, str], file:
     assert {event["cluster"] for event in events if event["model"] == "tides" and event["kind"] == "birth"} == {0, 1}
 
 
+def test_events_of_its_clusters_arrive_in_its_sink(environment: dict[str, str], file: Path, server: str) -> None:
+    shoal(environment, "events", "forward", "--config", str(file), "--until-idle", "0.3")
+    lines = file.with_name("diary.txt").read_text(encoding="utf-8").splitlines()
+    assert {"tides birth 0", "tides birth 1", "mean birth 0"} <= set(lines)
+
+
+def test_a_wrong_setting_of_the_sink_is_reported_as_any_other(environment: dict[str, str], file: Path) -> None:
+    wrong = file.with_name("wrong-sink.toml")
+    wrong.write_text(FEDERATION.replace('path = "diary.txt"', 'paths = "diary.txt"'), encoding="utf-8")
+    command = [sys.executable, "-m", "shoal", "check", str(wrong)]
+    told = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert told.returncode == 2
+    assert "[events.diary]: path: is missing; paths: unknown name" in told.stderr
+
+
 # The page that explains the package.
 
 PAGE = HERE.parents[1] / "docs" / "how-to" / "extending.md"
 
 
-def test_the_page_prints_every_file_of_the_package_as_it_is() -> None:
-    printed = dict(re.findall(r"^`([^`\n]+)`:\n\n```\w+\n(.*?)^```$", PAGE.read_text(encoding="utf-8"), re.M | re.S))
+def test_the_page_prints_files_of_the_package_as_they_are_and_links_to_the_others() -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    printed = dict(re.findall(r"^`([^`\n]+)`:\n\n```\w+\n(.*?)^```$", page, re.M | re.S))
+    linked = set(re.findall(r"\(\.\./\.\./tests/extending/package/(shoal_toys/\w+\.py)\)", page))
     files = [*PACKAGE.glob("*.toml"), *PACKAGE.glob("shoal_toys/[a-z]*.py")]
-    assert printed == {str(file.relative_to(PACKAGE)): file.read_text(encoding="utf-8") for file in files}
+    texts = {str(file.relative_to(PACKAGE)): file.read_text(encoding="utf-8") for file in files}
+    assert printed == {name: texts[name] for name in printed}
+    assert {"pyproject.toml", "shoal_toys/middle.py"} <= set(printed)
+    assert linked == set(texts) - set(printed)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from server_node.node import ServerNode
 from shoal.algorithms.registry import rounds_algorithm
-from shoal.config.privacy import privacy_mode
+from shoal.config.resolved import resolve
 from shoal.protocol.messages import Snapshot, Update
 from tests.server_node.rounds_harness import SITES, contract_with
 from tests.server_node.server_fixture import ServerFixture
@@ -46,7 +46,7 @@ class AttackedRounds(ServerFixture):
             "client": client,
             "sequence": self._sequence[client],
             "readings": len(rows),
-            "privacy": privacy_mode(self.contract).statement(),
+            "privacy": resolve(self.contract).statement,
             "arrays": arrays or dict(rounds_algorithm(model.algorithm).answer(to.arrays, rows)),
             "made_at": self.clock.now,
             "round": to.round,

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from server_node.models import streaming
 from shoal.algorithms import registry
 from shoal.algorithms.fcac.caefc import CAEFC
 from shoal.algorithms.streaming import Contribution, StreamingAlgorithm
+from shoal.config import resolved
 from tests.hostile.attacked_rounds import AttackedRounds, filled, step_all
 from tests.server_node.rounds_harness import SITES
 from tests.server_node.server_fixture import ServerFixture, models_of, updates_of
@@ -49,7 +49,7 @@ def fragile(monkeypatch: pytest.MonkeyPatch) -> None:
     def server(options: Mapping[str, Any], width: int | None) -> Fragile:
         return Fragile(width, **options)
 
-    monkeypatch.setattr(streaming, "streaming_algorithm", lambda name: replace(algorithm, server=server))
+    monkeypatch.setattr(resolved, "load_algorithm", lambda name: replace(algorithm, server=server))
 
 
 @pytest.mark.usefixtures("fragile")

@@ -13,6 +13,7 @@ from click.testing import CliRunner
 
 from client_nodes.snapshots import VERSIONS_AHEAD_MAX, Snapshots
 from shoal.cli.keys import server as server_key
+from shoal.config.resolved import resolve
 from shoal.config.settings import load_config
 from shoal.protocol.lease import LEASE_KEY, Lease
 from shoal.protocol.messages import Snapshot, Update
@@ -124,7 +125,7 @@ def test_a_forged_version_hides_no_snapshot(tmp_path: Path) -> None:
             log.publish(contract.snapshots_topic, snapshot.encode(), snapshot.model.encode(), Snapshot.headers())
             log.flush()
 
-        follower = Snapshots(contract, Validator(contract), log)
+        follower = Snapshots(contract.snapshots_topic, Validator(resolve(contract)), log)
         for version, newest in ((1, 1), (FORGED, 1), (2, 2), (2 + VERSIONS_AHEAD_MAX + 1, 2), (3, 3)):
             publish(version)
             follower.follow()
@@ -133,7 +134,7 @@ def test_a_forged_version_hides_no_snapshot(tmp_path: Path) -> None:
             assert found.version == newest
         assert len(follower.take_rejected()) == 2
         publish(FORGED)
-        late = Snapshots(contract, Validator(contract), log)
+        late = Snapshots(contract.snapshots_topic, Validator(resolve(contract)), log)
         late.follow()
         publish(4)
         late.follow()
@@ -160,7 +161,7 @@ def test_with_a_server_key_only_signed_leases_and_snapshots_count(tmp_path: Path
         log.flush()
         wait_until(lambda: len(page.events("unsigned_records")) > 0)
         with closing(open_federation_log(config)) as signed:
-            known = Snapshots(contract, Validator(contract), signed)
+            known = Snapshots(contract.snapshots_topic, Validator(resolve(contract)), signed)
 
             def newest_version() -> int:
                 known.follow()

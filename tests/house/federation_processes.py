@@ -8,10 +8,11 @@ from contextlib import closing
 from pathlib import Path
 
 from client_nodes.node import ClientNode, ClientResources
+from server_node.clusters.history.store import HistoryStore
 from server_node.node import ServerNode
 from shoal.config.settings import Config, LogSettings, load_config
 from shoal.protocol.messages import Update
-from shoal.protocol.topics import READINGS, ensure_topics
+from shoal.protocol.topics import READINGS, ensure_local_topics, ensure_topics
 from shoal.runtime.checkpoint import Checkpoint
 from shoal.runtime.logs import open_client_log, open_readings
 from shoal.transports import open_log
@@ -126,8 +127,9 @@ def undisturbed_updates(config: Config, client: str, scratch: Path) -> list[byte
         Checkpoint(scratch / f"{client}-checkpoint.db", client) as checkpoint,
     ):
         ensure_topics(log, config.contract)
+        ensure_local_topics(readings, config.client)
         resources = ClientResources(readings, checkpoint, (folder / "noise.key").read_bytes())
-        node = ClientNode(config.contract, client, config.client, resources, log, clock=clock)
+        node = ClientNode(config.resolved, client, config.client, resources, log, clock=clock)
         node.resume()
         while node.step():
             pass
@@ -151,7 +153,15 @@ def replayed_model(config: Config, checkpoint_file: Path) -> bytes:
         closing(open_log(config.log)) as log,
         Checkpoint(checkpoint_file, "replay") as checkpoint,
     ):
-        server = ServerNode(config.contract, config.server, log, checkpoint, rebuild=True, clock=clock)
+        server = ServerNode(
+            config.resolved,
+            config.server,
+            log,
+            checkpoint,
+            rebuild=True,
+            clock=clock,
+            history=HistoryStore(config.contract),
+        )
         server.resume()
         while server.step():
             pass

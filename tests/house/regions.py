@@ -11,6 +11,7 @@ from kafka import KafkaConsumer, TopicPartition
 
 from client_nodes.bootstrap import open_client
 from server_node.regions.replica_model import RegionModel, absorb
+from shoal.config.resolved import resolve
 from shoal.config.settings import LogSettings, load_config
 from shoal.protocol.messages import Snapshot, Update
 from shoal.protocol.topics import ensure_topics
@@ -80,12 +81,14 @@ class Region:
         with closing(open_log(self.config.log)) as log:
             identity = log.identity(self.config.contract.updates_topic)
         (model,) = self.config.contract.models
-        region, state, published = RegionModel(self.config, model, identity), None, list[OutboxRecord]()
+        contract = resolve(self.config.contract)
+        region = RegionModel(self.config, contract, contract.models[model.name], identity)
+        state, published = None, list[OutboxRecord]()
         key = self.config.contract.update_key(model.name)
         records = all_records(self.config.log.address, self.config.contract.updates_topic)
         for record in (one for one in records if one.key == key):
-            state, contribution, *_ = absorb(region, state, record)
-            published += contribution
+            state, made, *_ = absorb(region, state, record)
+            published += made
         return published
 
 

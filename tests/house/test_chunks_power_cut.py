@@ -15,7 +15,9 @@ import pytest
 from client_nodes.bootstrap import open_client
 from client_nodes.local_results import Labelled
 from server_node.bootstrap import open_server
+from server_node.clusters.history.store import HistoryStore
 from server_node.node import ServerNode
+from shoal.config.resolved import resolve
 from shoal.config.settings import Config, load_config
 from shoal.protocol.codec import pack
 from shoal.protocol.messages import Update
@@ -151,7 +153,15 @@ def test_a_client_killed_between_two_chunks_publishes_all_of_them_again(address:
 def rebuilt(config: Config, checkpoint_file: Path) -> bytes:
     """The model of a server that reads the log from its beginning."""
     with closing(open_log(config.log)) as log, Checkpoint(checkpoint_file, "rebuilt") as checkpoint:
-        server = ServerNode(config.contract, config.server, log, checkpoint, rebuild=True, clock=clock)
+        server = ServerNode(
+            resolve(config.contract),
+            config.server,
+            log,
+            checkpoint,
+            rebuild=True,
+            clock=clock,
+            history=HistoryStore(config.contract),
+        )
         server.resume()
         while not server.up_to_date:
             server.step(1.0)

@@ -12,7 +12,6 @@ import pytest
 
 from client_nodes.bootstrap import open_client
 from server_node.bootstrap import open_server
-from shoal.config.privacy import epsilon_spent, total_epsilon
 from shoal.config.settings import load_config
 from shoal.errors import InvalidState
 from shoal.privacy.ledger import Ledger, read_spending
@@ -64,8 +63,8 @@ def test_rows_and_counts_go_side_by_side_and_their_epsilons_add_up(tmp_path: Pat
     )
     run(file)
     config = load_config(file)
-    assert total_epsilon(config.contract) == 205
-    spent, limit = epsilon_spent(config.contract)
+    assert config.resolved.total_epsilon == 205
+    spent, limit = config.resolved.epsilon_spent
     assert 204 < spent <= limit == 205
     with open_server(config, clock=clock) as server:
         assert all(model.snapshot is not None for model in server.models().values())

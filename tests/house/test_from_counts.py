@@ -12,7 +12,6 @@ import pytest
 
 from client_nodes.bootstrap import open_client
 from server_node.bootstrap import open_server
-from shoal.config.privacy import epsilon_spent, total_epsilon
 from shoal.config.settings import load_config
 from shoal.privacy.ledger import LEDGER, Ledger, read_spending
 from shoal.protocol.codec import pack
@@ -43,7 +42,7 @@ def test_both_algorithms_find_three_clusters_in_one_stream_of_counts_at_an_epsil
     file = create(tmp_path, 3000, window=200, first="cluster_tree_from_counts", models=NODES, address=address)
     run(file)
     config = load_config(file)
-    assert total_epsilon(config.contract) == 4, "they share the counts and their price"
+    assert config.resolved.total_epsilon == 4, "they share the counts and their price"
     with open_server(config, clock=clock) as server:
         for model in server.models().values():
             assert model.view is not None
@@ -59,7 +58,7 @@ def test_k_means_on_rows_drawn_from_counts_finds_as_many_clusters_as_it_is_told(
     file = create(tmp_path, 3000, window=200, models=models)
     run(file)
     config = load_config(file)
-    assert total_epsilon(config.contract) == 8, "it has counts of its own"
+    assert config.resolved.total_epsilon == 8, "it has counts of its own"
     with open_server(config, clock=clock) as server:
         view = server.models()["told"].view
         assert view is not None
@@ -71,8 +70,8 @@ def test_models_that_share_counts_publish_the_same_ones_and_are_charged_once(tmp
     file = create(tmp_path, 600, first="cluster_tree_from_counts", models=NODES + CAREFUL)
     run(file)
     config = load_config(file)
-    assert total_epsilon(config.contract) == 4 + 2 + 4
-    spent, limit = epsilon_spent(config.contract)
+    assert config.resolved.total_epsilon == 4 + 2 + 4
+    spent, limit = config.resolved.epsilon_spent
     assert 9.9 < spent <= limit == 10
     spending = read_spending(config.client.folder / "attic" / LEDGER)
     assert [(one.model, one.epsilon) for one in spending.models] == [("grid:2", 2), ("grid:4", 4), ("tree", 4)]

@@ -38,14 +38,15 @@ def end_of(config: Config, topic: str) -> int:
         return log.bounds(topic)[0][1]
 
 
+@pytest.mark.parametrize("kills", [1, pytest.param(2, marks=pytest.mark.integration)])
 def test_a_broker_that_is_stopped_and_killed_during_traffic_loses_and_repeats_nothing(
-    own_broker: Broker, tmp_path: Path
+    own_broker: Broker, tmp_path: Path, kills: int
 ) -> None:
     file = prepare_federation(tmp_path, f"kafka://{own_broker.bootstrap}")
     chance = random.Random(7)
     processes = start_all(file)
     with killed_on_exit(processes):
-        for end in (own_broker.stop, own_broker.kill, own_broker.kill):
+        for end in (own_broker.stop, *[own_broker.kill] * kills):
             time.sleep(chance.uniform(0.5, 2.0))
             end()
             time.sleep(chance.uniform(0.0, 3.0))

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from kafka import KafkaAdminClient, TopicPartition
 
 from client_nodes.bootstrap import open_client
-from producers.command import producer
+from producers.producer_command import producer
 from shoal.config.settings import Config, load_config
 from shoal.errors import InvalidState, LogError, OffsetOutOfRange, SettingsError
 from shoal.protocol.codec import unpack
@@ -31,7 +31,7 @@ ROWS = "time,site,warm,damp\n" + "".join(
     for number in range(240)
     for client in CLIENTS
 )
-KILLS = 12
+FEW_KILLS, MANY_KILLS = 6, 12
 
 
 def new_name() -> str:
@@ -117,7 +117,10 @@ def test_readings_from_a_broker_give_the_same_model_bit_for_bit(tmp_path: Path, 
         assert readings.bounds(READINGS) == {0: (0, 240)}
 
 
-def test_killed_processes_learn_each_reading_once_with_the_same_noise(tmp_path: Path, kafka_bootstrap: str) -> None:
+@pytest.mark.parametrize("kills", [FEW_KILLS, pytest.param(MANY_KILLS, marks=pytest.mark.integration)])
+def test_killed_processes_learn_each_reading_once_with_the_same_noise(
+    tmp_path: Path, kafka_bootstrap: str, kills: int
+) -> None:
     file = prepare_federation(tmp_path, "sqlite:federation.db")
     text = file.read_text(encoding="utf-8")
     file.write_text(text.replace('name = "house"', f'name = "{new_name()}"'), encoding="utf-8")
@@ -125,7 +128,7 @@ def test_killed_processes_learn_each_reading_once_with_the_same_noise(tmp_path: 
     chance = random.Random(5)
     processes = start_all(file, rate=900)
     with killed_on_exit(processes):
-        for _ in range(KILLS):
+        for _ in range(kills):
             time.sleep(chance.uniform(0.05, 0.6))
             victim = chance.randrange(len(processes))
             processes[victim].kill()

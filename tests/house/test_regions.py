@@ -17,7 +17,6 @@ from server_node.node import ServerNode
 from server_node.regions.bridge import open_bridge
 from shoal.algorithms.density_tree import DENSITY_TREE
 from shoal.algorithms.streaming import Contribution
-from shoal.config.privacy import model_options
 from shoal.config.settings import Config, load_config
 from shoal.config.upstream import load_upstream
 from shoal.errors import InvalidState, MessageRejected
@@ -350,7 +349,7 @@ def test_the_upstream_server_learns_what_a_flat_federation_would_from_the_same_c
     updates = [update for update in updates_in(config) if update.model == "cells"]
     model = config.contract.model("cells")
     assert model is not None
-    half = DENSITY_TREE.server(model_options(config.contract, model), 2)
+    half = DENSITY_TREE.server(config.resolved.models[model.name].options, 2)
     for update in updates:
         half.absorb([Contribution(update.client, update.sequence, update.arrays)], b"")
     with open_server(config, clock=clock) as server:

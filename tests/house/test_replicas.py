@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import closing
 from pathlib import Path
 
+import pytest
 from kafka import KafkaAdminClient, TopicPartition
 
 from shoal.transports import open_log
@@ -14,10 +15,11 @@ from tests.house.small_federation import all_records
 from tests.kafka_broker import Broker
 
 
+@pytest.mark.parametrize("number", [2, pytest.param(4, marks=pytest.mark.integration)])
 def test_regions_publish_the_same_bits_whichever_replicas_are_killed_started_and_stopped_under_load(
-    quix_streams: None, kafka_bootstrap: str, memory_folder: Path
+    quix_streams: None, kafka_bootstrap: str, memory_folder: Path, number: int
 ) -> None:
-    regions = make_regions(memory_folder, kafka_bootstrap, number=4, readings_each=400)
+    regions = make_regions(memory_folder, kafka_bootstrap, number=number, readings_each=400)
     part = -(-regions[0].total // 4)  # the last part is a little smaller
     first = replica(regions, "first")
     processes = [first]

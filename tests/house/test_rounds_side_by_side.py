@@ -17,6 +17,7 @@ from shoal.algorithms.registry import rounds_algorithm, rounds_names
 from shoal.algorithms.rounds import simulation as federations
 from shoal.algorithms.rounds.base import Params
 from shoal.algorithms.rounds.policies import Policy
+from shoal.config.resolved import resolve
 from shoal.config.settings import load_config
 from shoal.errors import InvalidState
 from shoal.estimators.federated import (
@@ -194,7 +195,8 @@ def test_a_model_starts_from_what_the_streaming_model_found_in_the_same_step(tmp
             assert isinstance(clusters, StreamingModel)
             while heaps.params is None:
                 assert server.step()
-            hint = init_hint_for(config.contract, config.contract.models[0], [clusters])
+            contract = resolve(config.contract)
+            hint = init_hint_for(contract, contract.models[config.contract.models[0].name], [clusters])
             assert hint is not None
             assert hint.points is not None
             assert np.array_equal(

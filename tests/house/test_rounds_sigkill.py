@@ -146,7 +146,7 @@ def outcome(config: Config, server: ServerNode) -> dict[str, Any]:
     return {"clusters": model_bytes(server), "rounds": rounds, "answers": answers}
 
 
-@pytest.mark.parametrize("where", ["sqlite", "kafka"])
+@pytest.mark.parametrize("where", ["sqlite", pytest.param("kafka", marks=pytest.mark.integration)])
 def test_processes_killed_in_the_middle_of_rounds_end_as_if_nothing_had_happened(
     where: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:

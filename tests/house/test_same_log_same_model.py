@@ -10,7 +10,9 @@ import pytest
 
 from client_nodes.bootstrap import open_client
 from server_node.bootstrap import open_server
+from server_node.clusters.history.store import HistoryStore
 from server_node.node import ServerNode
+from shoal.config.resolved import resolve
 from shoal.config.settings import Config, load_config
 from shoal.protocol.messages import Update
 from shoal.protocol.topics import ensure_topics
@@ -40,7 +42,15 @@ def replay(config: Config, checkpoint_file: Path, batch_updates_max: int, stop_e
         done = False
         while not done:
             with Checkpoint(checkpoint_file, "replay") as checkpoint:
-                server = ServerNode(config.contract, settings, log, checkpoint, rebuild=True, clock=clock)
+                server = ServerNode(
+                    resolve(config.contract),
+                    settings,
+                    log,
+                    checkpoint,
+                    rebuild=True,
+                    clock=clock,
+                    history=HistoryStore(config.contract),
+                )
                 server.resume()
                 steps = 0
                 while stop_every is None or steps < stop_every:

@@ -20,7 +20,9 @@ from tests.house.federation_processes import (
 from tests.house.processes import kill_all, killed_on_exit
 from tests.house.small_federation import CLIENTS
 
-KILLS = {"sqlite": 24, "kafka": 50}
+FEW_KILLS = {"sqlite": 12, "kafka": 12}
+"""with the seed below, every process is killed, and both the server and a client at once"""
+MANY_KILLS = {"sqlite": 24, "kafka": 50}
 SERVER, CLIENT_PLACES, PRODUCER = 0, (1, 2, 3), 4
 AIMED = 0.5
 """share of the kills that wait for a checkpoint being stored, where most can go wrong and chance seldom hits"""
@@ -63,14 +65,19 @@ def wait_until_it_stores(file: Path, wait_max_s: float = 1.0) -> None:
         pass
 
 
-def test_processes_killed_at_random_moments_lose_nothing_and_learn_nothing_twice(tmp_path: Path, address: str) -> None:
+@pytest.mark.parametrize(
+    "kills", [FEW_KILLS, pytest.param(MANY_KILLS, marks=pytest.mark.integration)], ids=["few", "many"]
+)
+def test_processes_killed_at_random_moments_lose_nothing_and_learn_nothing_twice(
+    tmp_path: Path, address: str, kills: dict[str, int]
+) -> None:
     transport = address.partition(":")[0]
     file = prepare_federation(tmp_path, address)
     stored, chance = checkpoint_files(load_config(file)), random.Random(20231)
     killed: list[tuple[int, ...]] = []
     processes = start_all(file, READINGS_PER_S[transport])
     with killed_on_exit(processes):
-        while len(killed) < KILLS[transport]:
+        while len(killed) < kills[transport]:
             keep_feeding(processes, file)
             killed.append(victims(chance))
             time.sleep(chance.uniform(0.05, 0.6))

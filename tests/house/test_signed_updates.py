@@ -16,6 +16,7 @@ from server_node.ingest.request_commands import request_wake
 from shoal.algorithms.registry import load_algorithm
 from shoal.cli.keys import keys as keys_group
 from shoal.cli.topics import rejected as rejected_group
+from shoal.config.resolved import resolve
 from shoal.config.settings import Config, load_config
 from shoal.errors import MessageRejected, SettingsError
 from shoal.protocol.chunking import encode_update
@@ -250,7 +251,7 @@ def test_a_wake_needs_no_signature(tmp_path: Path) -> None:
     config = load_config(file)
     with closing(open_log(config.log)) as log:
         ensure_topics(log, config.contract, config.log)
-        request_wake(config.contract, log, ("heaps",))
+        request_wake(resolve(config.contract), log, ("heaps",))
     run_to_end(file, ())
     assert rejected(config) == []
     assert ("type", Wake.TYPE.encode()) in all_records(config.log.address, config.contract.updates_topic)[0].headers

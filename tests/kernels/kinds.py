@@ -7,7 +7,7 @@ from typing import Final
 
 import numpy as np
 
-from shoal.kernels.distance import Floats
+from shoal.kernels.arrays import Floats
 
 N: Final = 300
 """rows of each kind: more than two tiles of the compiled forms, and not a whole number of them"""

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from shoal.kernels.correntropy import SIGMA_MIN, ZERO_SPREAD, bandwidth
+from shoal.kernels.constants import SIGMA_MIN, ZERO_SPREAD
+from shoal.kernels.correntropy import bandwidth
 
 
 @pytest.mark.parametrize(("m", "d"), [(2, 1), (10, 2), (10, 3), (57, 64), (40, 1)])

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from shoal.kernels.arrays import Ints
 from shoal.kernels.cells import (
     CellCounts,
-    Ints,
     add_counts,
     cell_digits,
     cell_numbers,

@@ -7,19 +7,17 @@ from typing import Any
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
 from shoal.algorithms.fcac import CAEFC, CAPlus
 from shoal.kernels import forms
+from shoal.kernels.arrays import Floats
 from shoal.kernels.art_workspace import KEPT, MARGIN, ORIGIN, Workspace
-from shoal.kernels.forms import COMPILED, NUMPY, Forms
+from shoal.kernels.forms import COMPILED, NUMPY
+from tests.kernels.both_forms import FORMS
 
-Floats = NDArray[np.float64]
 Network = CAPlus | CAEFC
 HALVES = [CAPlus, CAEFC]
 N = 700
-FORMS = {form: Forms(form) for form in (NUMPY, COMPILED)}
-"""made once: to load the compiled form takes longer than to learn the rows"""
 
 
 pytestmark = pytest.mark.usefixtures("numba")

@@ -13,12 +13,12 @@ from shoal.algorithms.density_tree.plan import CountingPlan
 from shoal.algorithms.density_tree.server import DensityTreeServer
 from shoal.algorithms.streaming import Contribution
 from shoal.kernels import forms, valleys
-from shoal.kernels.distance import Floats
-from shoal.kernels.forms import COMPILED, NUMPY, Forms
+from shoal.kernels.arrays import Floats
+from shoal.kernels.forms import COMPILED
 from shoal.kernels.valleys import find_valleys
 from shoal.privacy.count_noise import count_noise
+from tests.kernels.both_forms import FORMS
 
-FORMS = {form: Forms(form) for form in (NUMPY, COMPILED)}
 NOISE = count_noise(4.0)
 WINDOW = 400
 

@@ -7,11 +7,13 @@ import pytest
 
 from shoal.algorithms.rounds.kmeans import answer
 from shoal.kernels import forms, lloyd
-from shoal.kernels.distance import FEW_FEATURES, Floats, nearest_labels, squared_by_differences
-from shoal.kernels.forms import COMPILED, NUMPY, Forms
+from shoal.kernels.arrays import Floats
+from shoal.kernels.constants import FEW_FEATURES
+from shoal.kernels.distance import nearest_labels, squared_by_differences
+from shoal.kernels.forms import COMPILED, NUMPY
+from tests.kernels.both_forms import FORMS
 from tests.kernels.kinds import KINDS, N
 
-FORMS = {form: Forms(form) for form in (NUMPY, COMPILED)}
 WIDTHS = [1, 2, 3, 4, 5, 7, 16, 33]
 
 

@@ -13,19 +13,18 @@ from shoal.algorithms.registry import rounds_algorithm
 from shoal.algorithms.rounds.base import Params
 from shoal.algorithms.rounds.simulation import bounding_box
 from shoal.kernels import forms, gaussian
-from shoal.kernels.arrays import unpack_symmetric
+from shoal.kernels.arrays import Floats, unpack_symmetric
 from shoal.kernels.cells import CellCounts
-from shoal.kernels.distance import Floats
-from shoal.kernels.forms import COMPILED, NUMPY, Forms
+from shoal.kernels.forms import COMPILED, NUMPY
 from shoal.kernels.fuzzy import fuzzy_weights
 from shoal.kernels.gaussian import mixture_responsibilities, second_moments
 from shoal.kernels.landmarks import add_gram, nearest_weights
+from tests.kernels.both_forms import FORMS
 from tests.kernels.kinds import KINDS, N, blobs
 
 COUNTS = [0, 1, 2, 128, N]
 """of rows"""
 WIDTHS = [1, 2, 3, 4, 16]
-FORMS = {form: Forms(form) for form in (NUMPY, COMPILED)}
 
 
 @pytest.fixture(autouse=True)

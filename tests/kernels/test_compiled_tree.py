@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from shoal.algorithms.cluster_tree import ClusterTreeClient, ClusterTreeServer
 from shoal.algorithms.streaming import Contribution
 from shoal.kernels import density_tree, forms, sketching
+from shoal.kernels.arrays import Floats
 from shoal.kernels.density_tree import (
     HeavyMerge,
     Neighbours,
@@ -26,11 +27,10 @@ from shoal.kernels.density_tree import (
     spanning_tree,
     typical_mass,
 )
-from shoal.kernels.distance import Floats
-from shoal.kernels.forms import COMPILED, NUMPY, Forms
+from shoal.kernels.forms import COMPILED, NUMPY
 from shoal.kernels.sketching import Sketch, frame_of, located, merge_targets, merged, spread_ties, squared_among
+from tests.kernels.both_forms import FORMS
 
-FORMS = {form: Forms(form) for form in (NUMPY, COMPILED)}
 SIZES = (1, 2, 3, 9, 70, 300)
 
 KINDS: dict[str, Callable[[np.random.Generator, int, int], Floats]] = {

@@ -6,9 +6,9 @@ import math
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
 from shoal.kernels import correntropy as kernel
+from shoal.kernels.arrays import Floats
 from shoal.kernels.correntropy import (
     cim,
     cim_blocks,
@@ -19,7 +19,6 @@ from shoal.kernels.correntropy import (
     screened,
 )
 
-Floats = NDArray[np.float64]
 SHAPES = [(1, 1), (1, 7), (5, 1), (3, 2), (9, 16), (4, 129), (130, 3)]
 
 

@@ -10,19 +10,12 @@ import pytest
 from shoal.algorithms.fcac import CAEFC, CAPlus
 from shoal.algorithms.fcac.ca_plus import FcacAggregator
 from shoal.errors import InvalidState
-from shoal.kernels import forms
-from shoal.kernels.forms import COMPILED, NUMPY, Forms
 from shoal.protocol.codec import pack
+
+pytestmark = pytest.mark.usefixtures("form")
 
 HALVES = [CAPlus, CAEFC]
 ROWS = np.random.default_rng(0).random((5, 3))[np.arange(400) % 5] + np.random.default_rng(1).normal(0, 0.1, (400, 3))
-
-
-@pytest.fixture(autouse=True, params=[NUMPY, COMPILED])
-def form(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    if request.param == COMPILED:
-        request.getfixturevalue("numba")
-    monkeypatch.setattr(forms, "PROCESS", Forms(request.param))
 
 
 def learnt(half: type[CAPlus] | type[CAEFC], n: int = 300) -> CAPlus | CAEFC:

@@ -13,15 +13,16 @@ from shoal.algorithms.rounds.base import InitHint, Params
 from shoal.algorithms.rounds.simulation import run_rounds
 from shoal.algorithms.view import Summary
 from shoal.config.contract import Contract, parse_contract
+from shoal.config.resolved import resolve
 from shoal.errors import InvalidData, MessageRejected
-from shoal.kernels import forms
-from shoal.kernels.distance import Floats
-from shoal.kernels.forms import COMPILED, NUMPY, Forms
+from shoal.kernels.arrays import Floats
 from shoal.protocol.messages import Snapshot
 from shoal.protocol.validation import Validator
 from tests.client_nodes.site import Site
 from tests.kernels.kinds import blobs
 from tests.small_plant import snapshot_with
+
+pytestmark = pytest.mark.usefixtures("form")
 
 CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "kmeans": ("kmeans", {}),
@@ -38,13 +39,6 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "spectral": ("spectral", {"landmarks": 9}),
 }
 """algorithms in rounds whose answers need a centre or a landmark"""
-
-
-@pytest.fixture(autouse=True, params=[NUMPY, COMPILED])
-def form(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    if request.param == COMPILED:
-        request.getfixturevalue("numba")
-    monkeypatch.setattr(forms, "PROCESS", Forms(request.param))
 
 
 def rows_of(d: int) -> Floats:
@@ -161,7 +155,7 @@ def test_a_client_rejects_a_request_without_centres_and_answers_the_next_one(
 @pytest.mark.parametrize("case", CASES)
 def test_a_request_without_centres_is_rejected_where_it_is_made_and_received(case: str, tmp_path: Path) -> None:
     site = Site(tmp_path, contract_of(case))
-    validator = Validator(site.contract)
+    validator = Validator(resolve(site.contract))
     validator.check_snapshot(request_of(site, honest(case, 2), 1))
     with pytest.raises(MessageRejected, match=r"is empty|must hold one row at least"):
         validator.check_snapshot(request_of(site, without_centres(case, 2), 1))
@@ -183,10 +177,10 @@ def test_a_request_that_cannot_be_is_rejected(name: str, tmp_path: Path) -> None
     case, values = DAMAGED[name]
     site = Site(tmp_path, contract_of(case))
     params = dict(honest(case, 2))
-    Validator(site.contract).check_snapshot(request_of(site, params, 1))
+    Validator(resolve(site.contract)).check_snapshot(request_of(site, params, 1))
     for each, value in values.items():
         params[each] = np.full_like(params[each], value)
     with pytest.raises(MessageRejected) as rejected:
-        Validator(site.contract).check_snapshot(request_of(site, params, 1))
+        Validator(resolve(site.contract)).check_snapshot(request_of(site, params, 1))
     assert rejected.value.reason == "arrays"
     assert "the round request is damaged" in rejected.value.detail

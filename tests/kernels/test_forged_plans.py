@@ -12,7 +12,7 @@ import pytest
 from numpy.typing import NDArray
 
 from server_node.models.streaming import StreamingModel
-from server_node.regions.following import FollowingHalf
+from server_node.regions.following import FollowedSnapshot
 from shoal.algorithms.density_tree import DENSITY_TREE
 from shoal.algorithms.density_tree.arrays import SHARE_ONE
 from shoal.algorithms.density_tree.plan import PLAN_ARRAYS
@@ -20,10 +20,9 @@ from shoal.algorithms.density_tree.server import DensityTreeServer
 from shoal.algorithms.registry import streaming_algorithm
 from shoal.algorithms.streaming import Contribution, State
 from shoal.config.contract import Contract
+from shoal.config.resolved import resolve
 from shoal.config.sections import ServerSettings
 from shoal.errors import InvalidData, InvalidState, MessageRejected
-from shoal.kernels import forms
-from shoal.kernels.forms import COMPILED, NUMPY, Forms
 from shoal.protocol.codec import pack
 from shoal.protocol.messages import Snapshot
 from shoal.protocol.validation import Validator
@@ -136,13 +135,6 @@ def forged(name: str) -> Plan:
     return arrays
 
 
-@pytest.fixture(params=[NUMPY, COMPILED])
-def form(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    if request.param == COMPILED:
-        request.getfixturevalue("numba")
-    monkeypatch.setattr(forms, "PROCESS", Forms(request.param))
-
-
 def test_the_tree_has_all_that_is_forged() -> None:
     plan = TREE.snapshot()
     assert len(plan["cut_at"]) > 1
@@ -153,7 +145,7 @@ def test_the_tree_has_all_that_is_forged() -> None:
 
 
 @pytest.mark.parametrize("name", FORGED)
-def test_a_forged_plan_is_refused_before_anything_is_counted(name: str, form: None) -> None:
+def test_a_forged_plan_is_refused_before_anything_is_counted(name: str, form: str) -> None:
     counter: Any = DENSITY_TREE.counter({}, D)
     before = counter.plan_digest
     with pytest.raises(InvalidData, match="the plan of counting is damaged"):
@@ -183,7 +175,7 @@ def snapshot_of(contract: Contract, model: str, arrays: Plan, version: int = 1) 
 @pytest.mark.parametrize("model", ["counted", "drawn"])
 @pytest.mark.parametrize("name", FORGED)
 def test_a_snapshot_with_a_forged_plan_is_rejected(name: str, model: str) -> None:
-    validator = Validator(CONTRACT)
+    validator = Validator(resolve(CONTRACT))
     validator.check_snapshot(snapshot_of(CONTRACT, model, TREE.snapshot()))
     with pytest.raises(MessageRejected) as rejected:
         validator.check_snapshot(snapshot_of(CONTRACT, model, forged(name)))
@@ -200,7 +192,7 @@ def test_a_snapshot_with_a_forged_plan_is_rejected(name: str, model: str) -> Non
     ],
 )
 def test_a_client_that_gets_a_forged_plan_says_so_and_counts_on_under_its_old_one(
-    name: str, form: None, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    name: str, form: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     site = Site(tmp_path, CONTRACT)
     rows = np.random.default_rng(1).random((400, D))
@@ -274,22 +266,22 @@ def test_a_checkpoint_whose_tree_makes_no_plan_is_refused(name: str) -> None:
 
 
 def test_a_region_does_not_follow_a_snapshot_that_was_damaged_in_its_checkpoint() -> None:
-    model = CONTRACT.model("counted")
-    assert model is not None
-    half = FollowingHalf(CONTRACT, model)
+    contract = resolve(CONTRACT)
+    half = FollowedSnapshot(contract, contract.models["counted"])
     saved = half.state()
     half.restore(saved)
     for name in FORGED:
         with pytest.raises(InvalidState):
             half.restore({**saved, "arrays": forged(name)})
     half.restore({**saved, "arrays": TREE.snapshot()})
-    assert half.predict(np.full((3, D), 0.5)).shape == (3,)
+    assert {name: array.tolist() for name, array in half.snapshot().items()} == {
+        name: array.tolist() for name, array in TREE.snapshot().items()
+    }
 
 
 def test_a_server_does_not_start_from_a_checkpoint_whose_published_plan_is_damaged() -> None:
-    model = CONTRACT.model("counted")
-    assert model is not None
-    served = StreamingModel(CONTRACT, model, ServerSettings())
+    contract = resolve(CONTRACT)
+    served = StreamingModel(contract, contract.models["counted"], ServerSettings())
     state = served.state()
     intact = snapshot_of(CONTRACT, "counted", TREE.snapshot()).encode()
     served.restore({**state, "publisher": {**state["publisher"], "snapshot": intact}})

@@ -17,9 +17,9 @@ from click.testing import CliRunner
 from shoal.cli.check import kernels
 from shoal.errors import MissingExtra, SettingsError, ShoalError
 from shoal.kernels import forms
-from shoal.kernels.compiled import sources
+from shoal.kernels.compiled import CompiledKernels, sources
 from shoal.kernels.compiled.sources import digest_of_sources
-from shoal.kernels.forms import AUTO, COMPILED, NUMPY, ROWS_BEFORE_LOADING, VARIABLE, CompiledKernels, Forms
+from shoal.kernels.forms import AUTO, COMPILED, NUMPY, ROWS_BEFORE_LOADING, VARIABLE, Forms
 
 
 @pytest.fixture
@@ -153,6 +153,7 @@ LEARN = """
 import sys
 import numpy as np
 from shoal.algorithms.fcac import CAPlus
+from shoal.kernels.compiled import CompiledKernels
 from shoal.kernels.forms import PROCESS
 network, rows = CAPlus(), np.random.default_rng(0).random((500, 2))
 for _ in range(12):

@@ -14,12 +14,12 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-import client_nodes.command
-import server_node.command
+import client_nodes.client_command
+import server_node.server_command
 from shoal.errors import ShoalError
 from shoal.kernels import forms
-from shoal.kernels.compiled import numpy_loops
-from shoal.kernels.forms import AUTO, COMPILED, ROWS_BEFORE_LOADING, CompiledKernels, Forms
+from shoal.kernels.compiled import CompiledKernels, numpy_loops
+from shoal.kernels.forms import AUTO, COMPILED, ROWS_BEFORE_LOADING, Forms
 from tests.house.counting_federation import create
 from tests.kernels.test_forms import wait_until_loaded
 
@@ -102,8 +102,8 @@ def test_an_error_that_nobody_expects_is_reported_and_numpy_computes_on(monkeypa
 @pytest.mark.parametrize(
     ("node", "command", "options"),
     [
-        (client_nodes.command, client_nodes.command.client, ["--name", "attic"]),
-        (server_node.command, server_node.command.server, ["--no-page"]),
+        (client_nodes.client_command, client_nodes.client_command.client, ["--name", "attic"]),
+        (server_node.server_command, server_node.server_command.server, ["--no-page"]),
     ],
 )
 def test_a_node_that_computes_with_numpy_because_of_a_fault_logs_it(

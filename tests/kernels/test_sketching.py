@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal.kernels import forms
-from shoal.kernels.distance import Floats
+from shoal.kernels.arrays import Floats
 from shoal.kernels.forms import NUMPY, Forms
 from shoal.kernels.sketching import Sketch, empty_sketch, frame_of, merge_targets, merged, squared_between
 

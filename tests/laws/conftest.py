@@ -7,10 +7,12 @@ import pytest
 
 from shoal.transports import open_log
 from shoal.transports.base import Log
-from tests.laws.log_places import PLACES, Place
+from tests.laws.log_places import EXTERNAL, PLACES, Place
 
 
-@pytest.fixture(params=sorted(PLACES))
+@pytest.fixture(
+    params=[pytest.param(name, marks=[pytest.mark.external] * (name in EXTERNAL)) for name in sorted(PLACES)]
+)
 def place(request: pytest.FixtureRequest) -> Place:
     """Every transport in turn."""
     return PLACES[request.param](request)

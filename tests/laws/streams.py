@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+from shoal.kernels.arrays import Floats
+
 KINDS = ["blobs", "lattice", "equal", "heavy tails", "drift", "huge and tiny", "one feature constant"]
 
 

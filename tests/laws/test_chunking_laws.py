@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -48,6 +48,8 @@ def record_bytes(chunk: Update) -> int:
     return size_of("plant.updates", chunk.encode(), chunk.model.encode(), headers)
 
 
+# Algorithms differ in the table of their arrays alone, so each needs few of the sizes.
+@settings(max_examples=25)
 @pytest.mark.parametrize("name", algorithm_names())
 @given(
     sizes=st.fixed_dictionaries({size: st.integers(0, 300) for size in "nkpcq"}),

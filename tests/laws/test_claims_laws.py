@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -27,7 +27,7 @@ from shoal.algorithms.registry import (
 from shoal.algorithms.rounds.base import InitHint, Params
 from shoal.algorithms.streaming import Arrays
 from shoal.config.contract import Contract, parse_contract
-from shoal.config.privacy import privacy_mode
+from shoal.config.resolved import resolve
 from shoal.errors import MessageRejected
 from shoal.protocol.messages import Update
 from shoal.protocol.validation import Validator
@@ -46,14 +46,17 @@ CASES = [(name, options) for name in rounds_names() for options in VARIANTS.get(
 
 def contract_of(algorithm: str, privacy: dict[str, Any], d: int, options: dict[str, Any]) -> Contract:
     features = [{"name": f"f{number}", "low": -5 * number - 1, "high": 3} for number in range(d)]
-    model = {"name": "model", "algorithm": algorithm, "options": options, "rounds": {"rows_min": 1}}
+    model: dict[str, Any] = {"name": "model", "algorithm": algorithm, "options": options}
+    if algorithm in rounds_names():
+        asked = {"clusters": 3} if rounds_algorithm(algorithm).takes("clusters") else {}
+        model |= {"options": {**asked, **options}, "rounds": {"rows_min": 1}}
     tables = {"federation": {"name": "plant"}, "features": features, "privacy": privacy, "models": [model]}
     return parse_contract(tables)
 
 
 def private_rows(contract: Contract, n: int, seed: int, kind: str) -> NDArray[np.float64]:
     """(k, d) rows as a client of this contract learns them: k is n, or less where the mode withholds rows."""
-    mode, rng = privacy_mode(contract), np.random.default_rng(seed)
+    mode, rng = resolve(contract).mode, np.random.default_rng(seed)
     d = contract.width
     unit = {
         "uniform": rng.random((n, d)),
@@ -75,7 +78,7 @@ def message(contract: Contract, arrays: Arrays, readings: int, **other: Any) -> 
         client="attic",
         sequence=1,
         readings=readings,
-        privacy=privacy_mode(contract).statement(),
+        privacy=resolve(contract).statement,
         arrays=arrays,
         made_at=1e9,
         **other,
@@ -88,7 +91,7 @@ def first_params(contract: Contract, clusters: int, seed: int) -> Params:
     hint = InitHint(np.zeros(d), np.ones(d), seed)
     algorithm = rounds_algorithm(model.algorithm)
     asked = {"clusters": clusters} if algorithm.takes("clusters") else {}
-    return algorithm.start({**asked, **model.options}, d, hint)
+    return algorithm.start({**model.options, **asked}, d, hint)
 
 
 streams = {
@@ -105,15 +108,17 @@ def case(request: pytest.FixtureRequest) -> tuple[str, dict[str, Any]]:
     return found
 
 
-@pytest.mark.parametrize("mode", MODES)
-@laws
-@given(**streams, clusters=st.integers(1, 5))
+# Examples are spread over the privacy modes, which change the rows, and not a line of what is checked.
+@settings(laws, max_examples=16)
+@given(**streams, mode=st.sampled_from(list(MODES)), clusters=st.integers(1, 5))
 def test_every_honest_answer_is_accepted_in_every_round(
     case: tuple[str, dict[str, Any]], mode: str, n: int, d: int, seed: int, kind: str, clusters: int
 ) -> None:
     name, options = case
+    # A contract with a model that predicts one feature from others has two features at least.
+    assume(d > 1 or load_algorithm(name).regression is None)
     contract = contract_of(name, MODES[mode], d, options)
-    algorithm, validator = rounds_algorithm(name), Validator(contract)
+    algorithm, validator = rounds_algorithm(name), Validator(resolve(contract))
     parts = [private_rows(contract, n, seed + number, kind) for number in range(3)]
     params = [first_params(contract, clusters, seed)]
     for number in range(4):
@@ -139,7 +144,7 @@ def test_every_honest_update_is_accepted(
     name: str, mode: str, n: int, d: int, seed: int, kind: str, lost: bool
 ) -> None:
     contract = contract_of(name, MODES[mode], d, {})
-    half, validator = streaming_algorithm(name).client({}, d), Validator(contract)
+    half, validator = streaming_algorithm(name).client({}, d), Validator(resolve(contract))
     waiting = 0
     for number in range(4):
         rows = private_rows(contract, n * (1 + 9 * (number == 2)), seed + number, kind)
@@ -183,21 +188,25 @@ FORGERIES: dict[str, Callable[[dict[str, NDArray[Any]]], dict[str, NDArray[Any]]
 }
 
 
-@pytest.mark.parametrize("forgery", FORGERIES)
-def test_an_answer_whose_claims_do_not_agree_is_rejected(case: tuple[str, dict[str, Any]], forgery: str) -> None:
+def test_an_answer_whose_claims_do_not_agree_is_rejected(case: tuple[str, dict[str, Any]]) -> None:
     name, options = case
     contract = contract_of(name, MODES["off"], 2, options)
-    validator, params = Validator(contract), first_params(contract, 3, 1)
+    validator, params = Validator(resolve(contract)), first_params(contract, 3, 1)
     honest = dict(rounds_algorithm(name).answer(params, private_rows(contract, 100, 3, "clusters")))
-    forged = FORGERIES[forgery](honest)
-    if all((forged[key] == honest[key]).all() for key in honest):
-        return  # this algorithm sends nothing of the kind
-    if "cell" in forged and "count" in forged and (forged["count"] < 0).any():
-        forged["count"] = -forged["count"] * 1000
-    answer = message(contract, forged, 100, round=1)
-    with pytest.raises(MessageRejected) as rejected:
-        validator.check_answer_claims(answer, params)
-    assert rejected.value.reason == "claims"
+    rejections = {}
+    for forgery, forge in FORGERIES.items():
+        forged = forge(honest)
+        if all((forged[key] == honest[key]).all() for key in honest):
+            continue  # this algorithm sends nothing of the kind
+        if "cell" in forged and "count" in forged and (forged["count"] < 0).any():
+            forged["count"] = -forged["count"] * 1000
+        rejections[forgery] = "accepted"
+        try:
+            validator.check_answer_claims(message(contract, forged, 100, round=1), params)
+        except MessageRejected as rejected:
+            rejections[forgery] = rejected.reason
+    assert rejections
+    assert set(rejections.values()) == {"claims"}, rejections
 
 
 def test_more_readings_than_the_contract_allows_are_rejected() -> None:
@@ -205,11 +214,11 @@ def test_more_readings_than_the_contract_allows_are_rejected() -> None:
     params = first_params(contract, 3, 1)
     rows = np.full((1001, 2), 0.5)
     answer = message(contract, rounds_algorithm("kmeans").answer(params, rows), 1001, round=1)
-    Validator(contract).check_update(answer)
+    Validator(resolve(contract)).check_update(answer)
     agreed = contract.models[0].model_copy(update={"readings_max": 1000})
     tighter = contract.model_copy(update={"models": (agreed,)})
     with pytest.raises(MessageRejected, match="readings_max") as rejected:
-        Validator(tighter).check_update(replace(answer, contract=tighter.digest))
+        Validator(resolve(tighter)).check_update(replace(answer, contract=tighter.digest))
     assert rejected.value.reason == "bounds"
 
 

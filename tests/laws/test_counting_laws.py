@@ -28,7 +28,7 @@ RAN: set[tuple[str, str]] = set()
 WINDOW = 200
 OWN_OPTIONS = {"density_tree": {"oblique_axes", "decay"}}
 """options that the laws set and only some algorithms have"""
-laws = settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+laws = settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 @pytest.fixture(params=counting_names())

@@ -18,8 +18,9 @@ from shoal.algorithms.rounds.base import InitHint, Params, RoundsAlgorithm, Stat
 from shoal.algorithms.rounds.policies import Answer, Policy, PolicyState, select_answers
 from shoal.algorithms.streaming import Arrays, ArraySpec
 from shoal.errors import InvalidData, InvalidState, SettingsError
+from shoal.kernels.arrays import Floats
 from shoal.protocol.codec import pack, unpack
-from tests.laws.streams import KINDS, Floats, cut, stream, streams
+from tests.laws.streams import KINDS, cut, stream, streams
 from tests.laws.views import assert_view_is_sound
 
 VARIANTS: dict[str, list[dict[str, Any]]] = {
@@ -47,7 +48,7 @@ DEGREE = {"count": 0, "mass": 0, "rows": 0, "likelihood": 0, "sum": 1, "inertia"
 DEGREE |= dict.fromkeys(("total", "square", "gram", "cross", "energy"), 0)  # of standardised rows
 """of each array of an additive answer: by which power of the rows it grows"""
 RAN: set[tuple[str, str]] = set()
-laws = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+laws = settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 CASES = [(name, number) for name in rounds_names() for number in range(len(VARIANTS.get(name, [{}])))]
 
 
@@ -283,10 +284,13 @@ def test_rows_of_another_numeric_type_give_the_same_result(case: Case, rows: Flo
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize(("n", "d", "clusters"), [(150, 1, 3), (150, 3, 1), (2, 2, 5), (1, 1, 1), (40, 1, 12)])
-def test_one_feature_one_cluster_and_more_clusters_than_rows(
-    case: Case, kind: str, n: int, d: int, clusters: int
-) -> None:
+def test_one_feature_one_cluster_and_more_clusters_than_rows(case: Case, kind: str) -> None:
+    for n, d, clusters in [(150, 1, 3), (150, 3, 1), (2, 2, 5), (1, 1, 1), (40, 1, 12)]:
+        check_few(case, kind, n, d, clusters)
+
+
+def check_few(case: Case, kind: str, n: int, d: int, clusters: int) -> None:
+    """Parameters, labels and view are sound after some rounds."""
     algorithm, _ = case
     rows = stream(kind, 3, n, d)
     params = after_rounds(case, rows, clusters)
@@ -376,7 +380,8 @@ def test_models_start_from_the_clusters_of_another(case: Case) -> None:
 def test_an_answer_needs_the_memory_of_a_block_and_not_of_all_rows(case: Case) -> None:
     algorithm, _ = case
     rows = stream("blobs", 7, 200_000, 4)
-    params = after_rounds(case, rows[:500], 8)
+    # As many clusters as there are blobs: an algorithm that iterates until it converges needs few steps.
+    params = after_rounds(case, rows[:500], 6)
     tracemalloc.start()
     try:
         algorithm.answer(params, rows)

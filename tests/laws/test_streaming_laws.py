@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 from shoal.algorithms.registry import counting_names, streaming_algorithm, streaming_names
 from shoal.algorithms.streaming import Arrays, ArraySpec, ClientHalf, Contribution, ServerHalf, StreamingAlgorithm
 from shoal.errors import InvalidData, InvalidState, SettingsError
+from shoal.kernels.arrays import Floats
 from shoal.protocol.codec import pack, unpack
-from tests.laws.streams import KINDS, Floats, cut, stream, streams
+from tests.laws.streams import KINDS, cut, stream, streams
 from tests.laws.views import assert_view_is_sound
 
 LEARN_ROWS = [name for name in streaming_names() if name not in counting_names()]

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from shoal.config.contract import Model
+from shoal.config.resolved import ResolvedModel
 from shoal.config.settings import Config, load_config
-from shoal.privacy.count_noise import CountMechanism, CountNoise, Counts, count_noise
+from shoal.kernels.arrays import Ints
+from shoal.privacy.count_noise import CountMechanism, CountNoise, count_noise
 
 
 def audited_config(folder: Path, epsilon: float = 2.0, *, off: bool = False, users: bool = False) -> Config:
@@ -28,8 +29,8 @@ def audited_config(folder: Path, epsilon: float = 2.0, *, off: bool = False, use
     return load_config(file)
 
 
-def model_of(config: Config, algorithm: str) -> Model:
-    return next(model for model in config.contract.models if model.algorithm == algorithm)
+def model_of(config: Config, algorithm: str) -> ResolvedModel:
+    return next(model for model in config.resolved.models.values() if model.algorithm.name == algorithm)
 
 
 # Faults of the mechanism of counts.
@@ -48,7 +49,7 @@ def halve_the_noise(monkeypatch: pytest.MonkeyPatch, epsilon: float) -> None:
 def leave_empty_cells_without_noise(monkeypatch: pytest.MonkeyPatch) -> None:
     real = CountMechanism.release
 
-    def release(self: CountMechanism, counts: Counts, window: tuple[int, int, int], plan: bytes) -> Counts:
+    def release(self: CountMechanism, counts: Ints, window: tuple[int, int, int], plan: bytes) -> Ints:
         private = real(self, counts, window, plan)
         private[counts == 0] = 0
         return private
@@ -60,7 +61,7 @@ def leave_windows_with_a_rejected_reading_without_noise(monkeypatch: pytest.Monk
     """As where a value that is not a number goes through the noise unchanged."""
     real = CountMechanism.release
 
-    def release(self: CountMechanism, counts: Counts, window: tuple[int, int, int], plan: bytes) -> Counts:
+    def release(self: CountMechanism, counts: Ints, window: tuple[int, int, int], plan: bytes) -> Ints:
         _, first, last = window
         return counts if counts.sum() < last - first + 1 else real(self, counts, window, plan)
 
@@ -71,7 +72,7 @@ def draw_fresh_noise_for_every_release(monkeypatch: pytest.MonkeyPatch) -> None:
     """As under another plan each time."""
     real, plans = CountMechanism.release, itertools.count()
 
-    def release(self: CountMechanism, counts: Counts, window: tuple[int, int, int], plan: bytes) -> Counts:
+    def release(self: CountMechanism, counts: Ints, window: tuple[int, int, int], plan: bytes) -> Ints:
         return real(self, counts, window, next(plans).to_bytes(len(plan), "little"))
 
     monkeypatch.setattr(CountMechanism, "release", release)

@@ -16,16 +16,15 @@ from numpy.typing import NDArray
 
 from onebox.audit.canaries import canary_readings
 from shoal.algorithms.registry import counting_names, rounds_algorithm, rounds_names, streaming_names
-from shoal.config.privacy import declared_bounds
 from shoal.config.settings import Config, load_config
 from shoal.protocol.messages import Update
 from shoal.protocol.topics import LABELS, ensure_topics
 from shoal.runtime.logs import open_readings
 from shoal.transports import open_log
 from shoal.transports.base import latest
-from tests.deploy.monitored_federation import free_ports
 from tests.house.processes import TIMEOUT_S, Process, kill_all, wait_until
 from tests.house.small_federation import all_records
+from tests.kafka_broker import free_ports
 
 CLIENTS = ("attic", "cellar")
 READINGS = 150
@@ -88,14 +87,15 @@ class Left(NamedTuple):
 def run_with_canaries(folder: Path, mode: str) -> Left:
     """Run it until every client has published for every model and labelled all readings; then stop the processes."""
     names = [*counting_names()] if mode == "users" else [*streaming_names(), *rounds_names()]
-    ports = dict(zip((*CLIENTS, "server"), free_ports(3), strict=True))
+    first = free_ports(3)
+    ports = dict(zip((*CLIENTS, "server"), range(first, first + 3), strict=True))
     for client in CLIENTS:
         text = FILE.format(
             privacy=PRIVACY[mode], models=_models(names), port=ports[client], server_port=ports["server"]
         )
         (folder / f"{client}.toml").write_text(text, encoding="utf-8")
     config = load_config(folder / "attic.toml")
-    canaries = canary_readings(declared_bounds(config.contract), 2 * READINGS, np.random.default_rng(5))
+    canaries = canary_readings(config.contract.bounds, 2 * READINGS, np.random.default_rng(5))
     users = [secrets.token_hex(12) for _ in range(2 * READINGS)] if mode == "users" else []
     _write_csv(folder / "site.csv", canaries, users)
     with closing(open_log(config.log)) as log:

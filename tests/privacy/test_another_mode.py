@@ -14,8 +14,8 @@ from server_node.web.tables import privacy_text
 from shoal import plugins
 from shoal.cli.check import check
 from shoal.config.contract import parse_contract
-from shoal.config.privacy import privacy_mode
 from shoal.config.reference import settings_table
+from shoal.config.resolved import resolve
 from shoal.errors import SettingsError
 from shoal.plugins import Plugins
 from shoal.privacy import Description, Mechanism, PrivacyMode, RowRange, Term, base
@@ -83,7 +83,7 @@ def tables(**privacy: object) -> dict[str, object]:
 def test_a_contract_has_its_terms_and_its_statement_travels() -> None:
     contract = parse_contract(tables(steps=4))
     assert contract.digest != parse_contract(tables(steps=5)).digest
-    assert privacy_mode(contract).statement()["mechanism"] == "rounding"
+    assert resolve(contract).statement["mechanism"] == "rounding"
 
 
 @pytest.mark.parametrize(
@@ -106,7 +106,7 @@ def test_the_table_of_settings_lists_its_terms() -> None:
 
 
 def test_the_page_and_the_command_line_describe_it(tmp_path: Path) -> None:
-    panel = privacy_text(parse_contract(tables(steps=4)))
+    panel = privacy_text(resolve(parse_contract(tables(steps=4))))
     assert (panel["title"], panel["sentences"]) == ("Rounded readings", ["Readings have 4 steps."])
     file = tmp_path / "plant.toml"
     file.write_text(FILE, encoding="utf-8")

@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from client_nodes.count_windows import Contributions
+from client_nodes.count_windows import UserReadings
 from onebox.audit.canaries import audit_canaries, canary_readings, occurrences, traces
-from shoal.config.privacy import declared_bounds
 from shoal.privacy import Bounds
 from shoal.protocol.messages import Update
 from shoal.protocol.readings import USER_ID
@@ -35,7 +34,7 @@ def formal(tmp_path_factory: pytest.TempPathFactory) -> Left:
 
 @pytest.mark.parametrize("place", PLACES)
 def test_real_processes_with_every_algorithm_leave_no_canary_outside_the_client(formal: Left, place: str) -> None:
-    wanted = traces(formal.canaries, declared_bounds(formal.config.contract))
+    wanted = traces(formal.canaries, formal.config.contract.bounds)
     parts: dict[str, bytes] = getattr(formal, place)
     assert parts
     for name, content in parts.items():
@@ -44,7 +43,7 @@ def test_real_processes_with_every_algorithm_leave_no_canary_outside_the_client(
 
 def test_no_user_id_leaves_the_client_either(tmp_path: Path) -> None:
     left = run_with_canaries(tmp_path, "users")
-    wanted = traces(left.canaries, declared_bounds(left.config.contract)) | left.user_ids
+    wanted = traces(left.canaries, left.config.contract.bounds) | left.user_ids
     for place in PLACES:
         parts: dict[str, bytes] = getattr(left, place)
         for name, content in parts.items():
@@ -56,13 +55,13 @@ def test_no_user_id_leaves_the_client_either(tmp_path: Path) -> None:
 def publish_user_ids(monkeypatch: pytest.MonkeyPatch) -> None:
     """In a header of every update, as a reading has it in the client's own log."""
     seen: list[bytes] = []
-    admit, headers = Contributions.admit, Update.headers()
+    admit, headers = UserReadings.admit, Update.headers()
 
-    def noting(self: Contributions, valid: NDArray[np.bool_], users: Sequence[bytes]) -> NDArray[np.bool_]:
+    def noting(self: UserReadings, valid: NDArray[np.bool_], users: Sequence[bytes]) -> NDArray[np.bool_]:
         seen.extend(users)
         return admit(self, valid, users)
 
-    monkeypatch.setattr(Contributions, "admit", noting)
+    monkeypatch.setattr(UserReadings, "admit", noting)
     monkeypatch.setattr(Update, "headers", lambda: (*headers, (USER_ID, seen[-1])))
 
 
@@ -97,7 +96,7 @@ def test_every_place_that_is_searched_has_something_in_it(formal: Left) -> None:
 
 def test_without_noise_the_search_finds_canaries_where_they_are_published(tmp_path: Path) -> None:
     left = run_with_canaries(tmp_path, "off")
-    wanted = traces(left.canaries, declared_bounds(left.config.contract))
+    wanted = traces(left.canaries, left.config.contract.bounds)
     contract = left.config.contract
     for content in (
         left.records[contract.updates_topic],

@@ -19,7 +19,7 @@ TRIALS = 5000
 def findings(folder: Path, epsilon: float) -> dict[str, Finding]:
     config = audited_config(folder, epsilon)
     found = audit_count_mechanism(
-        config.contract, model_of(config, "density_tree"), TRIALS, np.random.default_rng(int(10 * epsilon))
+        config.resolved, model_of(config, "density_tree"), TRIALS, np.random.default_rng(int(10 * epsilon))
     )
     return {finding.audit: finding for finding in found}
 

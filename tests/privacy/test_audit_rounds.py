@@ -13,7 +13,7 @@ from onebox.audit.rounds import Round, audit_reconstruction, audit_rounds, recon
 from onebox.audit.statistics import LossFinding
 from shoal.algorithms.rounds.base import InitHint
 from shoal.algorithms.rounds.kmeans import answer, combine, start
-from shoal.kernels.distance import Floats
+from shoal.kernels.arrays import Floats
 from shoal.privacy import RowRange
 from tests.privacy.audited import audited_config, model_of
 

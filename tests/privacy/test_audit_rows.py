@@ -29,7 +29,7 @@ TRIALS = 1500
 
 
 def found(folder: Path, trials: int = TRIALS) -> list[LossFinding]:
-    contract = audited_config(folder).contract
+    contract = audited_config(folder).resolved
     findings = audit_row_mechanism(contract, trials, 1000, np.random.default_rng(3))
     return [finding for finding in findings if isinstance(finding, LossFinding)]
 
@@ -52,7 +52,7 @@ def test_the_mechanism_of_rows_is_not_refuted(tmp_path: Path) -> None:
 
 
 def test_none_of_a_million_rows_tells_with_certainty_which_reading_gave_it(tmp_path: Path) -> None:
-    finding = audit_row_precision(audited_config(tmp_path).contract, 10**6, np.random.default_rng(0))
+    finding = audit_row_precision(audited_config(tmp_path).resolved, 10**6, np.random.default_rng(0))
     assert (finding.loss.trials, finding.loss.guesses) == (10**6, 0)
 
 

@@ -9,14 +9,14 @@ import pytest
 from numpy.typing import NDArray
 
 from shoal.kernels import forms
-from shoal.kernels.forms import COMPILED, NUMPY, Forms
+from shoal.kernels.forms import COMPILED, NUMPY
 from shoal.privacy import PrivacyMode
 from shoal.privacy.keyed import KeyedRandomness
 from shoal.privacy.laplace import ESCAPE, discrete_laplace
 from tests.conftest import without
+from tests.kernels.both_forms import FORMS
 from tests.privacy.modes import KEY, SOURCE, build, formal_mode, paper_mode, places, readings_of
 
-FORMS = {form: Forms(form) for form in (NUMPY, COMPILED)}
 N = 21
 """readings: two whole groups of lanes and a part of one"""
 

@@ -13,9 +13,8 @@ from click.testing import CliRunner
 from server_node.web.tables import privacy_text
 from shoal.cli.check import check
 from shoal.config.contract import Contract
-from shoal.config.models import check_models
-from shoal.config.privacy import epsilon_spent, model_noise, model_options, model_statement, privacy_mode
 from shoal.config.privacy_report import privacy_report
+from shoal.config.resolved import resolve
 from shoal.errors import SettingsError
 from shoal.privacy.base import PrivacyUnit
 from shoal.privacy.count_noise import certified_count_epsilon, count_noise
@@ -53,26 +52,28 @@ def test_no_window_of_a_user_is_more_likely_than_declared_with_other_readings(re
 
 
 def test_the_noise_of_a_contract_and_its_certificate_are_those_of_its_unit() -> None:
-    contract = of_users(5)
-    noise = model_noise(contract, contract.models[0])
+    contract = resolve(of_users(5))
+    (model,) = contract.counted
+    assert model.counts is not None
+    noise = model.counts.noise
     assert noise is not None
     assert noise.digest() == count_noise(2.0, 5).digest()
-    assert model_options(contract, contract.models[0])["noise_variance"] == noise.variance
-    spent, declared = epsilon_spent(contract)
+    assert model.options["noise_variance"] == noise.variance
+    spent, declared = contract.epsilon_spent
     assert 0.999 * declared < spent <= declared == 2.0
 
 
 def test_messages_state_the_unit() -> None:
-    contract, plain = of_users(5), agreed(COUNTED, counts_epsilon=2.0)
-    stated = model_statement(contract, contract.models[0])
+    contract, plain = resolve(of_users(5)), resolve(agreed(COUNTED, counts_epsilon=2.0))
+    stated = contract.models["counted"].statement
     assert (stated["unit"], stated["readings_per_window_max"], stated["epsilon"]) == ("user", 5, 2.0)
-    assert privacy_mode(contract).statement()["unit"] == "user"
-    assert model_statement(plain, plain.models[0])["unit"] == "reading"
+    assert contract.statement["unit"] == "user"
+    assert plain.models["counted"].statement["unit"] == "reading"
     assert len({plain.digest, contract.digest, of_users(4).digest}) == 3
 
 
 def test_the_guarantee_in_words_says_whom_it_protects_and_what_windows_cost() -> None:
-    report = privacy_report(of_users(5))
+    report = privacy_report(resolve(of_users(5)))
     words = " ".join(report["sentences"])
     assert "2 per user, window and model" in words
     assert "At most 5 of the readings that a user has in a window are counted" in words
@@ -87,7 +88,7 @@ def test_shoal_check_and_the_page_say_whom_the_epsilon_is_of(tmp_path: Path) -> 
     assert "epsilon 4 per user and window, from private counts" in words
     assert "epsilon 4 per user and window in all" in words
     assert "40 in 10 windows in a row" in words
-    panel = privacy_text(of_users(5))
+    panel = privacy_text(resolve(of_users(5)))
     assert (panel["epsilon"], panel["per"], panel["models"][0]["unit"]) == (2.0, "user and window", "user")
 
 
@@ -114,13 +115,13 @@ def test_a_unit_that_cannot_be_promised_is_refused_with_what_to_do(privacy: dict
 
 def test_too_many_readings_of_a_user_for_the_epsilon_are_refused() -> None:
     with pytest.raises(SettingsError, match="smaller readings_per_window_max"):
-        privacy_mode(of_users(400))
+        resolve(of_users(400))
 
 
 def test_models_of_noisy_rows_are_refused_beside_users() -> None:
     contract = agreed(COUNTED, ROWS, counts_epsilon=2, unit="user", readings_per_window_max=5)
     with pytest.raises(SettingsError, match=r"models\.rows: fcac learns from noisy rows.*density_tree"):
-        check_models(contract)
+        resolve(contract)
 
 
 def test_a_unit_of_readings_has_one_of_them() -> None:

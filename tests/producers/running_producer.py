@@ -74,7 +74,7 @@ def plain_rows(count: int, classes: int = 3) -> list[tuple[Any, ...]]:
 
 def replay(*files: Path, split: Split | None = None, **options: Any) -> Replay:
     """A replay of files made by `csv_of`."""
-    columns = Columns(("a", "b"), time="t", label="label")
+    columns = Columns(("a", "b"), time=("t",), label="label")
     return Replay(files, columns, split or RoundRobin(2), **options)
 
 

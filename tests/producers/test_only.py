@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from producers.command import producer
 from producers.files.split import split_of
+from producers.producer_command import producer
 from producers.pump import Pacing, Pump
 from producers.source import SourceReading
 from shoal.errors import SettingsError

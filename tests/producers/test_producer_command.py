@@ -18,7 +18,7 @@ import pytest
 from click import Context
 from click.testing import CliRunner
 
-from producers.command import producer
+from producers.producer_command import producer
 from shoal.errors import ShoalError
 from shoal.protocol.readings import USER_ID
 from shoal.protocol.topics import READINGS
@@ -148,7 +148,7 @@ def test_a_printed_federation_feeds_its_stream(tmp_path: Path) -> None:
     ("arguments", "why"),
     [
         ([], "--config FILE is needed"),
-        (["--print-federation"], "--print-federation needs --synthetic"),
+        (["--print-federation"], "--print-federation needs FILES or --synthetic"),
         (["--config", "CONFIG"], "name a source of readings: FILES or --mqtt or --synthetic"),
         (["--config", "CONFIG", "DATA", "--synthetic", "plant"], "FILES and --synthetic are sources of readings"),
         (["--config", "CONFIG", "--synthetic", "plant"], "no feature 'a'; it has temperature"),

@@ -46,6 +46,7 @@ def test_a_log_that_is_away_at_any_call_costs_no_reading_and_repeats_none(
     assert cut.calls[method] >= nth or method in ("close", "read", "identity", "ensure")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("method", "nth", "after"), CUTS)
 def test_a_kill_at_any_call_costs_no_reading_and_repeats_none(
     tmp_path: Path, path: Path, method: str, nth: int, after: bool

@@ -17,7 +17,7 @@ FEATURES = ("Temperature", "Humidity", "Light", "CO2", "HumidityRatio")
 
 
 def test_the_rows_of_the_office_room_are_all_there_in_order_and_sound() -> None:
-    source = Replay([FOLDER / "occupancy.csv.gz"], Columns(FEATURES, "date", "label"), split_of("blocks", 4, 0))
+    source = Replay([FOLDER / "occupancy.csv.gz"], Columns(FEATURES, ("date",), "label"), split_of("blocks", 4, 0))
     rows = all_of(source, 1000)
     assert not source.faults
     assert source.total == len(rows) == 20_560

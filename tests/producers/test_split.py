@@ -96,7 +96,14 @@ def test_two_texts_never_share_a_name(some: set[str]) -> None:
 
 @pytest.mark.parametrize(
     ("text", "name"),
-    [("", "unnamed"), ("room-1", "room-1"), ("Room 1", "room-1-"), ("unnamed", "unnamed-"), ("é", "client-")],
+    [
+        ("", "unnamed"),
+        ("room-1", "room-1"),
+        ("Room 1", "room-1-"),
+        ("unnamed", "unnamed-"),
+        ("é", "e-"),
+        ("名", "client-"),
+    ],
 )
 def test_a_name_is_like_its_text(text: str, name: str) -> None:
     assert safe_name(text).startswith(name)

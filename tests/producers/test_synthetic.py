@@ -11,12 +11,25 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from producers.synthetic.gaussians import SEASON, Gaussians
-from producers.synthetic.plant import CYCLE_S, FAULTS, FLOW, LEVEL, PRESSURE, VIBRATION, Plant, break_down
-from producers.synthetic.streams import BEGINNING_S, NAMES, Synthetic, federation_file, stream_of
+from producers.synthetic import (
+    BEGINNING_S,
+    CYCLE_S,
+    FAULTS,
+    FLOW,
+    LEVEL,
+    NAMES,
+    PRESSURE,
+    SEASON,
+    VIBRATION,
+    Gaussians,
+    Plant,
+    Synthetic,
+    break_down,
+    federation_file,
+    stream_of,
+)
 from shoal.config.contract import parse_contract
-from shoal.config.models import check_models
-from shoal.config.privacy import total_epsilon
+from shoal.config.resolved import resolve
 from shoal.errors import SettingsError
 from tests.producers.running_producer import comparable
 
@@ -89,8 +102,8 @@ def test_the_printed_federation_is_one_and_fits_its_stream(name: str) -> None:
     assert contract.federation == name
     assert contract.features == stream_of(name, 0).features
     assert [model.algorithm for model in contract.models] == ["density_tree"]
-    assert (total_epsilon(contract), contract.privacy.window_readings) == (4.0, 400)
-    check_models(contract)
+    assert (resolve(contract).total_epsilon, contract.privacy.window_readings) == (4.0, 400)
+    resolve(contract)
     assert Synthetic(name, wanted=[feature.name for feature in contract.features]).read(1)
 
 

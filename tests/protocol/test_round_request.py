@@ -10,7 +10,7 @@ import pytest
 
 from shoal.algorithms.registry import rounds_algorithm
 from shoal.config.contract import Rounds, parse_contract
-from shoal.config.privacy import privacy_mode
+from shoal.config.resolved import resolve
 from shoal.errors import MessageRejected
 from shoal.protocol.messages import RoundRequest, Snapshot, Update, new_round_request, round_request_of
 from shoal.protocol.validation import Validator
@@ -27,7 +27,7 @@ CONTRACT = parse_contract(
         "models": [{"name": "heaps", "algorithm": "kmeans", "options": {"clusters": 2}}],
     }
 )
-VALIDATOR = Validator(CONTRACT)
+VALIDATOR = Validator(resolve(CONTRACT))
 
 
 def a_snapshot_with(**other: Any) -> Snapshot:
@@ -45,7 +45,7 @@ def a_snapshot_with(**other: Any) -> Snapshot:
         clusters=1,
         nodes=2,
         pooled=0,
-        privacy=privacy_mode(CONTRACT).statement(),
+        privacy=resolve(CONTRACT).statement,
         arrays={"centre": CENTRES, "weight": WEIGHT},
         made_at=1e9,
         round=1,
@@ -64,7 +64,7 @@ def an_answer(**other: Any) -> Update:
         client="attic",
         sequence=1,
         readings=30,
-        privacy=privacy_mode(CONTRACT).statement(),
+        privacy=resolve(CONTRACT).statement,
         arrays=rounds_algorithm("kmeans").answer({"centre": CENTRES, "weight": WEIGHT}, np.full((30, 2), 0.5)),
         made_at=1e9,
         round=1,
@@ -109,18 +109,18 @@ def test_the_fraction_of_the_clients_in_the_contract_is_asked() -> None:
     clients = [f"client-{n}" for n in range(2000)]
     for fraction in (0.05, 0.5, 1.0):
         request = RoundRequest("heaps", 1, 1, 1e9, fraction, 20)
-        asked = sum(request.selects(CONTRACT, client) for client in clients)
+        asked = sum(request.selects(CONTRACT.federation, client) for client in clients)
         assert abs(asked / len(clients) - fraction) < 0.05
 
 
 def test_the_selection_is_the_same_on_every_machine_and_differs_between_requests() -> None:
     clients = [f"client-{n}" for n in range(12)]
     drawn = [
-        "".join(str(int(RoundRequest("heaps", 1, v, 0.0, 0.5, 1).selects(CONTRACT, c))) for c in clients)
+        "".join(str(int(RoundRequest("heaps", 1, v, 0.0, 0.5, 1).selects(CONTRACT.federation, c))) for c in clients)
         for v in (1, 2)
     ]
     assert drawn == ["010000110011", "101100111001"]
-    other = [RoundRequest("others", 1, 1, 0.0, 0.5, 1).selects(CONTRACT, client) for client in clients]
+    other = [RoundRequest("others", 1, 1, 0.0, 0.5, 1).selects(CONTRACT.federation, client) for client in clients]
     assert "".join(str(int(asked)) for asked in other) not in drawn
 
 

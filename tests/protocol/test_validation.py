@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from shoal.algorithms.registry import streaming_algorithm, streaming_names
 from shoal.algorithms.streaming import ArraySpec, Contribution
 from shoal.config.contract import Contract, parse_contract
-from shoal.config.models import check_models
-from shoal.config.privacy import declared_bounds, privacy_mode
+from shoal.config.resolved import resolve
 from shoal.errors import MessageRejected, SettingsError
 from shoal.protocol.messages import Snapshot, Update
 from shoal.protocol.rejected import REASONS
@@ -25,7 +24,7 @@ from tests.small_plant import FORMAL, OFF, PAPER, a_snapshot, an_update, plant
 CONTRACT = plant()
 UPDATE = an_update(CONTRACT)
 SNAPSHOT = a_snapshot(CONTRACT)
-VALIDATOR = Validator(CONTRACT)
+VALIDATOR = Validator(resolve(CONTRACT))
 
 
 def reason_of(message: Update | Snapshot) -> str:
@@ -57,7 +56,7 @@ def test_an_update_and_a_snapshot_without_a_node_can_be_true() -> None:
 @pytest.mark.parametrize("privacy", [OFF, FORMAL, PAPER], ids=lambda privacy: privacy["mode"])
 def test_honest_messages_come_in_after_travelling(privacy: dict[str, Any]) -> None:
     contract = plant(privacy)
-    border = Validator(contract)
+    border = Validator(resolve(contract))
     update, snapshot = an_update(contract), a_snapshot(contract)
     border.check_update(Update.decode(update.encode(), Update.headers()))
     border.check_snapshot(Snapshot.decode(snapshot.encode(), Snapshot.headers()))
@@ -72,7 +71,7 @@ def test_honest_messages_come_in_after_travelling(privacy: dict[str, Any]) -> No
         ({"model": "other"}, "model"),
         ({"algorithm": "kmeans"}, "model"),
         ({"privacy": {}}, "privacy"),
-        ({"privacy": privacy_mode(plant(FORMAL)).statement()}, "privacy"),
+        ({"privacy": resolve(plant(FORMAL)).statement}, "privacy"),
     ],
 )
 def test_what_belongs_elsewhere_is_refused(message: Any, change: dict[str, Any], reason: str) -> None:
@@ -100,7 +99,7 @@ def test_a_privacy_statement_is_compared_to_the_bit() -> None:
     formal = plant(FORMAL)
     exact = dict(an_update(formal).privacy)
     with pytest.raises(MessageRejected, match="privacy"):
-        Validator(formal).check_update(an_update(formal, privacy=exact | {"epsilon": 100}))
+        Validator(resolve(formal)).check_update(an_update(formal, privacy=exact | {"epsilon": 100}))
 
 
 @pytest.mark.parametrize(
@@ -140,7 +139,7 @@ def test_a_node_where_no_reading_can_put_it_is_refused(value: float) -> None:
 @pytest.mark.parametrize("privacy", [FORMAL, PAPER], ids=lambda privacy: privacy["mode"])
 def test_noise_may_carry_a_node_beyond_its_bounds_but_not_for_ever(privacy: dict[str, Any]) -> None:
     contract = plant(privacy)
-    border, (low, high) = Validator(contract), privacy_mode(contract).row_range()
+    border, (low, high) = Validator(resolve(contract)), resolve(contract).mode.row_range()
     for edge, outwards in ((low, -1), (high, 1)):
         update = an_update(contract)
         update.arrays["weight"][0] = edge
@@ -233,7 +232,7 @@ def test_a_rejection_never_quotes_the_content_of_a_message() -> None:
 
 
 def test_models_that_can_be_run_pass() -> None:
-    check_models(plant(models=("a", "b")))
+    resolve(plant(models=("a", "b")))
 
 
 @pytest.mark.parametrize(
@@ -247,7 +246,7 @@ def test_models_that_can_be_run_pass() -> None:
 def test_models_that_cannot_be_run_are_named(model: dict[str, Any], expected: str) -> None:
     parts: dict[str, Any] = parts_for_contract() | {"models": [{"name": "m", **model}]}
     with pytest.raises(SettingsError, match=expected):
-        check_models(parse_contract(parts))
+        resolve(parse_contract(parts))
 
 
 def parts_for_contract() -> dict[str, Any]:
@@ -256,7 +255,7 @@ def parts_for_contract() -> dict[str, Any]:
 
 
 def test_bounds_are_those_of_the_features_in_their_order() -> None:
-    bounds = declared_bounds(CONTRACT)
+    bounds = CONTRACT.bounds
     assert bounds.low.tolist() == [-10.0, 0.0]
     assert bounds.high.tolist() == [50.0, 100.0]
 
@@ -276,4 +275,4 @@ def test_a_bandwidth_whose_square_is_nothing_is_rejected_because_readers_divide_
     for sigma in (1e-200, 5e-324):
         arrays = {**whole.arrays, "sigma": np.full_like(whole.arrays["sigma"], sigma)}
         with pytest.raises(MessageRejected, match="whose square is 0"):
-            Validator(contract).check_snapshot(replace(whole, arrays=arrays))
+            Validator(resolve(contract)).check_snapshot(replace(whole, arrays=arrays))

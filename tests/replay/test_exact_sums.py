@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onebox.replay.rounds import ExactSum, ExactSums
+from onebox.replay.run import ExactSum, ExactSums
 from shoal.algorithms.registry import rounds_algorithm
 from shoal.algorithms.rounds.base import InitHint
 

@@ -51,7 +51,7 @@ def live_updates(folder: Path, plan: ReplayPlan, times: np.ndarray, values: np.n
     with closing(SqliteLog(folder / "readings.db", new_identity=lambda: plan.source)) as log:
         log.ensure(READINGS, readings_settings(plan.settings))
     settings = plan.settings.model_dump(exclude={"folder"}) | {"batch_readings_max": 1}
-    site = Site(folder, plan.contract, CLIENT, **settings)
+    site = Site(folder, plan.contract.contract, CLIENT, **settings)
     pairs = zip(times.tolist(), values, strict=True)
     site.add_records(*((Reading(time, value).encode(), Reading.headers()) for time, value in pairs))
     site.clock.now = float(times[0])

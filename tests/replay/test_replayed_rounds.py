@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from onebox.replay import rounds
+from onebox.replay import run
 from onebox.replay.engine import LocalEngine
 from onebox.replay.plan import ReplayPlan
 from onebox.replay.results import windows_of
 from onebox.replay.run import replay
 from server_node.models.initialization import init_hint_for
 from shoal.algorithms.registry import rounds_algorithm
+from shoal.config.resolved import resolve
 from tests.replay.plant_files import CLIENTS, plan_of
 
 
@@ -34,22 +36,23 @@ def answers(plan: ReplayPlan, name: str, params: dict[str, np.ndarray]) -> list[
 
 @pytest.mark.parametrize("number", [0, 1, 2], ids=["kmeans", "fcm", "gmm"])
 def test_a_round_is_that_of_a_server_up_to_the_rounding_of_its_sums(done: ReplayPlan, number: int) -> None:
-    model = done.models_in_rounds[number]
-    algorithm = rounds_algorithm(model.algorithm)
+    model = done.contract.in_rounds[number]
+    assert model.rounds is not None
+    algorithm, rounds_max = model.rounds.algorithm, model.declared.rounds.rounds_max
     hint = init_hint_for(done.contract, model, [])
     assert hint is not None
     params = algorithm.start(model.options, done.contract.width, hint)
-    for _ in range(model.rounds.rounds_max):
-        params = algorithm.combine(params, answers(done, model.algorithm, params))
-    found = rounds.run_rounds(done, LocalEngine(1), model)
-    assert (found.rounds, found.answers) == (model.rounds.rounds_max, len(CLIENTS))
+    for _ in range(rounds_max):
+        params = algorithm.combine(params, answers(done, algorithm.name, params))
+    found = run.run_rounds(done, LocalEngine(1), model)
+    assert (found.rounds, found.answers) == (rounds_max, len(CLIENTS))
     for name, array in params.items():
         np.testing.assert_allclose(found.params[name], array, rtol=1e-9, err_msg=name)
 
 
 def test_the_model_is_written_as_arrays(done: ReplayPlan) -> None:
-    model = done.models_in_rounds[0]
-    found = rounds.run_rounds(done, LocalEngine(1), model)
+    model = done.contract.in_rounds[0]
+    found = run.run_rounds(done, LocalEngine(1), model)
     with np.load(done.folder / f"model-{model.name}.npz") as written:
         assert set(written) == set(found.params)
         np.testing.assert_array_equal(written["centre"], found.params["centre"])
@@ -61,14 +64,20 @@ def test_a_window_holds_the_newest_rows_alone(done: ReplayPlan) -> None:
 
 
 def test_a_client_with_too_few_rows_does_not_answer(done: ReplayPlan) -> None:
-    model = done.models_in_rounds[0]
-    strict = model.model_copy(update={"rounds": model.rounds.model_copy(update={"rows_min": 51})})
-    found = rounds.run_rounds(done, LocalEngine(1), strict)
+    contract = done.contract.contract
+    models = [
+        model.model_copy(update={"rounds": model.rounds.model_copy(update={"rows_min": 51})})
+        if model.algorithm == "kmeans"
+        else model
+        for model in contract.models
+    ]
+    strict = replace(done, contract=resolve(contract.model_copy(update={"models": tuple(models)})))
+    found = run.run_rounds(strict, LocalEngine(1), strict.contract.in_rounds[0])
     assert (found.rounds, found.answers) == (0, 0)
 
 
 def test_a_tree_of_many_levels_gives_the_flat_sums(done: ReplayPlan, monkeypatch: pytest.MonkeyPatch) -> None:
-    model = done.models_in_rounds[2]
-    flat = rounds.run_rounds(done, LocalEngine(1), model)
-    monkeypatch.setattr(rounds, "FAN_IN", 2)
-    assert rounds.run_rounds(done, LocalEngine(1), model).digest == flat.digest
+    model = done.contract.in_rounds[2]
+    flat = run.run_rounds(done, LocalEngine(1), model)
+    monkeypatch.setattr(run, "FAN_IN", 2)
+    assert run.run_rounds(done, LocalEngine(1), model).digest == flat.digest

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from reproduction.command import reproduce
 from reproduction.experiments.continual import SCHEDULE, SUBSETS, Round, run, subsets
+from reproduction.reproduce_command import reproduce
 from shoal.errors import SettingsError
 
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from reproduction.command import reproduce
 from reproduction.experiments.gallery import CLIENTS, blobs, cluster, skewed
+from reproduction.reproduce_command import reproduce
 from shoal.algorithms.registry import algorithm_names, load_algorithm
 
 DOCS = Path(__file__).parents[2] / "docs"

@@ -11,7 +11,6 @@ from click.testing import CliRunner, Result
 from scipy.stats import rankdata
 
 from reproduction import published
-from reproduction.command import reproduce
 from reproduction.datasets import FCAC_DATASETS
 from reproduction.experiment import Setting
 from reproduction.experiments import ranks_command
@@ -31,6 +30,7 @@ from reproduction.experiments.ranks import (
 from reproduction.experiments.ranks_command import ALL, PAPERS, QUICK_DATASETS, SHARED, draw_ranks, groups_of
 from reproduction.published import COMPARED, FCAC
 from reproduction.report import ReportOptions
+from reproduction.reproduce_command import reproduce
 from reproduction.splits import FCAC_SPLITS
 from shoal.algorithms.counting import CountingAlgorithm
 from shoal.algorithms.registry import algorithm_names, load_algorithm
@@ -43,6 +43,11 @@ DEMSAR = """
 .936 .931 .916 .931; .661 .668 .609 .685; .583 .583 .563 .625; .775 .838 .866 .875; 1.000 1.000 1.000 1.000;
 .940 .962 .965 .962; .619 .666 .614 .669; .972 .981 .9751 .975; .957 .978 .946 .970
 """
+PRINTED_AVERAGES = {
+    "iid": (2.700, 3.533, 3.633, 2.900, 2.233),
+    "niid": (2.833, 3.400, 4.200, 2.333, 2.233),
+}
+"""the last line of tables 3 and 4"""
 NAMES = ("C4.5", "m", "cf", "m+cf")
 
 
@@ -89,7 +94,7 @@ def test_nothing_and_one_algorithm_cannot_be_ranked() -> None:
 def test_the_printed_ranks_have_the_printed_averages() -> None:
     for split in FCAC_SPLITS:
         assert set(published.RANKS[split]) == set(FCAC_DATASETS)
-        for name, average in zip(published.COLUMNS, published.AVERAGE[split], strict=True):
+        for name, average in zip(published.COLUMNS, PRINTED_AVERAGES[split], strict=True):
             mean = published_mean(name, (split,), tuple(FCAC_DATASETS))
             assert mean == pytest.approx(average, abs=5e-4), (split, name)
 
@@ -364,6 +369,7 @@ def test_the_diagram_has_every_name(tmp_path: Path) -> None:
     assert (tmp_path / "a.svg").read_text().count("<path") > 10
 
 
+@pytest.mark.integration
 @pytest.mark.needs("data")
 def test_the_papers_order_is_found_on_three_of_its_data_sets(data_folder: Path) -> None:
     """One trial: FCAC before k-FED, as in figure 10, on the data sets of the quick form."""

@@ -12,15 +12,13 @@ import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
-from reproduction.command import planned, reproduce
 from reproduction.datasets import FCAC_DATASETS, fcac_name
 from reproduction.experiment import Experiment, Figure, Setting, python_format
 from reproduction.experiment import Result as Row
 from reproduction.experiments import PAPERS, experiment_names, load_experiment, ranks, ranks_command, trials_experiment
 from reproduction.experiments import tsk as tsk_study
-from reproduction.report import Chapter, ReportOptions, Table
+from reproduction.report import NOT_KEYS, Chapter, ReportOptions, Table
 from reproduction.report_pages import (
-    NOT_KEYS,
     as_json,
     index,
     opening,
@@ -30,6 +28,7 @@ from reproduction.report_pages import (
     verdicts,
     write_pages,
 )
+from reproduction.reproduce_command import planned, reproduce
 from reproduction.splits import Split
 from reproduction.trials import TrialStore
 from shoal.errors import SettingsError

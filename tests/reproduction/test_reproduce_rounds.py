@@ -11,13 +11,15 @@ import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
-from reproduction.command import reproduce
-from reproduction.experiment import Figure
-from reproduction.experiments import experiment_names, trials_experiment, trials_names
+from reproduction.experiment import Experiment, Figure
+from reproduction.experiments import experiment_names, load_experiment, trials_experiment
+from reproduction.reproduce_command import reproduce
 from shoal.errors import MissingExtra, SettingsError
 from shoal.runtime import workers
 
 Shoal = Callable[..., Result]
+TRIALS_NAMES = [name for name in experiment_names() if isinstance(load_experiment(name), Experiment)]
+"""the experiments over trials"""
 MEASURES = {
     "fcac": ["ari", "ami", "nmi", "nodes", "clusters"],
     "fcm": ["ari", "difference"],
@@ -51,7 +53,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("name", trials_names())
+@pytest.mark.parametrize("name", TRIALS_NAMES)
 def test_without_data_the_error_says_what_to_give(shoal: Shoal, name: str, tmp_path: Path) -> None:
     nowhere = shoal(name, "--data", tmp_path, "--dataset", "mine", "--trials", 1)
     assert isinstance(nowhere.exception, SettingsError)
@@ -60,7 +62,7 @@ def test_without_data_the_error_says_what_to_give(shoal: Shoal, name: str, tmp_p
         assert isinstance(shoal(name, "--data", tmp_path).exception, SettingsError)
 
 
-@pytest.mark.parametrize("name", trials_names())
+@pytest.mark.parametrize("name", TRIALS_NAMES)
 def test_the_json_has_the_form_that_programs_rely_on(shoal: Shoal, name: str, folder: Path) -> None:
     options = (
         name,
@@ -147,7 +149,7 @@ def test_without_scikit_learn_the_error_comes_before_any_trial(
 ) -> None:
     monkeypatch.setitem(sys.modules, "sklearn", None)
     monkeypatch.setattr(workers, "spread", pytest.fail)
-    options = ("--data", folder, "--dataset", "mine", "--jobs", 2) if name in trials_names() else ()
+    options = ("--data", folder, "--dataset", "mine", "--jobs", 2) if name in TRIALS_NAMES else ()
     result = shoal(name, *options)
     assert isinstance(result.exception, MissingExtra)
     assert result.exception.exit_code == 2

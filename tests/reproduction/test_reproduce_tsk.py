@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
-from reproduction.command import reproduce
 from reproduction.datasets import find
 from reproduction.experiment import Figure, Setting
 from reproduction.experiments import tsk
 from reproduction.experiments.tsk import Rules, fuzzy_centres, local_rules, merged_rules, widths
+from reproduction.reproduce_command import reproduce
 from shoal.errors import InvalidData, SettingsError
 
 MEASURES = ["mse_lm", "mse_fm", "gain", "mae_lm", "mae_fm", "rules"]

@@ -15,7 +15,6 @@ from reproduction.experiments.ffcm import CASES, errors, g2, g2_gap, gap, run_ca
 from reproduction.experiments.gmm import blobs, by_scikit_learn
 from reproduction.splits import Split, deal_few_classes
 from shoal.algorithms.rounds.gmm import GMM, mixing_weights
-from shoal.algorithms.rounds.kfed import KFED
 from shoal.algorithms.rounds.simulation import bounding_box, kfed_hint, run_rounds
 from shoal.estimators.scoring import SCORES
 from shoal.kernels.gaussian import COVARIANCE_TYPES, matrices
@@ -208,6 +207,6 @@ def test_naive_averages_lose_components_that_clients_lack() -> None:
 def test_kfed_prototypes_are_a_start_for_mixtures() -> None:
     dataset = blobs(2)
     clients = clients_of(Setting("gmm", "blobs", "kp", 5), dataset, 2)
-    begin = kfed_hint(KFED, 4, clients, bounding_box(clients), local=3)
+    begin = kfed_hint(4, clients, bounding_box(clients), local=3)
     assert begin.points is not None
     assert matched_distance(np.array([[0.0, 0], [5, 0], [0, 5], [5, 5]]), begin.points) < 1.0

@@ -11,8 +11,8 @@ import pytest
 from click.testing import CliRunner
 
 from reproduction import experiments
-from reproduction.command import all_experiments
 from reproduction.experiments import experiment_names, load_experiment
+from reproduction.reproduce_command import all_experiments
 from reproduction.trials_command import command_of
 from shoal.errors import SettingsError
 from tests.reproduction.chance import CHANCE

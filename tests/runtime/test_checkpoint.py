@@ -313,6 +313,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.long
 def test_a_kill_at_any_moment_leaves_it_as_before_or_after_a_save(path: Path, tmp_path: Path) -> None:
     program = tmp_path / "saving.py"
     program.write_text(SAVING)
@@ -341,6 +342,7 @@ def test_a_kill_at_any_moment_leaves_it_as_before_or_after_a_save(path: Path, tm
     assert saved > 10, "enough was saved for kills to hit"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("call", ["os.link", "os.fsync", "secrets.token_hex", "sqlite3.connect"])
 def test_a_kill_while_the_file_is_created_leaves_none_or_a_whole_one(path: Path, call: str) -> None:
     module, name = call.split(".")

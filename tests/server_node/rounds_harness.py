@@ -18,7 +18,7 @@ from server_node.models.rounds import RoundsModel
 from server_node.monitoring import ServerMonitoring
 from shoal.algorithms.registry import rounds_algorithm
 from shoal.config.contract import Contract, parse_contract
-from shoal.config.privacy import privacy_mode
+from shoal.config.resolved import resolve
 from shoal.config.sections import ServerSettings
 from shoal.protocol.codec import pack, unpack
 from shoal.protocol.messages import Snapshot, Update, round_request_of
@@ -53,14 +53,16 @@ class RoundsHarness:
     def __init__(self, contract: Contract, pool_clients: int = 1, sources: Sequence[ServedModel] = ()) -> None:
         """The model is the last one of the contract."""
         self.contract = contract
-        self.validator = Validator(contract)
+        resolved = resolve(contract)
+        self.validator = Validator(resolved)
         self.metrics = ServerMetrics()
         self.agreed = contract.models[-1]
-        self._monitoring = ServerMonitoring(self.metrics, contract)
+        self._monitoring = ServerMonitoring(self.metrics, resolved)
         settings = ServerSettings(pool_clients=pool_clients)
-        self._build = partial(RoundsModel, contract, self.agreed, settings, self.validator, sources)
+        model = resolved.models[self.agreed.name]
+        self._build = partial(RoundsModel, resolved, model, settings, self.validator, sources)
         self.model = self._build()
-        self.statement = privacy_mode(contract).statement()
+        self.statement = resolved.statement
         self.published: list[Snapshot] = []
         self._sequence: Counter[str] = Counter()
         self._offset = count()
@@ -115,7 +117,7 @@ class RoundsHarness:
     def is_asked(self, client: str) -> bool:
         """Whether the newest snapshot asks this client for an answer."""
         request = round_request_of(self.newest)
-        return request is not None and request.selects(self.contract, client)
+        return request is not None and request.selects(self.contract.federation, client)
 
     def restart(self) -> None:
         """Replace the model by a new one restored from its state."""

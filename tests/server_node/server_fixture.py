@@ -10,6 +10,7 @@ from typing import Any
 from server_node.clusters.history.store import HISTORY_FILE, HistoryStore
 from server_node.node import ServerNode
 from shoal.config.contract import Contract
+from shoal.config.resolved import resolve
 from shoal.config.sections import ServerSettings
 from shoal.config.settings import LogSettings
 from shoal.protocol.codec import pack
@@ -57,7 +58,7 @@ class ServerFixture:
             )
             history = stack.enter_context(closing(HistoryStore(agreed, self.folder / HISTORY_FILE)))
             node = ServerNode(
-                agreed,
+                resolve(agreed),
                 self.settings,
                 log,
                 checkpoint,

@@ -11,10 +11,11 @@ import pytest
 from server_node import monitoring
 from server_node.clusters.description import describe
 from server_node.clusters.lineage import Cluster, Lineage
-from server_node.monitoring import ClusterMonitoring, Happened, ServerMonitoring
+from server_node.monitoring import BirthOrEnd, ClusterMonitoring, ServerMonitoring
 from server_node.node import ServerNode
 from server_node.web.snapshot_json import view_of
 from shoal.config.privacy_report import privacy_report
+from shoal.config.resolved import resolve
 from shoal.protocol.cluster_events import ClusterEventMessage
 from shoal.protocol.history import COARSE_S, FINE_S, NO_CLUSTER, HistoryBin
 from shoal.telemetry.metrics import ServerMetrics
@@ -35,7 +36,7 @@ def test_the_centre_of_each_known_cluster_is_a_metric_in_units_and_within_bounds
                 pass
             model = server.status().models["clusters"]
             assert model.snapshot is not None
-            described = describe(view_of(model.snapshot), site.contract)
+            described = describe(view_of(model.snapshot, server.status().contract), site.contract)
             expected = {
                 ("clusters", str(identity), "", feature.name, feature.unit): value
                 for number, identity in model.lineage.of_number.items()
@@ -51,18 +52,18 @@ def test_metrics_of_clusters_are_bounded_and_those_of_ended_clusters_are_removed
     monkeypatch.setattr(monitoring, "CLUSTERS_LABELLED_MAX", 3)
     monkeypatch.setattr(monitoring, "FEATURES_LABELLED_MAX", 2)
     contract, metrics = a_contract(5), ServerMetrics()
-    shown = ClusterMonitoring(metrics, contract)
+    shown = ClusterMonitoring(metrics, resolve(contract))
     seen = []
     for clusters in (7, 2, 0):
         snapshot = a_snapshot(contract, some_nodes(5, clusters, 3 * clusters))
-        shown.clusters("fcac", view_of(snapshot), a_lineage(snapshot))
+        shown.clusters("fcac", view_of(snapshot, resolve(contract)), a_lineage(snapshot))
         family = {family.name: family.samples for family in metrics.registry.collect()}
         seen.append((len(family["shoal_cluster_share"]), len(family["shoal_cluster_centre"])))
     assert seen == [(3, 6), (2, 4), (0, 0)]
     snapshot = a_snapshot(contract, some_nodes(5, 2, 6))
-    shown.clusters("fcac", view_of(snapshot), a_lineage(snapshot))
-    again = ClusterMonitoring(metrics, contract)
-    again.clusters("fcac", view_of(snapshot), Lineage())
+    shown.clusters("fcac", view_of(snapshot, resolve(contract)), a_lineage(snapshot))
+    again = ClusterMonitoring(metrics, resolve(contract))
+    again.clusters("fcac", view_of(snapshot, resolve(contract)), Lineage())
     family = {family.name: family.samples for family in metrics.registry.collect()}
     assert not family["shoal_cluster_centre"], "of a node that was thrown away nothing stays"
 
@@ -73,7 +74,9 @@ def test_a_cluster_lies_where_its_heaviest_part_lies_and_never_beyond_the_bounds
     arrays["centre"] = np.array([[0.1, 0.1], [1.7, -0.4], [0.2, 0.2]])
     arrays["centre_weight"] = np.array([5.0, 9.0, 1.0])
     lineage = Lineage(5, clusters={4: Cluster(4)}, of_number={0: 4, 1: 4, 2: 4})
-    ClusterMonitoring(metrics, contract).clusters("fcac", view_of(a_snapshot(contract, arrays)), lineage)
+    ClusterMonitoring(metrics, resolve(contract)).clusters(
+        "fcac", view_of(a_snapshot(contract, arrays), resolve(contract)), lineage
+    )
     value = metrics.registry.get_sample_value
     for feature, bound in zip(contract.features, (contract.features[0].high, contract.features[1].low), strict=True):
         labels = {"model": "fcac", "cluster": "4", "name": "", "feature": feature.name, "unit": feature.unit}
@@ -82,9 +85,11 @@ def test_a_cluster_lies_where_its_heaviest_part_lies_and_never_beyond_the_bounds
 
 def test_identities_from_before_a_rebuild_have_no_centre_in_a_smaller_model() -> None:
     contract, metrics = a_contract(2), ServerMetrics()
-    view = view_of(a_snapshot(contract, some_nodes(2, 2, 6)))
+    view = view_of(a_snapshot(contract, some_nodes(2, 2, 6)), resolve(contract))
     known = {identity: Cluster(identity) for identity in (4, 5)}
-    ClusterMonitoring(metrics, contract).clusters("fcac", view, Lineage(6, clusters=known, of_number={0: 4, 2: 5}))
+    ClusterMonitoring(metrics, resolve(contract)).clusters(
+        "fcac", view, Lineage(6, clusters=known, of_number={0: 4, 2: 5})
+    )
     labelled = {sample.labels["cluster"] for family in metrics.cluster_centre.collect() for sample in family.samples}
     assert labelled == {"4"}
 
@@ -100,9 +105,9 @@ def test_the_newest_births_and_ends_of_clusters_are_metrics_with_their_times(
         assert samples(server, "shoal_cluster_event_timestamp_seconds") == expected, "after a restart too"
     monkeypatch.setattr(monitoring, "EVENTS_LABELLED_MAX", 2)
     metrics = ServerMetrics()
-    shown = ClusterMonitoring(metrics, site.contract)
+    shown = ClusterMonitoring(metrics, resolve(site.contract))
     kinds = ["birth", "birth", "gone", "merged", "share_moved", "named"]
-    shown.happened("clusters", (Happened(kind, place, f"{place}", place) for place, kind in enumerate(kinds)))
+    shown.births_and_ends("clusters", (BirthOrEnd(kind, place, f"{place}", place) for place, kind in enumerate(kinds)))
     value = metrics.registry.get_sample_value
     for place, kind in enumerate(kinds):
         labels = {"model": "clusters", "event": kind, "cluster": str(place), "text": str(place)}
@@ -111,7 +116,7 @@ def test_the_newest_births_and_ends_of_clusters_are_metrics_with_their_times(
 
 def test_the_share_of_readings_of_no_known_cluster_is_that_of_the_newest_bin() -> None:
     contract, metrics = a_contract(2), ServerMetrics()
-    shown = ClusterMonitoring(metrics, contract)
+    shown = ClusterMonitoring(metrics, resolve(contract))
 
     def one(width: int, start: int, clusters: list[int]) -> HistoryBin:
         return HistoryBin.of(contract.federation, contract.digest, "fcac", width, start, 1, clusters, [], [])
@@ -132,9 +137,9 @@ def test_the_share_of_readings_of_no_known_cluster_is_that_of_the_newest_bin() -
 def test_epsilon_is_that_of_the_contract_and_infinite_without_a_guarantee() -> None:
     for contract in (a_contract(2, models=("one", "two")), a_contract(2, privacy={"mode": "off"})):
         metrics = ServerMetrics()
-        ServerMonitoring(metrics, contract)
+        ServerMonitoring(metrics, resolve(contract))
         value = metrics.registry.get_sample_value
-        report = privacy_report(contract)
+        report = privacy_report(resolve(contract))
         for model in report["models"]:
             promised = math.inf if model["epsilon"] is None else model["epsilon"]
             assert value("shoal_model_epsilon", {"model": model["name"], "unit": model["unit"]}) == promised

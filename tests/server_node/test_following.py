@@ -11,6 +11,7 @@ from server_node.models.base import PublishedSnapshot
 from server_node.regions.following import FollowingModel
 from shoal.algorithms.density_tree import DensityTreeServer
 from shoal.algorithms.streaming import Contribution
+from shoal.config.resolved import resolve
 from shoal.config.sections import ServerSettings
 from shoal.errors import InvalidState
 from shoal.protocol.messages import Snapshot
@@ -18,11 +19,12 @@ from tests.algorithms.test_density_tree import WINDOW, blobs
 from tests.counted_contract import COUNTED, agreed
 
 CONTRACT = agreed(COUNTED, counts_epsilon=4.0)
+RESOLVED = resolve(CONTRACT)
 LEFT, RIGHT = [0.2, 0.2], [0.8, 0.2]
 
 
 def following() -> FollowingModel:
-    return FollowingModel(CONTRACT, CONTRACT.models[0], ServerSettings())
+    return FollowingModel(RESOLVED, RESOLVED.models["counted"], ServerSettings())
 
 
 def tree(*centres: list[float]) -> DensityTreeServer:

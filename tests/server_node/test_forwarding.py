@@ -36,7 +36,6 @@ mode = "off"
 [[models]]
 name = "rooms"
 algorithm = "fcac"
-[events]
 """
 
 
@@ -47,16 +46,26 @@ class Receiver:
         self.alerts: list[dict[str, Any]] = []
         self.tokens: list[str | None] = []
         self.statuses: list[int] = []
+        self.location = ""
+        self.requests = 0
         receiver = self
 
         class Handler(BaseHTTPRequestHandler):
             def do_POST(self) -> None:
+                receiver.requests += 1
                 body = self.rfile.read(int(self.headers["Content-Length"]))
                 status = receiver.statuses.pop(0) if receiver.statuses else 200
                 if status == 200:
                     receiver.alerts.append(json.loads(body))
                     receiver.tokens.append(self.headers["Authorization"])
                 self.send_response(status)
+                if receiver.location and 300 <= status < 400:
+                    self.send_header("Location", receiver.location)
+                self.end_headers()
+
+            def do_GET(self) -> None:
+                receiver.requests += 1
+                self.send_response(200)
                 self.end_headers()
 
             def log_message(self, *_: object) -> None:
@@ -107,7 +116,7 @@ def forward(config: Config, steps: int = 1) -> Forwarder:
     with (
         closing(open_log(config.log)) as log,
         Checkpoint(config.events.folder / "checkpoint.db", owner) as checkpoint,
-        Sinks(config.events, "office") as sinks,
+        Sinks(config.sinks, "office") as sinks,
     ):
         node = Forwarder(config.contract, log, checkpoint, load_rules(config.events.rules), sinks)
         node.resume()
@@ -117,7 +126,7 @@ def forward(config: Config, steps: int = 1) -> Forwarder:
 
 
 def test_every_event_is_delivered_once_and_in_order_over_restarts(tmp_path: Path, receiver: Receiver) -> None:
-    config = configured(tmp_path, f'webhook = "{receiver.url}"')
+    config = configured(tmp_path, f'[events.webhook]\nurl = "{receiver.url}"')
     publish(config, event(1), event(2))
     forward(config, steps=2)
     publish(config, event(3))
@@ -130,7 +139,7 @@ def test_every_event_is_delivered_once_and_in_order_over_restarts(tmp_path: Path
 def test_what_a_sink_does_not_take_while_it_is_away_is_delivered_later_and_repeats_nothing(
     tmp_path: Path, receiver: Receiver
 ) -> None:
-    config = configured(tmp_path, f'webhook = "{receiver.url}"')
+    config = configured(tmp_path, f'[events.webhook]\nurl = "{receiver.url}"')
     publish(config, event(1), event(2), event(3))
     receiver.statuses = [200, 503]
     with pytest.raises(LogUnavailable, match="503"):
@@ -141,27 +150,49 @@ def test_what_a_sink_does_not_take_while_it_is_away_is_delivered_later_and_repea
 
 
 def test_a_webhook_that_is_not_there_is_tried_again(tmp_path: Path, receiver: Receiver) -> None:
-    config = configured(tmp_path, 'webhook = "http://127.0.0.1:9/none"')
+    config = configured(tmp_path, '[events.webhook]\nurl = "http://127.0.0.1:9/none"')
     publish(config, event(1))
     with pytest.raises(LogUnavailable, match=r"127\.0\.0\.1:9"):
         forward(config)
-    forward(configured(tmp_path, f'webhook = "{receiver.url}"'))
+    forward(configured(tmp_path, f'[events.webhook]\nurl = "{receiver.url}"'))
     assert receiver.ids == ["rooms/1/0"]
 
 
 def test_an_alert_that_the_receiver_rejects_for_good_stops_no_other(tmp_path: Path, receiver: Receiver) -> None:
-    config = configured(tmp_path, f'webhook = "{receiver.url}"')
+    config = configured(tmp_path, f'[events.webhook]\nurl = "{receiver.url}"')
     publish(config, event(1), event(2))
     receiver.statuses = [400]
     forward(config)
     assert receiver.ids == ["rooms/2/0"]
 
 
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+def test_no_redirect_is_followed_with_the_token_and_the_event_is_tried_again(
+    tmp_path: Path, receiver: Receiver, status: int
+) -> None:
+    other = Receiver()
+    try:
+        receiver.location, receiver.statuses = other.url, [status]
+        token = tmp_path / "token"
+        token.write_text("secret")
+        token.chmod(0o600)
+        config = configured(tmp_path, f'[events.webhook]\nurl = "{receiver.url}"\ntoken_file = "token"')
+        publish(config, event(1))
+        with pytest.raises(LogUnavailable, match=f"answered {status}, a redirect, which is not followed"):
+            forward(config)
+        assert other.requests == 0
+        forward(config)
+        assert receiver.ids == ["rooms/1/0"]
+    finally:
+        other.server.shutdown()
+        other.server.server_close()
+
+
 def test_a_token_is_read_from_its_file_at_each_request(tmp_path: Path, receiver: Receiver) -> None:
     token = tmp_path / "token"
     token.write_text("first")
     token.chmod(0o600)
-    config = configured(tmp_path, f'webhook = "{receiver.url}"\nwebhook_token_file = "token"')
+    config = configured(tmp_path, f'[events.webhook]\nurl = "{receiver.url}"\ntoken_file = "token"')
     publish(config, event(1))
     forward(config)
     token.write_text("second")
@@ -171,7 +202,7 @@ def test_a_token_is_read_from_its_file_at_each_request(tmp_path: Path, receiver:
 
 
 def test_what_is_not_an_event_is_passed_over(tmp_path: Path, receiver: Receiver) -> None:
-    config = configured(tmp_path, f'webhook = "{receiver.url}"')
+    config = configured(tmp_path, f'[events.webhook]\nurl = "{receiver.url}"')
     with closing(open_log(config.log)) as log:
         for value in (b"", b"{", b"[]", b'{"schema": 2}', b"\xff" * 100, b"[" * 5000, None):
             log.publish(config.contract.events_topic, value, b"rooms", ())
@@ -182,7 +213,8 @@ def test_what_is_not_an_event_is_passed_over(tmp_path: Path, receiver: Receiver)
 
 
 def test_events_reach_an_mqtt_broker(tmp_path: Path, mosquitto_port: int) -> None:
-    config = configured(tmp_path, f'mqtt_host = "127.0.0.1"\nmqtt_port = {mosquitto_port}\nmqtt_topic = "t/{{event}}"')
+    section = f'[events.mqtt]\nhost = "127.0.0.1"\nport = {mosquitto_port}\ntopic = "t/{{event}}"'
+    config = configured(tmp_path, section)
     publish(config, event(1), event(2, "quiet"))
     arrived: list[tuple[str, Any]] = []
     listening = threading.Event()
@@ -210,19 +242,19 @@ def test_events_reach_an_mqtt_broker(tmp_path: Path, mosquitto_port: int) -> Non
 
 
 def test_a_broker_that_is_away_is_tried_again(tmp_path: Path) -> None:
-    config = configured(tmp_path, 'mqtt_host = "127.0.0.1"\nmqtt_port = 9')
+    config = configured(tmp_path, '[events.mqtt]\nhost = "127.0.0.1"\nport = 9')
     publish(config, event(1))
     with pytest.raises(LogUnavailable, match=r"127\.0\.0\.1:9"):
         forward(config)
 
 
 def test_a_forwarder_of_another_log_does_not_go_on(tmp_path: Path, receiver: Receiver) -> None:
-    config = configured(tmp_path, f'webhook = "{receiver.url}"')
+    config = configured(tmp_path, f'[events.webhook]\nurl = "{receiver.url}"')
     publish(config, event(1))
     forward(config)
     for file in (tmp_path / "data").glob("federation.db*"):
         file.unlink()
-    config = configured(tmp_path, f'webhook = "{receiver.url}"')
+    config = configured(tmp_path, f'[events.webhook]\nurl = "{receiver.url}"')
     with pytest.raises(InvalidState):
         forward(config)
 
@@ -253,7 +285,7 @@ def test_rules_are_read_from_their_file(tmp_path: Path, receiver: Receiver) -> N
         '[[rule]]\nname = "large"\nevents = ["birth"]\nshare_min = 0.02\n[[rule]]\nname = "end"\nevents = ["gone"]\n'
     )
     (tmp_path / "alerts.toml").write_text(rules)
-    config = configured(tmp_path, f'webhook = "{receiver.url}"\nrules = "alerts.toml"')
+    config = configured(tmp_path, f'[events]\nrules = "alerts.toml"\n[events.webhook]\nurl = "{receiver.url}"')
     publish(config, event(1), event(2, share=0.01), event(3, "gone"))
     forward(config)
     assert [alert["alert"] for alert in receiver.alerts] == ["large", "end"]
@@ -283,10 +315,14 @@ def test_a_mistake_in_a_rule_is_named_with_its_place(tmp_path: Path, text: str, 
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ('webhook = "ftp://x"', "http"),
-        ('mqtt_host = "x"\nmqtt_user = "me"', "mqtt_secret_file"),
-        ('mqtt_host = "x"\nmqtt_ca_file = "ca.pem"', "mqtt_tls"),
-        ('mqtt_host = "x"\nmqtt_topic = "{place}"', "mqtt_topic"),
+        ('[events.webhook]\nurl = "ftp://x"', r"\[events\.webhook\]: url: must begin with http:// or https://"),
+        ('[events.webhook]\ntoken_file = "token"', r"\[events\.webhook\]: url: is missing"),
+        ('[events]\nwebhook = "http://x"', r"\[events\.webhook\] is not a table"),
+        ('[events.mqtt]\nhost = "x"\nuser = "me"', "user and secret_file are set together"),
+        ('[events.mqtt]\nhost = "x"\nca_file = "ca.pem"', "set tls = true"),
+        ('[events.mqtt]\nhost = "x"\ntopic = "{place}"', "topic may hold"),
+        ('[events.mqtt]\nhosts = "x"', "hosts: unknown name"),
+        ('[events.slack]\nurl = "x"', r"\[events\.slack\]; there are \[events\.mqtt\], \[events\.webhook\]"),
     ],
 )
 def test_a_mistake_in_the_settings_is_named(tmp_path: Path, settings: str, message: str) -> None:
@@ -295,8 +331,38 @@ def test_a_mistake_in_the_settings_is_named(tmp_path: Path, settings: str, messa
 
 
 def test_nowhere_to_forward_to_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(SettingsError, match="webhook or mqtt_host"):
-        Sinks(configured(tmp_path, "").events, "office")
+    with pytest.raises(SettingsError, match=r"there are \[events\.mqtt\], \[events\.webhook\]"):
+        Sinks(configured(tmp_path, "").sinks, "office")
+
+
+def test_a_variable_of_a_section_configures_the_sink_and_wins_over_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, receiver: Receiver
+) -> None:
+    monkeypatch.setenv("SHOAL_EVENTS_MQTT_HOST", "")
+    monkeypatch.setenv("SHOAL_EVENTS_WEBHOOK_URL", receiver.url)
+    monkeypatch.setenv("SHOAL_EVENTS_FOLDER", str(tmp_path / "elsewhere"))
+    for section in ("", '[events.webhook]\nurl = "http://127.0.0.1:9/none"'):
+        config = configured(tmp_path, section)
+        assert list(config.sinks) == ["webhook"]
+        assert config.sinks["webhook"].model_dump()["url"] == receiver.url
+        assert config.events.folder == tmp_path / "elsewhere"
+
+
+@pytest.mark.parametrize(
+    ("variable", "message"),
+    [
+        ("SHOAL_EVENTS_WEBHOOK", r"SHOAL_EVENTS_WEBHOOK: no setting of \[events\]"),
+        ("SHOAL_EVENTS_WEBHOOK_TOKEN", r"SHOAL_EVENTS_WEBHOOK_TOKEN: no setting of \[events\.webhook\]"),
+        ("SHOAL_EVENTS_MQTT_PORT", r"SHOAL_EVENTS_MQTT_PORT: should be a valid integer"),
+        ("SHOAL_EVENTS_MQTT_USER", r"\[events\.mqtt\] and SHOAL_EVENTS_MQTT_\.\.\.: host: is missing"),
+    ],
+)
+def test_a_mistake_in_a_variable_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: str, message: str
+) -> None:
+    monkeypatch.setenv(variable, "x")
+    with pytest.raises(SettingsError, match=message):
+        configured(tmp_path, "")
 
 
 @pytest.mark.parametrize(
@@ -330,7 +396,7 @@ def test_an_event_is_read_as_it_was_written() -> None:
 
 
 def test_the_command_lists_and_forwards(tmp_path: Path, receiver: Receiver) -> None:
-    config = configured(tmp_path, f'webhook = "{receiver.url}"')
+    config = configured(tmp_path, f'[events.webhook]\nurl = "{receiver.url}"')
     file = str(tmp_path / "office.toml")
     listed = CliRunner().invoke(events_command, ["list", "--config", file])
     assert (listed.exit_code, listed.output) == (0, "")

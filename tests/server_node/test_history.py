@@ -36,7 +36,7 @@ from server_node.clusters.history.attribution import (
 )
 from server_node.clusters.history.recorder import NOTHING_PUBLISHED, OPEN_MAX, Cells, Counts, OpenBin, Recorder, Summed
 from server_node.clusters.history.store import HISTORY_FILE, HistoryReader, HistoryRecord, HistoryStore
-from server_node.clusters.history.summary import BINS_MIN, Lately, lately
+from server_node.clusters.history.summary import BINS_MIN, RecentHistory, recent_history
 from server_node.ingest.requests import quarantine_records
 from shoal.config.settings import load_config
 from shoal.errors import InvalidState, LogUnavailable, MessageRejected
@@ -152,7 +152,7 @@ def test_the_rows_behind_the_answers_of_a_model_in_rounds_are_counted_too(tmp_pa
     run_in_rounds(file)
     config = load_config(file)
     reader = HistoryReader(config.server.folder / HISTORY_FILE)
-    bins, found = reader.bins("heaps", FINE_S, *EVER), lately(reader, "heaps")
+    bins, found = reader.bins("heaps", FINE_S, *EVER), recent_history(reader, "heaps")
     assert found is not None
     assert found.shares
     for one in bins:
@@ -388,7 +388,7 @@ def test_the_parts_of_an_update_are_whole_and_add_up(readings: int, points: list
     assert set(parts) <= {10, 11, NO_CLUSTER}
 
 
-def test_readings_are_dealt_out_by_the_weights_of_points() -> None:
+def test_readings_are_divided_by_the_weights_of_points() -> None:
     places = np.array([[0.0], [1.0], [2.0], [7.0]])
     one = WaitingUpdate(1e9, "attic", 1000, 1, places, np.array([1.0, 2.0, 3.0, 4.0]))
     assert parts_of(one) == [{10: 100, 11: 500, NO_CLUSTER: 400}]
@@ -633,8 +633,8 @@ def a_bin(start: int, clusters: dict[int, int], width: int = FINE_S, cells: tupl
 
 
 def test_nothing_is_known_of_late_before_the_first_bin_and_without_a_file(tmp_path: Path) -> None:
-    assert lately(HistoryReader(tmp_path / "none.db"), "clusters") is None
-    assert lately(store_of(tmp_path), "clusters") is None
+    assert recent_history(HistoryReader(tmp_path / "none.db"), "clusters") is None
+    assert recent_history(store_of(tmp_path), "clusters") is None
     with pytest.raises(LogUnavailable):
         HistoryReader(tmp_path / "none.db").names("clusters")
 
@@ -642,7 +642,7 @@ def test_nothing_is_known_of_late_before_the_first_bin_and_without_a_file(tmp_pa
 def test_a_young_history_is_shown_in_fine_bins_with_gaps_where_nothing_came(tmp_path: Path) -> None:
     both = [a_bin(START + 300 * place, {0: 1, 1: 3 - place}) for place in (0, 2)]
     reader = store_of(tmp_path, *both, a_bin(START, {0: 2, 1: 4}, COARSE_S))
-    found = lately(reader, "clusters")
+    found = recent_history(reader, "clusters")
     assert found is not None
     assert (found.start, found.step_s) == (START, FINE_S)
     assert found.shares == {0: [0.25, None, 0.5], 1: [0.75, None, 0.5]}
@@ -653,11 +653,11 @@ def test_a_young_history_is_shown_in_fine_bins_with_gaps_where_nothing_came(tmp_
 def test_a_day_of_bins_is_shown_as_a_day_and_a_few_bins_of_a_month_as_a_month(tmp_path: Path) -> None:
     (tmp_path / "sparse").mkdir()
     days = [a_bin(START + COARSE_S * place, {0: 1}, COARSE_S) for place in range(100)]
-    found = lately(store_of(tmp_path, *days, a_bin(START, {0: 1})), "clusters")
+    found = recent_history(store_of(tmp_path, *days, a_bin(START, {0: 1})), "clusters")
     assert found is not None
     assert (found.step_s, len(found.shares[0])) == (COARSE_S, 48)
     sparse = [a_bin(START + 86_400 * 2 * place, {0: 1}, COARSE_S) for place in range(BINS_MIN)]
-    found = lately(store_of(tmp_path / "sparse", *sparse, a_bin(START, {0: 1})), "clusters")
+    found = recent_history(store_of(tmp_path / "sparse", *sparse, a_bin(START, {0: 1})), "clusters")
     assert found is not None
     assert found.step_s == 30 * COARSE_S
     assert found.trend_text(0) == "100 % now, 100 % in 22 days"
@@ -666,19 +666,19 @@ def test_a_day_of_bins_is_shown_as_a_day_and_a_few_bins_of_a_month_as_a_month(tm
 def test_the_clients_that_feed_a_cluster_come_from_its_newest_bins(tmp_path: Path) -> None:
     cells = (0, 5, 30, 1, 5, 60, 2, 5, 10, 0, NO_CLUSTER, 7)
     reader = store_of(tmp_path, a_bin(START, {5: 100}, cells=cells), a_bin(START, {5: 100}, COARSE_S))
-    found = lately(reader, "clusters")
+    found = recent_history(reader, "clusters")
     assert found is not None
     assert found.feeding == {5: [("cellar", 0.6), ("attic", 0.3), ("other clients", 0.1)]}
     assert found.feeding_text(5) == "cellar 60 %, attic 30 % and 1 other"
     assert found.feeding_text(6) == ""
     assert found.by_client == {"cellar": [(5, 1.0)], "attic": [(5, 1.0)], "other clients": [(5, 1.0)]}
-    assert Lately(0, 300, {}, {1: [("attic", 1.0)]}, {}).feeding_text(1) == "attic 100 %"
+    assert RecentHistory(0, 300, {}, {1: [("attic", 1.0)]}, {}).feeding_text(1) == "attic 100 %"
 
 
 def test_the_readings_of_a_client_are_divided_among_the_clusters_that_they_fell_to(tmp_path: Path) -> None:
     older, newer = (0, 6, 10, 1, 6, 5), (0, 5, 30, 1, 5, 10)
     fine = a_bin(START, {6: 15}, cells=older), a_bin(START + FINE_S, {5: 40}, cells=newer)
-    found = lately(store_of(tmp_path, *fine, a_bin(START, {5: 40, 6: 15}, COARSE_S)), "clusters")
+    found = recent_history(store_of(tmp_path, *fine, a_bin(START, {5: 40, 6: 15}, COARSE_S)), "clusters")
     assert found is not None
     assert list(found.by_client) == ["attic", "cellar"], "the client with the most readings is the first"
     assert found.by_client["attic"] == [(5, 0.75), (6, 0.25)]

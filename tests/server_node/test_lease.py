@@ -12,6 +12,7 @@ import pytest
 
 from client_nodes.snapshots import Snapshots
 from server_node.lease import MISSED_RENEWALS_MAX, LeaseHolder
+from shoal.config.resolved import resolve
 from shoal.config.sections import ServerSettings
 from shoal.config.settings import Config
 from shoal.errors import LeaseHeld, LeaseUncertain, LogUnavailable, MessageRejected
@@ -83,6 +84,33 @@ def test_an_expired_lease_is_acquired_and_its_former_holder_ends(path: Path, fir
     with pytest.raises(LeaseHeld, match="has taken over plant"):
         first.after(1e6).renew()
     second.after(RENEW_S).renew()
+
+
+def test_a_forged_lease_displaces_a_server_for_as_long_as_its_own_setting_says(path: Path, first: Server) -> None:
+    with closing(SqliteLog(path, durable=False)) as log:
+        forgery = Lease("plant", "nobody", "life", 2, 86_400.0, "process 1 on attic")
+        log.publish(plant().snapshots_topic, forgery.encode(), LEASE_KEY, Lease.headers())
+        log.flush()
+    with pytest.raises(LeaseUncertain, match="returns if that one does not renew") as displaced:
+        first.after(RENEW_S).renew()
+    assert displaced.value.retriable, "the process goes on"
+    with pytest.raises(LeaseUncertain, match="whether it still renews it"):
+        first.start()
+    first.after(MISSED_RENEWALS_MAX * RENEW_S).start()
+    first.after(RENEW_S).renew()
+
+
+def test_a_displaced_server_ends_when_it_sees_that_the_other_one_runs(path: Path, first: Server) -> None:
+    second = Server(path, "two", take_over=True)
+    second.start()
+    with pytest.raises(LeaseUncertain):
+        first.after(RENEW_S).renew()
+    with pytest.raises(LeaseUncertain):
+        first.start()
+    second.after(RENEW_S).renew()
+    with pytest.raises(LeaseHeld) as ended:
+        first.after(1.0).start()
+    assert not ended.value.retriable
 
 
 def test_a_server_restarted_with_its_own_checkpoint_acquires_the_lease_at_once(path: Path, first: Server) -> None:
@@ -204,7 +232,7 @@ def test_a_lease_is_not_mistaken_for_a_snapshot(
 ) -> None:
     site = ServerFixture(tmp_path)
     with site.log() as log:
-        snapshots = Snapshots(site.contract, Validator(site.contract), log)
+        snapshots = Snapshots(site.contract.snapshots_topic, Validator(resolve(site.contract)), log)
         snapshots.follow()
     assert not [record for record in caplog.records if record.getMessage() == "snapshot_rejected"]
     site.send(an_update(site.contract))

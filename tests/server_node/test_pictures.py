@@ -14,6 +14,7 @@ from PIL import Image
 from server_node.clusters.lineage_step import published_identities
 from server_node.clusters.pictures import BARS_MAX, Picture, bands_of, read_picture
 from shoal.cli.main import shoal
+from shoal.config.resolved import resolve
 from shoal.config.settings import Config, load_config
 from shoal.errors import SettingsError
 from shoal.protocol.history import COARSE_S, FINE_S, NO_CLUSTER, HistoryBin
@@ -61,7 +62,7 @@ def publish(config: Config, clusters: int, *bins: HistoryBin) -> None:
 
 def read(config: Config) -> Picture:
     with closing(open_log(config.log)) as log:
-        return read_picture(log, config.contract, config.contract.models[0])
+        return read_picture(log, resolve(config.contract), config.contract.models[0].name)
 
 
 def run(file: Path, *options: str) -> Result:

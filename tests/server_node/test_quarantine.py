@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import subprocess
 import sys
+import time
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -24,13 +27,20 @@ from tests.server_node.server_fixture import ServerFixture, states_of, updates_o
 from tests.small_plant import forged, plant
 
 CLIENTS = ("attic", "cellar", "garden")
+LATER = itertools.count(1_000_000_000.0)
+"""when each request is made, seconds since 1970"""
 
 
 def ask(site: ServerFixture, client: str, action: str, detail: str = "") -> None:
     """Publish the request for every model, as the commands do."""
     sign = request_signer(site.settings.client_keys)
-    records = quarantine_records(site.contract, client, action, detail, 1e9)
+    records = quarantine_records(site.contract, client, action, detail, next(LATER))
     site.publish(*((record.key.decode(), record.value, record.headers + sign(record)) for record in records))
+
+
+def reasons(site: ServerFixture) -> dict[str, int]:
+    """reason -> records rejected for it."""
+    return Counter(dict(one.headers)["reason"].decode() for one in site.rejected().values())
 
 
 def some(site: ServerFixture, clients: Sequence[str], numbers: Sequence[int]) -> list[Update]:
@@ -204,6 +214,7 @@ def run_shoal(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
 
 
+@pytest.mark.long
 def test_the_command_quarantines_lists_and_releases(tmp_path: Path) -> None:
     (tmp_path / "plant.toml").write_text(FEDERATION, encoding="utf-8")
     site = ServerFixture(tmp_path)
@@ -246,3 +257,39 @@ def test_an_action_that_there_is_not_is_rejected_whatever_it_is(tmp_path: Path, 
     site.run()
     (record,) = site.rejected().values()
     assert dict(record.headers)["reason"] == b"malformed"
+
+
+def test_a_signed_request_that_is_published_again_changes_nothing(tmp_path: Path) -> None:
+    """A1 of the second attack: an observer publishes an operator's release, or unlearning, again byte for byte."""
+    site = signed_site(tmp_path)
+    sign = request_signer(site.settings.client_keys)
+
+    def request(action: str, made_at: float) -> tuple[Any, ...]:
+        (record,) = quarantine_records(site.contract, "cellar", action, "", made_at)
+        return record.key.decode(), record.value, record.headers + sign(record)
+
+    begun, released, again = request("quarantine", 1e9), request("release", 1e9 + 1), request("quarantine", 1e9 + 2)
+    site.publish(begun, released, again, released, begun, released)
+    site.run()
+    assert reasons(site) == {"repeated": 3}
+    with site.server() as server:
+        assert [entry.client for entry in server.status().quarantined] == ["cellar"]
+    site.publish(released)
+    site.run()
+    assert reasons(site) == {"repeated": 4}, "the checkpoint keeps what was taken"
+    site.run(rebuild=True)
+    with site.server() as server:
+        assert [entry.client for entry in server.status().quarantined] == ["cellar"], (
+            "a rebuild takes the same requests"
+        )
+
+
+def test_a_request_from_the_future_cannot_keep_others_from_being_newer(tmp_path: Path) -> None:
+    site = ServerFixture(tmp_path)
+    for made_at in (2.5e11, time.time()):
+        (record,) = quarantine_records(site.contract, "cellar", "quarantine", "", made_at)
+        site.publish((record.key.decode(), record.value, record.headers))
+    site.run()
+    assert reasons(site) == {"malformed": 1}
+    with site.server() as server:
+        assert len(server.status().quarantined) == 1

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from server_node.ingest.reassembly import Reassembly
 from shoal.algorithms.registry import rounds_algorithm
-from shoal.config.privacy import privacy_mode
+from shoal.config.resolved import resolve
 from shoal.errors import InvalidState
 from shoal.protocol.codec import pack
 from shoal.protocol.messages import Snapshot, Update
@@ -189,7 +189,7 @@ def answer_to(site: ServerFixture, requested: Snapshot) -> Update:
         client="attic",
         sequence=1,
         readings=60,
-        privacy=privacy_mode(site.contract).statement(),
+        privacy=resolve(site.contract).statement,
         arrays=rounds_algorithm("kmeans").answer(requested.arrays, rows_of(1)),
         made_at=site.clock(),
         round=requested.round,

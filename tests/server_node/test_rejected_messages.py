@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from server_node.models.clients import Clients
 from server_node.models.publisher import ModelPublisher
 from shoal.config.limits import RECORD_BYTES_MAX
+from shoal.config.resolved import resolve
 from shoal.config.settings import LogSettings
 from shoal.protocol.checks import COUNT_MAX
 from shoal.protocol.messages import Update
@@ -134,11 +135,13 @@ def test_an_update_from_more_readings_than_the_contract_allows_is_rejected(site:
 
 
 def test_a_sum_of_readings_is_capped(site: ServerFixture) -> None:
-    publisher, clients = ModelPublisher(site.contract, site.contract.models[0]), Clients()
+    contract = resolve(site.contract)
+    (model,) = contract.models.values()
+    publisher, clients = ModelPublisher(contract, model), Clients()
     for sequence in (1, 2):
         publisher.count_readings(COUNT_MAX - 1)
         clients.take("exaggerating", sequence, COUNT_MAX - 1, 0.0)
-    assert publisher.readings == clients.totals()[0][2] == COUNT_MAX
+    assert publisher.counts.readings == clients.totals()[0][2] == COUNT_MAX
 
 
 def test_an_invalid_sequence_number_is_rejected(site: ServerFixture) -> None:

@@ -9,9 +9,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from server_node.models import rounds
 from shoal.algorithms.registry import rounds_algorithm
 from shoal.algorithms.rounds.base import Params, Stats
+from shoal.config import resolved
 from shoal.errors import InvalidData, MessageRejected
 from shoal.protocol.validation import Validator
 from tests.server_node.rounds_harness import SITES, RoundsHarness, answer_all, contract_with, rows_of
@@ -115,8 +115,8 @@ def test_answers_that_cannot_be_combined_fail_the_round_and_not_the_server(
         raise InvalidData("they do not fit together")
 
     # As with an algorithm that finds nothing wrong with each answer, and then something with all of them.
-    monkeypatch.setattr(Validator, "check_answer_combines", lambda self, model, params, update: params)
-    monkeypatch.setattr(rounds, "rounds_algorithm", lambda name: replace(rounds_algorithm(name), combine=fail))
+    monkeypatch.setattr(Validator, "check_answer_combines", lambda self, update, params: params)
+    monkeypatch.setattr(resolved, "load_algorithm", lambda name: replace(rounds_algorithm(name), combine=fail))
     harness = RoundsHarness(contract_with(algorithm), pool_clients=2)
     first = harness.tick(0.0)
     assert first is not None

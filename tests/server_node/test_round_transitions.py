@@ -38,9 +38,8 @@ from server_node.models.round_transitions import (
     wake,
     with_clock,
 )
-from shoal.algorithms.registry import rounds_algorithm
 from shoal.algorithms.rounds.base import InitHint
-from shoal.config.models import round_policy
+from shoal.config.resolved import resolve
 from shoal.errors import MessageRejected
 from shoal.protocol.codec import StoredPart, pack, unpack
 from shoal.protocol.validation import Validator
@@ -52,14 +51,13 @@ WAITING = RoundState()
 
 def rules_for(first_clients: int = 1, **rounds: Any) -> RoundRules:
     contract = contract_with(**rounds)
-    (model,) = contract.models
+    (model,) = resolve(contract).models.values()
+    assert model.rounds is not None
 
     def check_params(params: Any) -> None:
-        Validator(contract).check_params(model, params)
+        Validator(resolve(contract)).check_params(model.name, params)
 
-    return RoundRules(
-        contract, model, rounds_algorithm(model.algorithm), round_policy(model), first_clients, check_params
-    )
+    return RoundRules(contract, model.declared, model.rounds, first_clients, check_params)
 
 
 def at(now: float = 0.0, *known: str, hint: InitHint | None = HINT, version: int = 0) -> Moment:
@@ -80,7 +78,7 @@ def answered(rules: RoundRules, state: RoundState, *clients: str) -> RoundState:
     assert state.params is not None
     participation = state.participation
     for n, client in enumerate(clients):
-        stats = rules.algorithm.answer(state.params, rows_of(n))
+        stats = rules.terms.algorithm.answer(state.params, rows_of(n))
         update = harness.make_answer(client, rows_of(n), round=state.round, arrays=stats)
         participation = participation.with_answers({client: ReceivedAnswer.of(update)})
     return replace(state, participation=participation)
@@ -177,7 +175,9 @@ def test_drift_is_a_first_round_after_a_sleep_that_moves_the_model() -> None:
 
 
 def test_a_model_that_takes_over_clusters_restarts_when_their_number_has_changed() -> None:
-    rules = rules_for(options={"clusters": "auto"})
+    rules = rules_for()
+    auto = rules.model.model_copy(update={"options": {"clusters": "auto"}})
+    rules = replace(rules, model=auto, terms=replace(rules.terms, clusters="auto"))
     two, three = (replace(HINT, points=np.full((n, 2), 0.5) + 0.01 * np.arange(n)[:, None]) for n in (2, 3))
     slept = sleep(rules, started(rules, at(hint=two)), at()).state
     assert kinds(wake(rules, slept, at(60.0, hint=two))) == [RoundOpened]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from server_node.models.streaming import StreamingModel
 from shoal.algorithms.registry import streaming_algorithm
 from shoal.algorithms.rounds.choice import Landmarks, choose_clusters
 from shoal.config.contract import Contract, parse_contract
-from shoal.config.privacy import privacy_mode
+from shoal.config.resolved import resolve
 from shoal.config.sections import ServerSettings
 from shoal.protocol.messages import Update
 from tests.server_node.rounds_harness import FEATURES, HEAPS, RoundsHarness, rows_of
@@ -37,7 +38,7 @@ class Source:
         self._contract = contract
         self._half = streaming_algorithm("fcac").client({}, contract.width)
         self._sequence = 0
-        self.model = StreamingModel(contract, contract.models[0], SETTINGS)
+        self.model = StreamingModel(resolve(contract), resolve(contract).models["found"], SETTINGS)
 
     def find(self) -> int:
         """Learn three heaps until each is at least one known cluster. Single nodes, as at first, are none."""
@@ -58,7 +59,7 @@ class Source:
             client="attic",
             sequence=self._sequence,
             readings=len(rows),
-            privacy=privacy_mode(self._contract).statement(),
+            privacy=resolve(self._contract).statement,
             arrays=self._half.contribute(),
             made_at=0.0,
         )
@@ -170,7 +171,7 @@ def test_found_clusters_are_grouped_by_their_mass() -> None:
     contract = agreed(2)
     source = Source(contract)
     source.find()
-    given = init_hint_for(contract, contract.models[1], (source.model,))
+    given = init_hint_for(resolve(contract), resolve(contract).models["heaps"], (source.model,))
     assert given is not None
     assert given.weights is not None
     assert np.array_equal(given.weights, known_clusters(source.model)[1])
@@ -198,12 +199,14 @@ def test_single_nodes_that_come_and_go_start_no_model_anew() -> None:
 
 
 def test_every_model_has_its_own_seed() -> None:
-    contract = agreed(4)
-    hints = [init_hint_for(contract, model, ()) for model in (contract.models[1], contract.models[1].model_copy())]
+    contract = resolve(agreed(4))
+    model = contract.models["heaps"]
+    hints = [init_hint_for(contract, one, ()) for one in (model, replace(model))]
     assert hints[0] is not None
     assert hints[1] is not None
     assert hints[0].seed == hints[1].seed
-    other = init_hint_for(contract, contract.models[1].model_copy(update={"name": "others"}), ())
+    named = replace(model, declared=model.declared.model_copy(update={"name": "others"}))
+    other = init_hint_for(contract, named, ())
     assert other is not None
     assert other.seed != hints[0].seed
 
@@ -221,7 +224,7 @@ def test_a_criterion_chooses_the_number_from_the_nodes_of_the_other_model(criter
     assert first is not None
     assert source.model.view is not None
     landmarks = Landmarks(source.model.view.nodes, source.model.view.mass.astype(np.float64))
-    seed = init_hint_for(contract, contract.models[1], (source.model,))
+    seed = init_hint_for(resolve(contract), resolve(contract).models["heaps"], (source.model,))
     assert seed is not None
     expected = choose_clusters(criterion, landmarks, 20, seed.seed)
     assert np.array_equal(first.arrays["centre"], expected.centres)

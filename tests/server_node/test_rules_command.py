@@ -14,6 +14,7 @@ from onebox.federation import OneBox
 from server_node.clusters.regression import prediction_error, rules
 from server_node.models.initialization import known_clusters
 from shoal.cli.check import check
+from shoal.config.resolved import resolve
 from shoal.config.settings import load_config
 from shoal.errors import SettingsError
 from tests.house.rounds_federation import create_rounds_federation
@@ -132,6 +133,6 @@ quorum = 1
         assert newest is not None
         # warm, the input, stays where the clusters were; damp, the target, is the mean of its values there.
         np.testing.assert_allclose(newest.arrays["centre"][:, 0], centres[:, 0], atol=1e-12)
-        error = prediction_error(newest, config.contract)
+        error = prediction_error(newest, resolve(config.contract))
         assert error is not None
         assert 0 < error < 30

@@ -11,7 +11,7 @@ import server_node
 from server_node.models.base import ServedModel
 from server_node.models.factory import make_models
 from shoal.config.contract import Contract, parse_contract
-from shoal.config.privacy import privacy_mode
+from shoal.config.resolved import resolve
 from shoal.config.sections import ServerSettings
 from shoal.errors import InvalidState
 from shoal.protocol.codec import pack, unpack
@@ -31,14 +31,14 @@ def contract_for(family: str) -> Contract:
 
 def model_for(family: str) -> ServedModel:
     contract = contract_for(family)
-    (model,) = make_models(contract, SETTINGS, Validator(contract)).values()
+    (model,) = make_models(resolve(contract), SETTINGS, Validator(resolve(contract))).values()
     return model
 
 
 def with_snapshot(family: str) -> ServedModel:
     """A model that has processed an update and published a snapshot."""
     contract, model = contract_for(family), model_for(family)
-    statement = privacy_mode(contract).statement()
+    statement = resolve(contract).statement
     if family == "streaming":
         assert model.process(an_update(contract), 0.0).new
     else:
@@ -93,20 +93,25 @@ def test_a_damaged_state_is_rejected(family: str, state: dict[str, int]) -> None
         model_for(family).restore(state)
 
 
-def test_a_wake_request_harms_no_model(family: str) -> None:
-    model = model_for(family)
-    model.wake()
+def test_a_wake_request_before_the_first_round_changes_nothing() -> None:
+    model = model_for("rounds")
+    assert model.rounds is not None
+    model.rounds.wake()
     assert model.snapshot is None
 
 
-def test_models_are_in_the_order_of_the_contract_and_timers_that_need_the_log_come_last(tmp_path: Path) -> None:
+def test_a_streaming_model_has_no_rounds() -> None:
+    assert model_for("streaming").rounds is None
+
+
+def test_models_are_in_the_order_of_the_contract_and_those_with_rounds_are_told_apart(tmp_path: Path) -> None:
     rounds = {"name": "first", "algorithm": "kmeans", "options": {"clusters": 2}}
     tables = {"federation": {"name": "plant"}, "features": FEATURES, "privacy": {"mode": "off"}}
     contract = parse_contract(tables | {"models": [rounds, {"name": "second", "algorithm": "fcac"}]})
     with ServerFixture(tmp_path, contract).server() as server:
         models = server.models()
         assert list(models) == ["first", "second"]
-        assert [model.needs_caught_up_log for model in models.values()] == [True, False]
+        assert [model.rounds is not None for model in models.values()] == [True, False]
 
 
 def test_a_wake_request_is_logged_once_although_it_is_read_again(

@@ -127,7 +127,7 @@ def test_updates_absorbed_but_not_stored_are_absorbed_again_to_the_same_model(tm
             assert server.step()
     with killed.server() as server:
         assert killed.snapshots()[-1].updates == 1
-        assert server.models()["clusters"].state()["publisher"]["updates"] == 1, (
+        assert server.models()["clusters"].state()["publisher"]["counts"]["updates"] == 1, (
             "the later ones were not worth a save of their own"
         )
     killed.send(*updates[4:])

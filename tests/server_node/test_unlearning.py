@@ -14,6 +14,7 @@ import pytest
 from server_node.models.base import ServedModel
 from server_node.models.publisher import ModelPublisher
 from shoal.algorithms.registry import rounds_algorithm
+from shoal.config.resolved import resolve
 from shoal.config.settings import LogSettings
 from shoal.protocol.codec import pack
 from shoal.protocol.messages import Snapshot
@@ -281,7 +282,8 @@ def same(one: Snapshot, other: Snapshot) -> bool:
 
 
 def test_a_publisher_without_a_snapshot_begins_again_too() -> None:
-    contract = plant()
-    publisher = ModelPublisher(contract, contract.models[0])
+    contract = resolve(plant())
+    (model,) = contract.models.values()
+    publisher = ModelPublisher(contract, model)
     publisher.begin_again({0: 3})
-    assert (publisher.updates, publisher.version) == (0, 0)
+    assert (publisher.counts.updates, publisher.counts.version) == (0, 0)

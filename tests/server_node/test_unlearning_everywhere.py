@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from shoal.algorithms.registry import is_in_rounds, rounds_algorithm
+from shoal.algorithms.registry import load_algorithm, rounds_algorithm
 from shoal.protocol.codec import pack
 from tests.hostile.fuzzing.valid_messages import STRANGER, EveryAlgorithm
 from tests.server_node.test_quarantine import ask
@@ -22,7 +22,7 @@ def first_round(folder: Path, stranger: bool) -> EveryAlgorithm:
         if stranger:
             newest = site.newest_snapshots()
             for model in site.contract.models:
-                asked = newest[model.name] if is_in_rounds(model.algorithm) else None
+                asked = newest[model.name] if load_algorithm(model.algorithm).family.in_rounds else None
                 updates.append(site.update(model.name, STRANGER, 99, asked))
         site.send(*updates)
         while node.step():
@@ -40,7 +40,7 @@ def test_streaming_models_and_those_of_one_round_are_those_of_a_federation_witho
     found = site.newest_snapshots()
     compared = []
     for model in site.contract.models:
-        if is_in_rounds(model.algorithm) and rounds_algorithm(model.algorithm).forget is None:
+        if load_algorithm(model.algorithm).family.in_rounds and rounds_algorithm(model.algorithm).forget is None:
             assert found[model.name].round_request is not None, "it starts again and asks the others"
             continue
         compared.append(model.name)

@@ -19,7 +19,9 @@ from server_node.web import create_app, predict
 from server_node.web.page import FILES
 from server_node.web.responses import HEADERS
 from shoal.config.privacy_report import privacy_report
+from shoal.config.resolved import ResolvedContract
 from shoal.protocol.messages import Snapshot
+from tests.server_node.rounds_harness import contract_with
 from tests.server_node.web_client import WebClient
 from tests.server_node.web_statuses import a_contract, a_snapshot, a_status, some_nodes
 
@@ -120,9 +122,9 @@ def test_each_model_has_its_own_snapshot() -> None:
 
 
 def test_a_snapshot_of_centres_only_has_one_node_per_centre() -> None:
-    contract = a_contract(2)
+    contract = contract_with("kmeans")
     centres = {"centre": some_nodes(2, 3, 12)["centre"], "weight": np.array([5.0, 2.0, 9.0])}
-    snapshot = a_snapshot(contract, centres, algorithm="kmeans")
+    snapshot = a_snapshot(contract, centres, model="heaps", algorithm="kmeans")
     body = client_of(a_status(contract, [snapshot])).get("/snapshot").json()
     assert [node["cluster"] for node in body["nodes"]] == [0, 1, 2]
     assert body["edges"] == []
@@ -181,7 +183,7 @@ def test_an_unknown_path_or_method_gets_one_line_of_json(path: str) -> None:
 
 
 def test_an_unexpected_error_gets_one_line_of_json_with_the_security_headers_and_is_raised() -> None:
-    def broken(_: Snapshot, rows: NDArray[np.float64]) -> NDArray[np.int64]:
+    def broken(_: Snapshot, rows: NDArray[np.float64], contract: ResolvedContract) -> NDArray[np.int64]:
         raise RuntimeError("never seen before")
 
     contract = a_contract(2)

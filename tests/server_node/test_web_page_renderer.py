@@ -26,7 +26,7 @@ def rendered(status: ServerStatus, renderer: PageRenderer | None = None) -> dict
 
 def mapped(status: ServerStatus, renderer: PageRenderer | None = None) -> dict[str, Any]:
     """The map of the first model."""
-    found = (renderer or PageRenderer()).nodes(status, status.contract.models[0].name)
+    found = (renderer or PageRenderer()).nodes(status, next(iter(status.contract.models)))
     assert found
     body: dict[str, Any] = json.loads(found.body)
     return body

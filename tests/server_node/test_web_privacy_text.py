@@ -11,13 +11,14 @@ import pytest
 from server_node import web
 from server_node.web.tables import privacy_text
 from shoal.config.contract import parse_contract
+from shoal.config.resolved import resolve
 from shoal.privacy.formal import EPSILON_WEAK, protection
 from shoal.protocol.rejected import REASONS
 from tests.server_node.web_statuses import FEATURES, a_contract
 
 
 def test_a_formal_guarantee_shows_its_epsilon_and_what_is_not_covered() -> None:
-    panel = privacy_text(a_contract(5, {"mode": "formal", "epsilon_per_reading": 4.0}))
+    panel = privacy_text(resolve(a_contract(5, {"mode": "formal", "epsilon_per_reading": 4.0})))
     assert (panel["title"], panel["tone"]) == ("Formal guarantee for every reading", "good")
     assert panel["formal"]
     assert not panel["nominal"]
@@ -37,7 +38,9 @@ def test_shares_divide_the_budget() -> None:
             "models": [{"name": "fcac", "algorithm": "fcac"}],
         }
     )
-    assert [part["epsilon"] for part in privacy_text(contract)["epsilon_per_feature"]] == pytest.approx([0.5, 1.5])
+    assert [part["epsilon"] for part in privacy_text(resolve(contract))["epsilon_per_feature"]] == pytest.approx(
+        [0.5, 1.5]
+    )
 
 
 @pytest.mark.parametrize(
@@ -45,13 +48,13 @@ def test_shares_divide_the_budget() -> None:
     [(0.5, "e^0.5 = 1.65 times"), (8.0, "e^8 = 2,981 times"), (400.0, "10¹⁷⁴ times")],
 )
 def test_a_factor_too_large_for_digits_is_given_as_a_power_of_ten(epsilon: float, times: str) -> None:
-    panel = privacy_text(a_contract(2, {"mode": "formal", "epsilon_per_reading": epsilon}))
+    panel = privacy_text(resolve(a_contract(2, {"mode": "formal", "epsilon_per_reading": epsilon})))
     assert f"at most {times} likelier" in panel["sentences"][2]
 
 
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 4.0, EPSILON_WEAK, EPSILON_WEAK + 0.1, 400.0])
 def test_the_panel_is_good_only_with_a_budget_that_protects(epsilon: float) -> None:
-    panel = privacy_text(a_contract(2, {"mode": "formal", "epsilon_per_reading": epsilon}))
+    panel = privacy_text(resolve(a_contract(2, {"mode": "formal", "epsilon_per_reading": epsilon})))
     hardly_any = "HARDLY ANY" in protection(epsilon)
     assert (panel["tone"] == "warn") == hardly_any
     assert ("hardly any protection" in panel["title"]) == hardly_any
@@ -59,7 +62,7 @@ def test_the_panel_is_good_only_with_a_budget_that_protects(epsilon: float) -> N
 
 
 def test_the_noise_of_the_paper_guarantees_nothing() -> None:
-    panel = privacy_text(a_contract(2, {"mode": "paper", "epsilon_nominal_per_feature": 15.0}))
+    panel = privacy_text(resolve(a_contract(2, {"mode": "paper", "epsilon_nominal_per_feature": 15.0})))
     assert (panel["title"], panel["tone"]) == ("Noise without a formal guarantee", "warn")
     assert panel["nominal"]
     assert not panel["formal"]
@@ -79,7 +82,7 @@ def test_private_counts_show_what_each_model_costs_and_the_sum() -> None:
             ],
         }
     )
-    panel = privacy_text(contract)
+    panel = privacy_text(resolve(contract))
     assert panel["epsilon"] == 5.0
     assert [(model["name"], model["learns_from"], model["epsilon"]) for model in panel["models"]] == [
         ("clusters", "counts", 4.0),
@@ -88,7 +91,7 @@ def test_private_counts_show_what_each_model_costs_and_the_sum() -> None:
 
 
 def test_without_privacy_the_page_shows_no_epsilon() -> None:
-    panel = privacy_text(a_contract(2, {"mode": "off"}))
+    panel = privacy_text(resolve(a_contract(2, {"mode": "off"})))
     assert (panel["title"], panel["tone"]) == ("No privacy", "bad")
     assert panel["epsilon"] is None
     assert panel["epsilon_per_feature"] == []

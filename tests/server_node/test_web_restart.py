@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from tests.kafka_broker import free_ports
 from tests.noisy_rows import noisy_rows_file
 from tests.server_node.web_browser import Browser, Tab
 
@@ -59,16 +59,10 @@ def learn(folder: Path, file: str, readings: int) -> None:
     shoal(folder, "client", "--config", file, "--name", "client-1", "--until-idle", "0.2")
 
 
-def a_free_port() -> int:
-    with socket.socket() as trying:
-        trying.bind(("127.0.0.1", 0))
-        return int(trying.getsockname()[1])
-
-
 def test_a_page_survives_a_restart_of_its_server_and_reloads_for_another_federation(
     browser: Browser, tmp_path: Path
 ) -> None:
-    port = a_free_port()
+    port = free_ports(1)
     file, other = a_federation(tmp_path, "shed", port), a_federation(tmp_path, "barn", port)
     learn(tmp_path, file, 2000)
     tab = browser.tab()

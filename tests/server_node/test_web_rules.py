@@ -18,6 +18,7 @@ from shoal.algorithms.rounds.base import InitHint
 from shoal.algorithms.rounds.simulation import run_rounds
 from shoal.algorithms.tsk import TSK
 from shoal.config.contract import Contract, parse_contract
+from shoal.config.resolved import resolve
 from tests.server_node.web_client import WebClient
 from tests.server_node.web_statuses import FEATURES, a_snapshot, a_status, some_nodes
 
@@ -72,7 +73,7 @@ def test_predictions_are_in_the_unit_of_the_target_and_need_the_inputs_only() ->
     answer = LEARNT.post("/predict?model=damp", json={"rows": table[:, [0, 2]].tolist()}).json()
     assert list(answer) == ["clusters", "identities", "version", "target", "unit", "predictions"]
     assert (answer["target"], answer["unit"], answer["version"]) == ("humidity", "%", 4)
-    error = prediction_error(SNAPSHOT, CONTRACT)
+    error = prediction_error(SNAPSHOT, resolve(CONTRACT))
     assert error is not None
     assert np.abs(np.array(answer["predictions"]) - table[:, 1]).max() < 6 * error
     assert all(0 <= cluster < 3 for cluster in answer["clusters"])
@@ -119,7 +120,7 @@ def test_rules_are_sentences_and_numbers_in_units() -> None:
         found = answer.json()
         assert (found["model"], found["version"], found["target"]) == ("damp", 4, {"name": "humidity", "unit": "%"})
         assert found["conditions_found"]
-        assert found["error"] == prediction_error(SNAPSHOT, CONTRACT)
+        assert found["error"] == prediction_error(SNAPSHOT, resolve(CONTRACT))
         assert sum(rule["share"] for rule in found["rules"]) == pytest.approx(1.0)
     warm, light = 10.0, 500.0
     strengths, values = [], []

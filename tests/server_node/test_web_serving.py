@@ -20,6 +20,7 @@ from prometheus_client import CollectorRegistry
 from server_node.status import ServerStatus, StatusBoard
 from server_node.web import WebServer, create_app, page_server
 from server_node.web.page import SUBSCRIBERS_MAX
+from shoal.config.resolved import ResolvedContract
 from shoal.errors import SettingsError
 from shoal.protocol.messages import Snapshot
 from tests.server_node.web_changes import applied
@@ -27,7 +28,7 @@ from tests.server_node.web_statuses import a_contract, a_snapshot, a_status, som
 
 CONTRACT = a_contract(2)
 LEARNT = a_status(CONTRACT, [a_snapshot(CONTRACT, some_nodes(2, 3, 12))])
-TIMEOUT_S = 30
+TIMEOUT_S = 120
 
 
 class Event(NamedTuple):
@@ -237,7 +238,7 @@ def test_a_subscriber_that_does_not_read_cannot_block_the_stop(caplog: pytest.Lo
 def test_a_prediction_in_progress_cannot_block_the_stop() -> None:
     asked, go_on = threading.Event(), threading.Event()
 
-    def slow(_: Snapshot, rows: NDArray[np.float64]) -> NDArray[np.int64]:
+    def slow(_: Snapshot, rows: NDArray[np.float64], contract: ResolvedContract) -> NDArray[np.int64]:
         asked.set()
         go_on.wait(TIMEOUT_S)
         return np.zeros(len(rows), dtype=np.int64)

@@ -11,6 +11,8 @@ from prometheus_client import CollectorRegistry
 from server_node.status import ClientStatus, StatusBoard
 from server_node.web import page_server
 from server_node.web.changes import REMOVED, as_json, change
+from server_node.web.units import feature_json, feature_label
+from shoal.config.contract import Feature
 from tests.server_node.web_browser import Browser, Tab
 from tests.server_node.web_changes import applied
 from tests.server_node.web_page_checks import (
@@ -234,6 +236,19 @@ def test_screen_readers_get_the_headline_and_not_every_number(tab: Tab) -> None:
     live = "[...document.querySelectorAll('[role=status], [aria-live]')].map(element => element.id)"
     assert tab.value_of(live) == ["connection", "reload-reason", "headline", "map-announcement", "naming"]
     assert tab.value_of("document.getElementById('headline').textContent") == "fcac: 45 clusters"
+
+
+def test_a_unit_that_stands_in_the_name_of_a_feature_is_not_said_twice(tab: Tab) -> None:
+    features = [
+        Feature(name=name, unit=unit, low=0, high=1)
+        for name, unit in [("RH (%)", "%"), ("pm2.5 [µg/m³]", "µg/m³"), ("Light", "lux"), ("Temp (F)", "°C"), ("x", "")]
+    ]
+    labels = ["RH (%)", "pm2.5 [µg/m³]", "Light (lux)", "Temp (F) (°C)", "x"]
+    assert [feature_label(feature) for feature in features] == labels
+    tab.value_of("void import('./format.js').then(({featureLabel}) => { window.featureLabel = featureLabel; })")
+    tab.until("typeof window.featureLabel === 'function'")
+    given = json.dumps([feature_json(feature) for feature in features])
+    assert tab.value_of(f"{given}.map(featureLabel)") == labels
 
 
 def test_the_page_applies_changes_as_they_are_defined(tab: Tab) -> None:

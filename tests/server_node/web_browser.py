@@ -25,7 +25,7 @@ FLAGS = (
     "--disable-dev-shm-usage",
     "--remote-debugging-pipe",
 )
-TIMEOUT_S = 60.0
+TIMEOUT_S = 180.0
 
 
 class PageReloaded(Exception):

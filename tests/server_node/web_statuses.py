@@ -14,7 +14,7 @@ from server_node.clusters.lineage_step import advance
 from server_node.status import ClientStatus, HistoryPoint, ModelStatus, ServerStatus
 from shoal.algorithms.registry import load_algorithm
 from shoal.config.contract import Contract, parse_contract
-from shoal.config.privacy import privacy_mode
+from shoal.config.resolved import resolve
 from shoal.protocol.messages import Snapshot
 
 NOW = 1_800_000_000.0
@@ -100,7 +100,7 @@ def a_snapshot(
         clients=3,
         clusters=summary.clusters,
         nodes=summary.nodes,
-        privacy=privacy_mode(contract).statement(),
+        privacy=resolve(contract).statement,
         arrays=arrays,
         pooled=3,
         made_at=NOW - 1,
@@ -138,9 +138,5 @@ def a_status(contract: Contract, snapshots: Sequence[Snapshot] = (), ready: bool
         ClientStatus("roof", NOW - 340, 122, 48_800, 0.0),
         ClientStatus("south-wing", NOW - 5, 396, 158_400, 9.26),
     )
-    given = {
-        "clients": clients if snapshots else (),
-        "privacy": privacy_mode(contract).statement(),
-        **parts,
-    }
-    return ServerStatus(contract=contract, started_at=NOW - 600, now=NOW, ready=ready, models=models, **given)
+    given = {"clients": clients if snapshots else (), **parts}
+    return ServerStatus(contract=resolve(contract), started_at=NOW - 600, now=NOW, ready=ready, models=models, **given)

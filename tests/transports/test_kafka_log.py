@@ -16,7 +16,7 @@ from shoal.transports.kafka.consumer import UNREADABLE
 from shoal.transports.kafka.log import KafkaLog
 from shoal.transports.kafka.settings import KafkaSettings
 
-WAIT_S = 30.0
+WAIT_S = 120.0
 
 
 class NotUtf8(str):

@@ -36,7 +36,7 @@ from tests.kafka_broker import Broker
 from tests.kafka_security import ADMIN, ADMIN_PASSWORD, authority, secure_broker
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "security.md"
-WAIT_S = 30.0
+WAIT_S = 120.0
 SECRET = "battery staple"
 LOG_ERROR = 4
 

@@ -1,4 +1,4 @@
-"""Which clusters the readings behind updates fell to, as far as their points show it.
+"""Attribution of the readings behind updates to clusters, as far as their points show it.
 
 All updates since the last look are worked out together, array by array, as a call of NumPy for each of them would cost
 several times as much. What one of them gets does not depend on the others: their sums are of whole numbers.
@@ -11,21 +11,18 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from shoal.kernels.arrays import Floats, Ints
 from shoal.protocol.history import NO_CLUSTER
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
-
 POINTS_MIN, POINTS_MAX = 16, 128
-"""points of an update that are looked at, where it has as many: the fewer, the more each has to be compared with"""
+"""fewest and most points of an update that are compared with the nodes: fewer where there are more nodes"""
 COORDINATES_COMPARED = 2**16
-"""of nodes, in all, that the points of an update are compared with; `POINTS_MIN` are, whatever that takes"""
+"""coordinates of nodes that the points of an update are compared with; `POINTS_MIN` points are compared in any case"""
 COORDINATES_MAX = 2**18
-"""of points of updates that wait (2 MiB)"""
+"""coordinates of the points of updates that wait (2 MiB)"""
 UPDATES_MAX = 256
-"""that wait"""
+"""updates that wait"""
 LARGEST_WEIGHT = 2**32
 """the largest weight of an update, when its weights are made whole numbers; 64 bits hold the sum of 2^31 of them"""
 GOLDEN = (math.sqrt(5) - 1) / 2
@@ -53,7 +50,7 @@ class Attribution(NamedTuple):
     at: Floats
     """(u,) times of the updates, seconds since 1970, in the order in which they came"""
     clients: Sequence[str]
-    """of each update"""
+    """client of each update"""
     numbers: Ints
     """(u,) of the updates among those of the model"""
     identities: Ints
@@ -81,7 +78,7 @@ class WaitingUpdates:
         self._coordinates = 0
 
     def add(self, update: WaitingUpdate) -> bool:
-        """Keep an update. True if there are so many that all should be taken."""
+        """Keep an update. True once those that wait should be taken."""
         self._updates.append(update)
         self._coordinates += update.points.size
         return self._coordinates >= COORDINATES_MAX or len(self._updates) >= UPDATES_MAX
@@ -89,11 +86,11 @@ class WaitingUpdates:
     def take(
         self, predict: Callable[[Floats], Ints], of_number: Mapping[int, int], points_max: int = POINTS_MAX
     ) -> Attribution | None:
-        """What their readings fell to; None if none waits. None of them waits any more.
+        """Attribute the readings of the updates that wait, and empty the list; None if none waits.
 
-        Of each, at most so many points are looked at. `predict` gives points (n, d) their clusters (n,), `of_number` a
-        cluster its identity; readings near points of other clusters count as those of `NO_CLUSTER`, as do all of an
-        update that has no points, or no positive weight.
+        At most `points_max` points of each are looked at. `predict` gives points (n, d) their clusters (n,), and
+        `of_number` gives a cluster its identity. Readings near points of other clusters count as those of `NO_CLUSTER`,
+        and so do all readings of an update that has no points, or no positive weight.
         """
         updates = self._updates
         self.clear()
@@ -110,7 +107,7 @@ def attributed(
     of_number: Mapping[int, int],
     points_max: int,
 ) -> Attribution:
-    """What the readings of updates fell to: see `WaitingUpdates.take`."""
+    """Attribute the readings of updates to clusters: see `WaitingUpdates.take`."""
     numbers, claimed = np.array([(one.number, one.readings) for one in updates], dtype=np.int64).T
     having = np.array([len(one.weights) for one in updates], dtype=np.int64)
     weights = whole_weights(np.concatenate([one.weights for one in updates]), having)
@@ -123,7 +120,7 @@ def attributed(
         known = [of_number.get(number, NO_CLUSTER) for number in range(int(clusters.max()) + 1)]
         identities = np.array([*known, NO_CLUSTER], dtype=np.int64)[clusters]
     at, clients = np.array([one.at for one in updates]), [one.client for one in updates]
-    return Attribution(at, clients, numbers, *dealt_out(claimed, sample, identities))
+    return Attribution(at, clients, numbers, *divided_readings(claimed, sample, identities))
 
 
 def whole_weights(weights: Floats, having: Ints) -> Ints:
@@ -144,7 +141,7 @@ def whole_weights(weights: Floats, having: Ints) -> Ints:
 def sampled(weights: Ints, having: Ints, numbers: Ints, points_max: int) -> Sample:
     """weights (n,) of the points of all updates, how many each of them has (u,), numbers (u,) of the updates.
 
-    Of an update with more points than `points_max`, those at so many equal steps through the sum of its weights
+    An update with more points than `points_max` gives those at that many equal steps through the sum of its weights
     (systematic sampling), each with the same weight: what a point is counted differs from its share by less than one
     step. Where the first step begins depends on the number of the update, so that over many updates points with small
     weights get their shares too. Of the others all points, with their own weights.
@@ -167,8 +164,8 @@ def sampled(weights: Ints, having: Ints, numbers: Ints, points_max: int) -> Samp
     )
 
 
-def dealt_out(claimed: Ints, sample: Sample, identities: Ints) -> tuple[Ints, Ints]:
-    """The readings claimed by updates (u,), dealt out over the identities (m,) of their points by the weights of these.
+def divided_readings(claimed: Ints, sample: Sample, identities: Ints) -> tuple[Ints, Ints]:
+    """The readings claimed by updates (u,), divided over the identities (m,) of their points by the weights of these.
 
     -> identities (k,) in their order, each once, `NO_CLUSTER` among them, and readings (u, k). They are whole numbers
     that add up to those claimed: each is the rounded share so far less those before it.
@@ -180,12 +177,12 @@ def dealt_out(claimed: Ints, sample: Sample, identities: Ints) -> tuple[Ints, In
     # NO_CLUSTER is the first: it gets all where no weight says otherwise.
     mass[~mass.any(axis=1), 0] = 1.0
     reached = np.cumsum(mass, axis=1)
-    # What is reached at the end is exactly 1, so that all readings are dealt out.
+    # What is reached at the end is exactly 1, so that all readings are divided.
     upto = np.rint(claimed[:, None] * (reached / reached[:, -1:])).astype(np.int64)
     upto[:, 1:] -= upto[:, :-1].copy()
     return names, upto
 
 
 def points_compared(nodes: Floats) -> int:
-    """How many points of an update are looked at where they are compared with nodes (n, d)."""
+    """Number of points of an update that are compared with nodes (n, d)."""
     return max(POINTS_MIN, min(POINTS_MAX, COORDINATES_COMPARED // max(1, nodes.size)))

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, Protocol, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
 from server_node.clusters.history.attribution import Attribution
 from shoal.config.contract import Contract
 from shoal.errors import InvalidState
+from shoal.kernels.arrays import Ints
 from shoal.protocol.checks import COUNT_MAX
 from shoal.protocol.history import (
     BINS_KEPT,
@@ -26,13 +26,10 @@ from shoal.protocol.history import (
     BinKey,
     HistoryBin,
     HistoryNames,
-    Table,
     cells_table,
     pack_table,
     readings_table,
 )
-
-Ints = NDArray[np.int64]
 
 
 class Counts:
@@ -44,8 +41,8 @@ class Counts:
         self._readings = np.empty(0, dtype=np.int64) if readings is None else readings
 
     @classmethod
-    def of(cls, table: Table) -> Self:
-        """Those of a table (n, 2) of key and readings, in the order of keys."""
+    def of(cls, table: Ints) -> Self:
+        """Counts of a table (n, 2) of key and readings, in the order of keys."""
         return cls(*np.ascontiguousarray(table.T))
 
     def add(self, keys: Ints, readings: Ints) -> None:
@@ -61,7 +58,7 @@ class Counts:
         self._readings[places] = np.minimum(self._readings[places] + readings, COUNT_MAX)
 
     def keep_largest(self, number: int, rest: int) -> None:
-        """Leave only the so many largest, of equal ones the first; the others are added up under the key `rest`."""
+        """Leave only the `number` largest, the first of equal ones; the others are added up under the key `rest`."""
         if len(self._keys) <= number:
             return
         largest = np.lexsort((self._keys, -self._readings, self._keys == rest))[: number - 1]
@@ -71,7 +68,7 @@ class Counts:
         self._keys, self._readings = self._keys[kept], self._readings[kept]
         self.add(np.array([rest]), np.array([others]))
 
-    def table(self) -> Table:
+    def table(self) -> Ints:
         """table (n, 2) of key and readings, in the order of keys."""
         return np.array([self._keys, self._readings]).T
 
@@ -87,7 +84,7 @@ class Cells:
         self._counts = np.zeros(shape, dtype=np.int64) if counts is None else counts
 
     @classmethod
-    def of(cls, table: Table) -> Self:
+    def of(cls, table: Ints) -> Self:
         """The cells of a table (n, 3) of client, identity and readings."""
         clients, rows = np.unique(table[:, 0], return_inverse=True)
         identities, columns = np.unique(table[:, 1], return_inverse=True)
@@ -109,8 +106,8 @@ class Cells:
         # Clients claim the readings: what can be encoded is the limit.
         self._counts[here] = np.minimum(self._counts[here] + readings, COUNT_MAX)
 
-    def keep_largest(self, number: int) -> Table:
-        """Leave only the so many largest counts, of equal ones the first in the order of client and cluster.
+    def keep_largest(self, number: int) -> Ints:
+        """Leave only the `number` largest counts, the first of equal ones in the order of client and cluster.
 
         -> table (n, 3) of client, identity and readings, in the order of these, without counts of 0.
         """
@@ -173,7 +170,7 @@ class OpenBin:
     """A bin that is being counted."""
 
     updates: int = 0
-    """of the model, as it was last published: those up to this number are in it"""
+    """updates of the model up to which readings are in the bin, as it was last published"""
     clusters: Counts = field(default_factory=Counts)
     clients: Counts = field(default_factory=Counts)
     cells: Cells = field(default_factory=Cells)
@@ -215,11 +212,11 @@ class OpenBin:
 
 
 OPEN_MAX = 16
-"""bins of a model that stay in memory after they were published: those of the newest updates and of late ones"""
+"""bins of a model that stay in memory after they were published, those that updates fell into last"""
 
 
 class PublishedHistory(Protocol):
-    """What has been published so far, to go on from."""
+    """The history published so far, from which a recorder goes on."""
 
     def bin(self, key: BinKey) -> HistoryBin | None:
         """The newest version of a bin; None if there is none."""

@@ -41,7 +41,7 @@ class HistoryRecord:
 
 
 def decode_record(record: Record, contract: Contract) -> HistoryRecord | None:
-    """What is in a record of the topic; None for one that is not of this contract's history, which is left alone."""
+    """The content of a record of the topic; None for one that is not of this contract's history."""
     if record.key is None:
         return None
     if record.value is None:
@@ -59,7 +59,7 @@ def decode_record(record: Record, contract: Contract) -> HistoryRecord | None:
 
 
 HISTORY_FILE = "history.db"
-"""in the server's folder"""
+"""name of the file in the server's folder"""
 FORMAT = 3
 EXPIRED_MAX = 100
 """bins removed at once; later ones follow with the next snapshot"""
@@ -115,7 +115,7 @@ class HistoryReader:
         return None if first is None else (first, last)
 
     def number(self, model: str, width_s: int, first: float) -> int:
-        """How many bins of this width start at `first` or later."""
+        """Number of bins of this width that start at `first` or later."""
         query = f"SELECT count(*) FROM bins_{width_s} WHERE model = ? AND start >= ?"
         with self._opened() as file:
             return int(file.execute(query, (model, first)).fetchone()[0])
@@ -134,7 +134,7 @@ class HistoryReader:
 
 
 class HistoryStore:
-    """The same file as the server writes it. For one thread.
+    """The file of the history, as the server writes it. For one thread.
 
     Each call raises `LogUnavailable` when the disk is full or fails, and `SettingsError` when this user may not write
     the file.

@@ -16,10 +16,10 @@ from itertools import chain
 from typing import TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from server_node.clusters.history.store import HistoryReader
 from shoal.errors import LogUnavailable
+from shoal.kernels.arrays import Floats
 from shoal.protocol.history import (
     COARSE_S,
     FINE_S,
@@ -48,11 +48,11 @@ CLIENTS_NAMED_MAX = 2
 
 
 @dataclass(frozen=True)
-class Lately:
+class RecentHistory:
     """The recent history of one model."""
 
     start: int
-    """of the first step, seconds since 1970, by the times in the updates"""
+    """start of the first step, seconds since 1970, by the times in the updates"""
     step_s: int
     shares: Mapping[int, Sequence[float | None]]
     """identity -> share of the readings in each step, the newest last; None where there were no readings at all"""
@@ -63,7 +63,7 @@ class Lately:
     with the most readings first"""
 
     def trend_text(self, identity: int) -> str:
-        """How the share of a cluster has moved, such as "31 % now, 4 to 62 % in 7 days"; empty if it is not known."""
+        """Movement of a cluster's share, such as "31 % now, 4 to 62 % in 7 days"; empty if it is not known."""
         shares = [share for share in self.shares.get(identity, ()) if share is not None]
         if not shares:
             return ""
@@ -72,7 +72,7 @@ class Lately:
         return f"{100 * shares[-1]:.0f} % now, {moved} in {duration(self.step_s * len(self.shares[identity]))}"
 
     def feeding_text(self, identity: int) -> str:
-        """Which clients feed a cluster, such as "client-2 48 %, client-1 30 % and 3 others"; empty where none does."""
+        """Clients that feed a cluster, such as "client-2 48 %, client-1 30 % and 3 others"; empty where none does."""
         clients = self.feeding.get(identity, ())
         named = ", ".join(f"{client} {100 * share:.0f} %" for client, share in clients[:CLIENTS_NAMED_MAX])
         others = len(clients) - CLIENTS_NAMED_MAX
@@ -85,7 +85,7 @@ def newest_fine_bin(history: Iterable[HistoryBin | HistoryNames]) -> HistoryBin 
     return max(bins, key=lambda one: one.start, default=None)
 
 
-def lately(reader: HistoryReader, model: str) -> Lately | None:
+def recent_history(reader: HistoryReader, model: str) -> RecentHistory | None:
     """The recent history of a model; None before the first bin, and while the file cannot be read."""
     try:
         fine, coarse = reader.extent(model, FINE_S), reader.extent(model, COARSE_S)
@@ -99,7 +99,7 @@ def lately(reader: HistoryReader, model: str) -> Lately | None:
         # The newest step is a whole one.
         start = newest - step * math.ceil((newest - oldest.start) / step)
         shares = _shares(chain([oldest], bins), start, step, (newest - start) // step)
-        return Lately(start, step, shares, *_feeding(reader, model))
+        return RecentHistory(start, step, shares, *_feeding(reader, model))
     except LogUnavailable:
         return None
 
@@ -136,7 +136,7 @@ def _shares(bins: Iterable[HistoryBin], start: int, step: int, steps: int) -> di
 
 
 def _feeding(reader: HistoryReader, model: str) -> tuple[Divided[int, str], Divided[str, int]]:
-    """Which clients feed each cluster, and which clusters each client feeds."""
+    """Clients that feed each cluster, and clusters that each client feeds."""
     names = reader.names(model)
     clients = [] if names is None else names.clients
     bins = reader.newest_bins(model, FINE_S, FEEDING_BINS)
@@ -156,12 +156,12 @@ def _feeding(reader: HistoryReader, model: str) -> tuple[Divided[int, str], Divi
 
 
 class Divided(Mapping[Name, Sequence[tuple[Other, float]]]):
-    """How the readings of each of some are divided: shares of others, the largest first, without those of 0.
+    """Division of the readings of each key: shares of the others, the largest first, without those of 0.
 
     They are worked out when they are asked for, as 60 clusters of 200 clients have 12 000 shares.
     """
 
-    def __init__(self, names: Sequence[Name], others: Sequence[Other], readings: NDArray[np.float64]) -> None:
+    def __init__(self, names: Sequence[Name], others: Sequence[Other], readings: Floats) -> None:
         """names (n,), others (m,) and readings (n, m)."""
         self._places: dict[Name, int] = {name: place for place, name in enumerate(names)}
         self._others: Sequence[Other] = others
@@ -214,7 +214,7 @@ Shares = Mapping[int, float]
 
 @dataclass(frozen=True)
 class Usual:
-    """What the readings of a model are like now, and what they were like at this time of earlier days. Shares: 0 to 1.
+    """Readings of a model now compared with this time of earlier days. Shares: 0 to 1.
 
     None where too little has been seen.
     """
@@ -240,7 +240,7 @@ class Usual:
 
 
 def usual(reader: HistoryReader, model: str) -> Usual | None:
-    """What is usual for a model; None before the first bin, and while the file cannot be read."""
+    """The usual state of a model; None before the first bin, and while the file cannot be read."""
     try:
         newest = reader.newest_bins(model, FINE_S, NEW_BINS)
         if not newest:

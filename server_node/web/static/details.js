@@ -142,6 +142,7 @@ const REASONS = {
   client: "of a client that is not among those allowed",
   quota: "beyond what clients may send",
   conflict: "with the sequence number of another message",
+  repeated: "requests that were sent once more",
   cluster: "for an unknown cluster",
   chunks: "with chunks that match no update",
   failed: "that made the server fail",

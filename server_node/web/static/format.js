@@ -21,7 +21,10 @@ export function clusterTitle({ identity, name, label }) {
   return name || label ? `${name || label} (${identity})` : String(identity);
 }
 
-export const featureLabel = (feature) => (feature.unit ? `${feature.name} (${feature.unit})` : feature.name);
+// Columns of people's files often have the unit in their name: "RH (%)".
+export function featureLabel({ name, unit }) {
+  return !unit || name.endsWith(`(${unit})`) || name.endsWith(`[${unit}]`) ? name : `${name} (${unit})`;
+}
 
 export function duration(seconds) {
   const s = Math.max(0, Math.round(seconds));

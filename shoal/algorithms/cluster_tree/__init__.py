@@ -29,7 +29,7 @@ __all__ = ["ClusterTreeClient", "ClusterTreeOptions", "ClusterTreeServer"]
 def check_claims(options: Mapping[str, Any], arrays: Arrays, claims: Claims) -> None:
     """Raises `InvalidData` for more points than an update has, or points that stand for more than its readings.
 
-    An update to a server that has lost the earlier ones has the history too: as many points again.
+    An update to a server that has lost the earlier ones has the history too, which doubles its points.
     """
     # Once for each update: the options are those of the contract, which has checked them.
     points_max = ClusterTreeOptions.parse(options).points_max

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
-from numpy.typing import NDArray
 
 from shoal.algorithms.cluster_tree.client import restored_sketch, sketch_state
 from shoal.algorithms.state_reader import StateReader
 from shoal.algorithms.streaming import State
-from shoal.kernels.distance import Floats, nearest
-from shoal.kernels.sketching import Positions, Sketch, empty_sketch, merge_targets, merged
+from shoal.kernels.arrays import Bools, Floats, Ints
+from shoal.kernels.distance import nearest
+from shoal.kernels.sketching import Sketch, empty_sketch, merge_targets, merged
 
 RECENT_READINGS = 500.0
 """readings of all clients in which the recent mass of a cell fades to 1/e"""
@@ -22,8 +22,8 @@ NEW_RATE, NEW_RATE_TIMES = 0.6, 1.3
 FREE_SHARE = 0.25
 """share of `cells_max` that is freed at once: merging costs one table of distances, however much is merged"""
 LIMIT_STEP = 1.25
-"""by how much the limit of a cell's mass is raised where no cells can be merged below it: in many features most pairs
-of near cells are soon too heavy, and cells of twice the limit would be denser than the readings that they stand for"""
+"""factor by which the limit of a cell's mass is raised where no cells can be merged below it: in many features most
+pairs of near cells are soon too heavy, and cells of twice the limit would be denser than the readings they stand for"""
 MASS_MIN = 0.1
 """mass, in readings, below which a cell is removed"""
 
@@ -38,9 +38,9 @@ class Cells:
     """(k,) readings that still count"""
     recent: Floats
     """(k,) recent readings, older ones faded"""
-    cluster: Positions
+    cluster: Ints
     """(k,) identity of the cluster at the last rebuild; of a newer cell that of the nearest one; -1 before any"""
-    ids: Positions
+    ids: Ints
     """(k,) ascending; when a cell is merged into another, its id ends"""
     n_created: int = 0
     """cells created since the start"""
@@ -65,7 +65,7 @@ class Cells:
     def add(self, points: Sketch, cells_max: int) -> None:
         """Make n > 0 points cells of the cluster of their nearest cell; then merge near cells if there are too many."""
         n, mass = len(points.mass), points.mass
-        cluster: Positions = np.full(n, -1, dtype=np.int64)
+        cluster: Ints = np.full(n, -1, dtype=np.int64)
         if len(self):
             cluster = self.cluster[nearest(points.points, self.centres)[0]]
         self.recent *= math.exp(-float(mass.sum()) / RECENT_READINGS)
@@ -92,12 +92,12 @@ class Cells:
                 heaviest = np.argsort(-self.mass, kind="stable")[:wanted]
                 self.keep(np.isin(np.arange(len(self)), heaviest))
 
-    def _merge_into(self, into: Positions, stays: NDArray[np.bool_]) -> None:
+    def _merge_into(self, into: Ints, stays: Bools) -> None:
         self.centres, self.mass = merged(self.sketch, into)
         self.recent = np.bincount(into, weights=self.recent, minlength=len(into))[stays].astype(np.float64)
         self.cluster, self.ids = self.cluster[stays], self.ids[stays]
 
-    def keep(self, mask: NDArray[np.bool_]) -> None:
+    def keep(self, mask: Bools) -> None:
         """Remove the cells where `mask` (k,) is false."""
         self.centres, self.mass = self.sketch.kept(mask)
         self.recent, self.cluster, self.ids = self.recent[mask], self.cluster[mask], self.ids[mask]

@@ -6,8 +6,9 @@ and merges near ones.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -16,7 +17,7 @@ from shoal.algorithms.options import AlgorithmOptions, option
 from shoal.algorithms.state_reader import COUNT_MAX, StateReader
 from shoal.algorithms.streaming import Arrays, ArraySpec, State, check_rows
 from shoal.errors import InvalidState, SettingsError
-from shoal.kernels.distance import Floats
+from shoal.kernels.arrays import Floats
 from shoal.kernels.sketching import Sketch, empty_sketch, merge_targets, merged, spread_ties
 
 
@@ -101,38 +102,70 @@ READINGS_MIN = 2
 POINT_SHARE_MAX = 2.0
 """largest mass of a point, as a multiple of the mean mass: a heavier point would be denser than all around it"""
 HISTORY_EVERY = 8
-"""one of so many readings goes into the history, which is published again to a server that has lost the updates"""
+"""one in this many readings goes into the history, which is published again to a server that has lost the updates"""
 HISTORY_READINGS = 2000
 """readings that the published history stands for at most: a few heavy points must not pass for clusters"""
 
 
-class ClusterTreeClient:
-    """Learns noisy rows as at most `points_max` weighted points, and contributes these points.
+class ClusterTreeHalf(ABC):
+    """What both halves share: options, and a number of features that is given, or fixed by the first rows."""
 
-    Options: `ClusterTreeOptions`. The number of features is given, or fixed by the first rows.
-    """
-
-    half = "cluster_tree client"
+    half: ClassVar[str]
 
     def __init__(self, dimensions: int | None = None, **options: Any) -> None:
-        check_width(dimensions)
+        if dimensions is not None and (not isinstance(dimensions, int) or dimensions < 1):
+            raise SettingsError(f"dimensions = {dimensions!r}, must be at least 1")
         self.options = ClusterTreeOptions.parse(options)
         self._given_width = dimensions
         self._reset(dimensions)
 
+    @abstractmethod
     def _reset(self, width: int | None) -> None:
+        """Forget everything."""
         self._width = width
+
+    @property
+    def dimensions(self) -> int | None:
+        """Features of a row; None before the first ones."""
+        return self._width
+
+    def _saved_identity(self) -> State:
+        """The entries of a saved state that say whose it is."""
+        options = self.options.as_dict()
+        return {"version": STATE_VERSION, "half": self.half, "options": options, "width": self._width}
+
+    def restore(self, state: State) -> None:
+        """Become the saved half and continue bit for bit. Raises `InvalidState`; then nothing has changed."""
+        saved = StateReader(state, STATE_VERSION, half=self.half, options=self.options.as_dict())
+        fresh = type(self)(self._given_width, **self.options.as_dict())
+        width = saved.read_optional_int("width", least=1)
+        if self._given_width not in (None, width):
+            raise InvalidState(f"saved with width {width}, this is {self._given_width}")
+        fresh._reset(width)
+        fresh._restore_from(saved, width or 0)
+        vars(self).update(vars(fresh))
+
+    @abstractmethod
+    def _restore_from(self, saved: StateReader, width: int) -> None:
+        """Fill this empty half from a saved state. Raises `InvalidState`."""
+
+
+class ClusterTreeClient(ClusterTreeHalf):
+    """Learns noisy rows as at most `points_max` weighted points, and contributes these points.
+
+    Options: `ClusterTreeOptions`.
+    """
+
+    half = "cluster_tree client"
+
+    def _reset(self, width: int | None) -> None:
+        super()._reset(width)
         self._learnt = 0
         self._buffer: Floats = np.empty((0, width or 0))
         self._sketch = empty_sketch(width or 0)
         self._history_buffer: Floats = np.empty((0, width or 0))
         self._history = empty_sketch(width or 0)
         self._history_is_due = False
-
-    @property
-    def dimensions(self) -> int | None:
-        """Features of a row; None before the first ones."""
-        return self._width
 
     @property
     def size(self) -> int:
@@ -173,7 +206,7 @@ class ClusterTreeClient:
     def reset_published(self) -> None:
         """Make the next contribution one with all readings since the start, for a server that has none of them.
 
-        They come as the history: a sketch of one reading in `HISTORY_EVERY`, in as many points as one update has, and
+        They come as the history: a sketch of one reading in `HISTORY_EVERY`, with the points of one update, and
         as no more than `HISTORY_READINGS` readings.
         """
         self._history_is_due = self._learnt > 0
@@ -181,10 +214,7 @@ class ClusterTreeClient:
     def state(self) -> State:
         """Everything that further learning depends on, as copies."""
         return {
-            "version": STATE_VERSION,
-            "half": self.half,
-            "options": self.options.as_dict(),
-            "width": self._width,
+            **self._saved_identity(),
             "learnt": self._learnt,
             "buffer": self._buffer.copy(),
             **sketch_state("sketch", self._sketch),
@@ -193,26 +223,17 @@ class ClusterTreeClient:
             "history_is_due": int(self._history_is_due),
         }
 
-    def restore(self, state: State) -> None:
-        """Become the saved half and continue bit for bit. Raises `InvalidState`; then nothing has changed."""
-        saved = StateReader(state, STATE_VERSION, half=self.half, options=self.options.as_dict())
-        fresh = type(self)(self._given_width, **self.options.as_dict())
-        fresh._restore_from(saved)
-        vars(self).update(vars(fresh))
-
-    def _restore_from(self, saved: StateReader) -> None:
-        width = restored_width(saved, self._given_width)
-        self._reset(width)
+    def _restore_from(self, saved: StateReader, width: int) -> None:
         self._learnt = saved.read_int("learnt")
-        self._buffer = saved.read_floats("buffer", (None, width or 0))
-        self._sketch = restored_sketch(saved, "sketch", width or 0)
-        self._history_buffer = saved.read_floats("history_buffer", (None, width or 0))
-        self._history = restored_sketch(saved, "history", width or 0)
+        self._buffer = saved.read_floats("buffer", (None, width))
+        self._sketch = restored_sketch(saved, "sketch", width)
+        self._history_buffer = saved.read_floats("history_buffer", (None, width))
+        self._history = restored_sketch(saved, "history", width)
         due = saved.read_int("history_is_due")
         saved.check(due <= (self._learnt > 0), "a history is to be published, and there is none")
         buffered = max(len(self._buffer), len(self._history_buffer))
         saved.check(buffered < BLOCK_ROWS, "a buffer holds a whole block of rows or more")
-        saved.check(width is not None or buffered == 0, "a buffer holds rows without features")
+        saved.check(width > 0 or buffered == 0, "a buffer holds rows without features")
         saved.check(max(self.size, len(self._history.mass)) <= self.options.points_max, "more points than points_max")
         self._history_is_due = bool(due)
 
@@ -238,7 +259,7 @@ class ClusterTreeClient:
 
 
 def sketched(sketch: Sketch, points_max: int) -> Sketch:
-    """At most `points_max` points in the same order; near points are merged."""
+    """Merge near points until there are at most `points_max`, in the same order."""
     mass_max = max(2.0, POINT_SHARE_MAX * float(sketch.mass.sum()) / points_max)
     while len(sketch.mass) > points_max:
         into = merge_targets(sketch, points_max, mass_max)
@@ -270,24 +291,10 @@ def restored_sketch(saved: StateReader, name: str, width: int) -> Sketch:
     return Sketch(points, mass)
 
 
-def check_width(dimensions: int | None) -> None:
-    """Raises `SettingsError` unless `dimensions` is None or a whole number from 1."""
-    if dimensions is not None and (not isinstance(dimensions, int) or dimensions < 1):
-        raise SettingsError(f"dimensions = {dimensions!r}, must be at least 1")
-
-
-def restored_width(saved: StateReader, given: int | None) -> int | None:
-    """The number of features of a saved state. Raises `InvalidState` unless it is the `given` one, if there is one."""
-    width = saved.read_optional_int("width", least=1)
-    if given not in (None, width):
-        raise InvalidState(f"saved with width {width}, this is {given}")
-    return width
-
-
 REGION_STATE_VERSION: Final = 1
 HALF: Final = "cluster_tree aggregator"
 POINTS_FACTOR: Final = 2
-"""points of a region's update, as a multiple of `points_max`: as many as the largest update of a client"""
+"""points of a region's update, as a multiple of `points_max`: those of the largest update of a client"""
 
 
 class ClusterTreeAggregator:

@@ -15,8 +15,7 @@ from shoal.algorithms.cluster_tree.cells import Cells
 from shoal.algorithms.cluster_tree.partition import Pair, Partition
 from shoal.algorithms.state_reader import StateReader
 from shoal.algorithms.streaming import State
-from shoal.kernels.distance import Floats
-from shoal.kernels.sketching import Positions
+from shoal.kernels.arrays import Bools, Floats, Ints
 
 RECENT_READINGS = 500.0
 """readings of all clusters in which the recent readings of a cluster fade to 1/e"""
@@ -26,7 +25,7 @@ CERTAIN = 2.0
 """a split is shown at once from this multiple of the significance of a split; a less certain one after a while, the
 sooner, the more certain it is"""
 CERTAIN_NEW = 1.2
-"""the same, where no readings were before"""
+"""the certainty that it takes where no readings were before"""
 EARLY_SHARE = 0.25
 """a split is shown after at most this share of the readings before it"""
 NO_PARENT = -1
@@ -53,7 +52,7 @@ class Cluster:
     compared: float = 0.0
     """readings from which `excess` was found"""
     slow_excess: float = 0.0
-    """the same over the last `dependence.SLOW_READINGS` readings"""
+    """excess over the last `SLOW_READINGS` readings"""
     slow_compared: float = 0.0
 
     @property
@@ -144,17 +143,17 @@ class Identities:
         # Early in a stream nothing has been shown for long, so there is no number to keep steady by waiting.
         return cluster.confirmed or readings - cluster.since >= min(self._confirm, EARLY_SHARE * cluster.since)
 
-    def shown(self, cluster: Positions) -> Positions:
+    def shown(self, cluster: Ints) -> Ints:
         """identities (n,) -> (n,) the identities as which they are shown."""
         return _each(cluster, lambda identity: self._shown.get(identity, identity)).astype(np.int64)
 
-    def settled(self, cluster: Positions) -> NDArray[np.bool_]:
+    def settled(self, cluster: Ints) -> Bools:
         """identities (k,) -> (k,) whether each is shown as itself, and no other one as it."""
         shown = Counter(self._shown.values())
         alone = {identity for identity, at in self._shown.items() if identity == at and shown[at] == 1}
         return _each(cluster, alone.__contains__).astype(np.bool_)
 
-    def count_recent(self, shown: Positions, mass: Floats) -> None:
+    def count_recent(self, shown: Ints, mass: Floats) -> None:
         """shown identities (n,), masses (n,), in the order absorbed: update recent readings and activity."""
         after = np.exp((np.cumsum(mass) - mass.sum()) / RECENT_READINGS) * mass
         fade = math.exp(-float(mass.sum()) / RECENT_READINGS)
@@ -162,17 +161,17 @@ class Identities:
             cluster.recent = cluster.recent * fade + float(after[shown == identity].sum())
             cluster.active = cluster.recent > (ACTIVE_UNTIL if cluster.active else ACTIVE_FROM)
 
-    def active(self, cluster: Positions) -> NDArray[np.bool_]:
+    def active(self, cluster: Ints) -> Bools:
         """identities (k,) -> (k,) whether the cluster as which each is shown is active."""
         known = {identity for identity, one in self.clusters.items() if one.active}
         return _each(self.shown(cluster), known.__contains__).astype(np.bool_)
 
-    def dependence(self, cluster: Positions) -> Floats:
+    def dependence(self, cluster: Ints) -> Floats:
         """identities (k,) -> (k,) how many readings of each count as one; 1 for unknown ones."""
         known = {identity: one.dependence for identity, one in self.clusters.items()}
         return _each(cluster, lambda identity: known.get(identity, 1.0)).astype(np.float64)
 
-    def slow_dependence(self, cluster: Positions) -> Floats:
+    def slow_dependence(self, cluster: Ints) -> Floats:
         """identities (k,) -> (k,) the same over thousands of readings; 1 for unknown ones."""
         known = {identity: one.slow_dependence for identity, one in self.clusters.items()}
         return _each(cluster, lambda identity: known.get(identity, 1.0)).astype(np.float64)
@@ -218,18 +217,18 @@ class Identities:
         self._doubted = {(a, b): at for (a, b), at in zip(doubted.tolist(), since, strict=True)}
 
 
-def _each(numbers: Positions, of: Callable[[int], float]) -> NDArray[Any]:
-    """numbers (k,) of which many are equal -> (k,) what `of` gives for each; it is called once for equal ones."""
+def _each(numbers: Ints, of: Callable[[int], float]) -> NDArray[Any]:
+    """numbers (k,), many equal -> (k,) what `of` gives for each; it is called once for equal ones."""
     once, place = np.unique(numbers, return_inverse=True)
     return np.array([of(number) for number in once.tolist()])[place]
 
 
-def _is_new_ground(cells: Cells, own: NDArray[np.bool_]) -> bool:
+def _is_new_ground(cells: Cells, own: Bools) -> bool:
     """Whether the readings of these cells (k,) are recent while most others are old: a birth, not a split."""
     return float(cells.recent[own].sum() / cells.mass[own].sum()) >= cells.new_rate
 
 
-def _shared(group: Positions, cells: Cells) -> dict[Pair, float]:
+def _shared(group: Ints, cells: Cells) -> dict[Pair, float]:
     """(group, known cluster), in the order of their first cells -> the mass they share."""
     known = np.flatnonzero(cells.cluster >= 0)
     owner, cluster = group[known], cells.cluster[known]

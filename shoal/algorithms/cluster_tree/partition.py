@@ -12,9 +12,9 @@ from statistics import NormalDist
 from typing import Final, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from shoal.algorithms.cluster_tree.cells import Cells
+from shoal.kernels.arrays import Bools, Floats, Ints, Singles
 from shoal.kernels.density_tree import (
     HeavyMerge,
     Neighbours,
@@ -25,8 +25,7 @@ from shoal.kernels.density_tree import (
     spanning_tree,
     typical_mass,
 )
-from shoal.kernels.distance import Floats
-from shoal.kernels.sketching import Located, Positions, Singles, squared_among
+from shoal.kernels.sketching import Located, squared_among
 
 FEW_READINGS: Final = 10.0
 """independent readings from which a group is tested by its gap: the spread of fewer is hardly known"""
@@ -59,7 +58,7 @@ def cores_of_few(squared: Singles, cores: Singles, near: Singles) -> Singles:
 
 
 def spread(
-    group: Positions, mass: Floats, squared: Singles, cores: Singles, within: float, few: float
+    group: Ints, mass: Floats, squared: Singles, cores: Singles, within: float, few: float
 ) -> tuple[float, float]:
     """-> a number of readings of a group of n > 1 cells, and the distance from its median one within which they lie.
 
@@ -83,7 +82,7 @@ def spread(
 
 
 def gap_significance(readings: float, distance: float, gap: float) -> float:
-    """By how many standard deviations an empty gap is too long to be chance.
+    """Number of standard deviations by which an empty gap is too long to be chance.
 
     `readings` independent readings lie within a distance of a place, and none in a row of such places as long as the
     gap. Were all equally dense, each reading would be in the first one with a chance of 1 / (1 + places). The
@@ -123,14 +122,14 @@ class Weights(NamedTuple):
     """(k,) the same over thousands of readings"""
     known: Floats
     """(k,) all readings that count"""
-    cluster: Positions
+    cluster: Ints
     """(k,) known cluster, -1 for none"""
 
 
 class _Side(NamedTuple):
     """One of the two groups of a join that is tested."""
 
-    members: Positions
+    members: Ints
     mass: float
     recent_rate: float
     """recent readings per mass"""
@@ -171,7 +170,7 @@ class Joining:
         self._clusters, self._place = np.unique(weights.cluster, return_inverse=True)
         self._whole = np.bincount(self._place, weights=weights.known)
 
-    def join(self, edges: Positions, lengths: Singles) -> tuple[Positions, dict[int, float]]:
+    def join(self, edges: Ints, lengths: Singles) -> tuple[Ints, dict[int, float]]:
         """Add edges (e, 2) of ascending squared lengths (e,): join the groups of each, or refuse the join.
 
         -> (k,) the group of each cell, and the lowest significance of each group's refused joins.
@@ -220,7 +219,7 @@ class Joining:
             refused = found >= self._split_significance and is_received
         return found if refused else None
 
-    def _side(self, members: Positions) -> _Side:
+    def _side(self, members: Ints) -> _Side:
         weights = self._weights
         mass = weights.mass[members]
         total = float(mass.sum())
@@ -239,14 +238,14 @@ class Joining:
         )
 
     def _by_density(self, light: _Side, heavy: _Side, length: float, is_slow: bool) -> float:
-        """By how much the less dense side is denser than the place where they meet."""
+        """Significance with which the less dense side is denser than the place where they meet."""
         found = self._significance(light, self._typical(light, length), is_slow)
         if found <= 0.0:
             return found
         return min(found, self._significance(heavy, self._typical(heavy, length), is_slow))
 
     def _by_gap(self, light: _Side, heavy: _Side, gap: float, is_slow: bool, above: float) -> float:
-        """By how much the less dense side is denser than the gap, in which there is nothing. The heavier side, whose
+        """Significance with which the less dense side is denser than the empty gap. The heavier side, whose
         spread takes longer to find, is only looked at where the lighter one is by more than `above`."""
         found = self._beside_gap(light, gap, is_slow)
         return min(found, self._beside_gap(heavy, gap, is_slow)) if found > above else found
@@ -288,10 +287,10 @@ LEFT_SIGNIFICANCE = 2.0
 class Partition(NamedTuple):
     """The groups of k cells."""
 
-    group: Positions
+    group: Ints
     """(k,) equal within a group"""
     significance: dict[int, float]
-    """of each group that was kept apart from another, the lowest significance of its refused joins"""
+    """lowest significance of the refused joins, by each group that was kept apart from another"""
     cores: Floats
     """(k,) core distances, in units of the rows; infinite where there are too few readings"""
 
@@ -299,8 +298,8 @@ class Partition(NamedTuple):
 def partition(
     cells: Cells,
     centres: Located,
-    active: NDArray[np.bool_],
-    settled: NDArray[np.bool_],
+    active: Bools,
+    settled: Bools,
     dependence: Floats,
     slow_dependence: Floats,
     split_significance: float,
@@ -342,8 +341,8 @@ def _cores(squared: Singles, neighbours: Neighbours, mass: Floats, within: float
     return cores_of_few(squared, *neighbours.core_distances(mass, [within, few]))
 
 
-def receives_readings(cells: Cells) -> NDArray[np.bool_]:
-    """(k,) whether a cell's cluster has had more than a few readings lately.
+def receives_readings(cells: Cells) -> Bools:
+    """(k,) whether a cell's cluster has had more than a few recent readings.
 
     Of a cluster without, nothing has been learnt. With the readings of all others the neighbourhoods grow, and it would
     become too light to be told from the nearest one: it would end without a reading that says so.
@@ -352,7 +351,7 @@ def receives_readings(cells: Cells) -> NDArray[np.bool_]:
     return (np.bincount(place, weights=cells.recent) > RECENT_MIN)[place]
 
 
-def _tree_of(tested: Positions, squared: Singles, cores: Singles) -> tuple[Positions, Singles]:
+def _tree_of(tested: Ints, squared: Singles, cores: Singles) -> tuple[Ints, Singles]:
     """Edges (t - 1, 2) and squared lengths (t - 1,) of the spanning tree of t of the k cells."""
     if len(tested) == len(cores):
         return spanning_tree(squared, cores)
@@ -362,9 +361,7 @@ def _tree_of(tested: Positions, squared: Singles, cores: Singles) -> tuple[Posit
     return tested[edges], lengths
 
 
-def still_present(
-    cells: Cells, active: NDArray[np.bool_], squared: Singles, cores: Singles, dependence: Floats
-) -> Floats:
+def still_present(cells: Cells, active: Bools, squared: Singles, cores: Singles, dependence: Floats) -> Floats:
     """squared distances (k, k); squared core distances, activity, dependence (k,) -> (k,) share of mass that counts.
 
     1 where a cluster still receives readings, or where it is quiet as a whole. Where a cluster that is active elsewhere

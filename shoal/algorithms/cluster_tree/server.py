@@ -8,44 +8,30 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from shoal.algorithms.cluster_tree.cells import Cells
-from shoal.algorithms.cluster_tree.client import (
-    ClusterTreeOptions,
-    check_width,
-    restored_sketch,
-    restored_width,
-    sketch_state,
-)
+from shoal.algorithms.cluster_tree.client import ClusterTreeHalf, restored_sketch, sketch_state
 from shoal.algorithms.cluster_tree.identities import NO_PARENT, Cluster, Identities
 from shoal.algorithms.cluster_tree.partition import Pair, partition
 from shoal.algorithms.state_reader import StateReader
 from shoal.algorithms.streaming import Arrays, Contribution, Rows, State, check_rows
 from shoal.algorithms.view import NO_CLUSTER, ClusteringView
 from shoal.errors import InvalidData
-from shoal.kernels.distance import Floats, nearest
-from shoal.kernels.sketching import (
-    Located,
-    Positions,
-    Sketch,
-    empty_sketch,
-    frame_of,
-    located,
-    nearest_to,
-    squared_between,
-)
+from shoal.kernels.arrays import Bools, Floats, Ints
+from shoal.kernels.distance import nearest
+from shoal.kernels.sketching import Located, Sketch, empty_sketch, frame_of, located, nearest_to, squared_between
 
 
-def predict(snapshot: Arrays, rows: Rows) -> NDArray[np.int64]:
+def predict(snapshot: Arrays, rows: Rows) -> Ints:
     """rows (n, d) -> (n,) cluster of the nearest cell, -1 if the snapshot has no cell."""
     return cluster_of_nearest(rows, snapshot["cell"], snapshot["cluster"])
 
 
-def cluster_of_nearest(rows: Rows, cells: NDArray[np.float64], cluster: NDArray[np.int64]) -> NDArray[np.int64]:
+def cluster_of_nearest(rows: Rows, cells: Floats, cluster: Ints) -> Ints:
     """rows (n, d), cells (k, d) and their clusters (k,) -> (n,) cluster of the nearest cell, -1 without cells."""
     if not len(cells) or not len(rows):
         return np.full(len(rows), NO_CLUSTER, dtype=np.int64)
@@ -53,7 +39,7 @@ def cluster_of_nearest(rows: Rows, cells: NDArray[np.float64], cluster: NDArray[
 
 
 def view(snapshot: Arrays) -> ClusteringView:
-    """Its cells as nodes without edges, and its clusters with the identities and activity that the server gives.
+    """View of the cells as nodes without edges; clusters have the server's identities and activity.
 
     The mass of a cell is bounded and fades, so it is not a count of all rows since the start.
     """
@@ -85,9 +71,9 @@ FIRST_READINGS = 500.0
 OTHER_TIME = 0.25
 """share of an update between two readings from which they came at another time"""
 COMPARED_MIN = 5.0
-"""smallest number of the cluster's readings in the block of which a share is computed"""
+"""fewest readings of the cluster in the block from which a share is computed"""
 EARLIER_MIN = 100.0
-"""the same for earlier readings, of which each point stands for about twenty"""
+"""fewest earlier readings from which a share is computed; each point stands for about twenty"""
 
 
 class Dependence:
@@ -99,7 +85,7 @@ class Dependence:
 
     def compare(
         self, block: Sketch, time: Floats, cells: Cells, centres: Located, cores: Floats, identities: Identities
-    ) -> Positions:
+    ) -> Ints:
         """Measure the excess of each cluster in a block of n > 0 points -> (n,) the nearest cell of each point.
 
         `time` (n,): when in its update each point came, 0 to 1. `centres` (k, d) and `cores` (k,): those of the cells.
@@ -135,11 +121,11 @@ class _Counts:
     def __init__(
         self,
         block: Sketch,
-        cluster: Positions,
-        sample: Positions,
+        cluster: Ints,
+        sample: Ints,
         within: Floats,
         earlier: Sketch,
-        earlier_cluster: Positions,
+        earlier_cluster: Ints,
     ) -> None:
         """`cluster` (n,), `earlier_cluster` (m,) those of the points, `sample` (s,) positions, `within` (s,) squared
         distances."""
@@ -151,7 +137,7 @@ class _Counts:
         # A sampled reading is itself among those counted around it, but not among those it is compared with.
         self.close_in_block, self.others_in_block = self.close @ self.mass - 1.0, self.same @ self.mass - 1.0
 
-    def excess(self, time: Floats) -> tuple[NDArray[np.bool_], Floats]:
+    def excess(self, time: Floats) -> tuple[Bools, Floats]:
         """-> (s,) which of the sampled points can be compared, (s,) the excess of readings around each."""
         held, whole = self.before @ self.earlier_mass, self.same_before @ self.earlier_mass
         late = np.abs(time[self.sample, None] - time) > OTHER_TIME
@@ -163,7 +149,7 @@ class _Counts:
         counted = np.where(by_late, whole_late >= COMPARED_MIN, whole >= EARLIER_MIN)
         return counted, self.close_in_block - self.others_in_block * share
 
-    def slow_excess(self) -> tuple[NDArray[np.bool_], Floats]:
+    def slow_excess(self) -> tuple[Bools, Floats]:
         """The same for the last `SLOW_READINGS` readings and those before."""
         is_late = np.cumsum(self.earlier_mass[::-1])[::-1] + float(self.mass.sum()) / 2 <= SLOW_READINGS
         weights = self.earlier_mass[:, None] * np.stack([is_late, ~is_late], axis=1)
@@ -173,9 +159,7 @@ class _Counts:
         return whole[:, 1] >= EARLIER_MIN, excess
 
 
-def _learn_each(
-    identities: Identities, counts: _Counts, counted: NDArray[np.bool_], excess: Floats, slow: bool = False
-) -> None:
+def _learn_each(identities: Identities, counts: _Counts, counted: Bools, excess: Floats, slow: bool = False) -> None:
     """Each cluster learns the mean excess of those of its sampled points (s,) that were `counted`."""
     of_sample = counts.cluster[counts.sample]
     for identity in np.unique(counts.cluster).tolist():
@@ -195,7 +179,7 @@ def _learn(cluster: Cluster, measured: float, mass: float, slow: bool) -> None:
         cluster.compared, cluster.excess = compared, (1.0 - rate) * cluster.excess + rate * measured
 
 
-def nearest_of_latest(points: Floats, cells: Cells, centres: Located) -> Positions:
+def nearest_of_latest(points: Floats, cells: Cells, centres: Located) -> Ints:
     """points (n, d), the latest that became cells, in their order -> (n,) the nearest cell of each.
 
     Only of those that have been merged with others, or removed, it has to be looked for.
@@ -208,7 +192,7 @@ def nearest_of_latest(points: Floats, cells: Cells, centres: Located) -> Positio
     return place
 
 
-def _nearest(points: Floats, centres: Located) -> Positions:
+def _nearest(points: Floats, centres: Located) -> Ints:
     """points (n, d) -> (n,) the nearest centre; of centres that nearly coincide any of them."""
     return nearest_to(centres.frame.of(points), centres.points)
 
@@ -219,10 +203,7 @@ def _apart(one: Floats, other: Floats) -> Floats:
     return squared_between(frame.of(one), frame.of(other)).astype(np.float64) * frame.scale**2
 
 
-STATE_VERSION = 1
-
-
-class ClusterTreeServer:
+class ClusterTreeServer(ClusterTreeHalf):
     """Absorbs the weighted points of clients and finds their clusters. Options: `ClusterTreeOptions`.
 
     The tree is rebuilt after a fixed number of readings and never by the clock. So the state is a function of the
@@ -231,15 +212,9 @@ class ClusterTreeServer:
 
     half = "cluster_tree server"
 
-    def __init__(self, dimensions: int | None = None, **options: Any) -> None:
-        check_width(dimensions)
-        self.options = ClusterTreeOptions.parse(options)
-        self._given_width = dimensions
-        self._reset(dimensions)
-
     def _reset(self, width: int | None) -> None:
+        super()._reset(width)
         options = self.options
-        self._width = width
         self._cells = Cells.empty(width or 0)
         self._identities = Identities(options.confirm_readings, options.split_significance, options.keep_significance)
         self._dependence = Dependence(width or 0)
@@ -247,11 +222,6 @@ class ClusterTreeServer:
         self._block_time: Floats = np.empty(0)
         self._readings = 0
         self._rebuilt = 0
-
-    @property
-    def dimensions(self) -> int | None:
-        """Features of a row; None before the first ones."""
-        return self._width
 
     @property
     def readings(self) -> int:
@@ -322,10 +292,10 @@ class ClusterTreeServer:
         cells.limit_mass(self.options.cluster_mass_max, self.options.mass_max, dependence)
         self._rebuilt = self._readings
 
-    def _shown(self) -> Positions:
+    def _shown(self) -> Ints:
         return self._identities.shown(self._cells.cluster)
 
-    def predict(self, rows: ArrayLike) -> NDArray[np.int64]:
+    def predict(self, rows: ArrayLike) -> Ints:
         """rows (n, d) -> (n,) cluster of the nearest cell as its number in the snapshot; -1 before anything is learnt.
 
         `identities` has the identity of each number. Raises `InvalidData`.
@@ -362,10 +332,7 @@ class ClusterTreeServer:
     def state(self) -> State:
         """Everything that further learning depends on, as copies."""
         return {
-            "version": STATE_VERSION,
-            "half": self.half,
-            "options": self.options.as_dict(),
-            "width": self._width,
+            **self._saved_identity(),
             "readings": self._readings,
             "rebuilt": self._rebuilt,
             **sketch_state("block", self._block),
@@ -375,28 +342,19 @@ class ClusterTreeServer:
             **self._dependence.state(),
         }
 
-    def restore(self, state: State) -> None:
-        """Become the saved half and continue bit for bit. Raises `InvalidState`; then nothing has changed."""
-        saved = StateReader(state, STATE_VERSION, half=self.half, options=self.options.as_dict())
-        fresh = type(self)(self._given_width, **self.options.as_dict())
-        fresh._restore_from(saved)
-        vars(self).update(vars(fresh))
-
-    def _restore_from(self, saved: StateReader) -> None:
-        width = restored_width(saved, self._given_width)
-        self._reset(width)
+    def _restore_from(self, saved: StateReader, width: int) -> None:
         self._readings, self._rebuilt = saved.read_int("readings"), saved.read_int("rebuilt")
         saved.check(self._rebuilt <= self._readings, "the tree was rebuilt after readings not yet absorbed")
-        self._block = restored_sketch(saved, "block", width or 0)
+        self._block = restored_sketch(saved, "block", width)
         self._block_time = saved.read_floats("block_time", (len(self._block.mass),))
-        self._cells = Cells.restored(saved, width or 0)
+        self._cells = Cells.restored(saved, width)
         self._identities.restore_from(saved)
-        self._dependence = Dependence.restored(saved, width or 0)
+        self._dependence = Dependence.restored(saved, width)
         known = set(self._identities.clusters)
         saved.check(known.issuperset(self._cells.cluster.tolist()), "a cell is part of a cluster that does not exist")
 
 
-def _mean(values: Floats, mass: Floats, cluster: Positions, cluster_mass: Floats) -> Floats:
+def _mean(values: Floats, mass: Floats, cluster: Ints, cluster_mass: Floats) -> Floats:
     """values (k, d), masses and clusters (k,), masses of clusters (c,) -> (c, d) weighted means."""
     shares = mass / cluster_mass[cluster]
     columns = [np.bincount(cluster, weights=column * shares, minlength=len(cluster_mass)) for column in values.T]

@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from shoal.algorithms.claims import ROUNDING_SHARE, Claims, require_possible
 from shoal.algorithms.counting import CountingAlgorithm, check_private_counts
@@ -21,6 +20,7 @@ from shoal.algorithms.density_tree.plan import CountedWindow, CountingPlan
 from shoal.algorithms.density_tree.server import DensityTreeServer, counted_points, predict, view
 from shoal.algorithms.streaming import Aggregation, Arrays, Rows
 from shoal.errors import SettingsError
+from shoal.kernels.arrays import Bools
 
 __all__ = ["DensityTreeOptions", "DensityTreeServer"]
 
@@ -29,7 +29,7 @@ class DensityTreeCounter:
     """Counts windows. It keeps nothing of a reading: all it has is the plan, which is public."""
 
     def __init__(self, dimensions: int, **options: Any) -> None:
-        """Before the first snapshot the plan is that of a tree that has learnt nothing. Raises `SettingsError`."""
+        """Begin with the plan of a tree that has learnt nothing, until the first snapshot. Raises `SettingsError`."""
         self._d = dimensions
         self._plan = CountingPlan.from_arrays(DensityTreeServer(dimensions, **options).snapshot(), dimensions)
 
@@ -42,13 +42,13 @@ class DensityTreeCounter:
         """Count under the plan of this snapshot from now on. Raises `InvalidData`; then the plan stays what it was."""
         self._plan = CountingPlan.from_arrays(snapshot, self._d)
 
-    def count(self, rows: Rows, valid: NDArray[np.bool_], client: bytes, number: int) -> CountedWindow:
+    def count(self, rows: Rows, valid: Bools, client: bytes, number: int) -> CountedWindow:
         """Count a window, see `CountingPlan.count`."""
         return self._plan.count(rows, valid, client, number)
 
 
 def check_claims(options: Mapping[str, Any], arrays: Arrays, claims: Claims) -> None:
-    """Raises `InvalidData` for counts that so many readings cannot have, whatever the noise.
+    """Raises `InvalidData` for counts that this number of readings cannot have, whatever the noise.
 
     They are of one window of a client, or of all windows that a region has added up.
     """
@@ -58,7 +58,7 @@ def check_claims(options: Mapping[str, Any], arrays: Arrays, claims: Claims) -> 
     for name in ("leaf", "axis", "epoch"):
         require_possible(bool((arrays[name] >= 0).all()), f"{name} holds a number below 0")
     require_possible(bool((cells <= 2 * BINS).all()), "a block has more cells than an axis can have")
-    require_possible(int(cells.sum()) == len(counts), "the cells of its blocks are not as many as its counts")
+    require_possible(int(cells.sum()) == len(counts), "the cells of its blocks do not add up to its counts")
     if windows is not None:
         require_possible(bool((windows <= claims.readings).all()), "it has more windows than readings")
         exposed = bool((arrays["exposure"] <= claims.readings * (1.0 + ROUNDING_SHARE)).all())

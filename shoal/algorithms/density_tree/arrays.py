@@ -6,11 +6,11 @@ from collections import Counter
 from typing import Final, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from shoal.algorithms.state_reader import StateReader
 from shoal.algorithms.streaming import Arrays, ArraySpec, State
 from shoal.errors import InvalidData, InvalidState
+from shoal.kernels.arrays import Floats, Ints
 
 SHARE_BITS: Final = 16
 SHARE_ONE: Final = 1 << SHARE_BITS
@@ -69,6 +69,7 @@ SNAPSHOT = {
     "active": ArraySpec("|b1", ("c",)),
     "parent": ArraySpec("<i8", ("c",)),
     "since": ArraySpec("<i8", ("c",)),
+    "found": ArraySpec("|b1", (1,)),
 }
 """the plan under which clients count, and the clusters. Of each cut its axis, its place and its two parts (i >= 0 is
 cut i, -1 - i is leaf i; cut 0 is the root); of each leaf its number, which is never given again, its box, the
@@ -76,7 +77,8 @@ readings in it, their mean, and between what the middle 80 % of them lie on each
 its two features and their weights, its range, the coarse bin from which fine bins lie over `span` coarse bins (-1:
 none), its epoch, and its share in parts of 65536; of each cluster its identity, centre and readings as estimated from
 private counts, its recent readings (they fade to 1/e in 4000 readings of all clusters), whether it is active, the
-identity that it parted from (-1: none), and how many readings had been absorbed when it was found"""
+identity that it parted from (-1: none), and how many readings had been absorbed when it was found; and whether anything
+was found at all: noise alone is no cluster"""
 
 
 class Block(NamedTuple):
@@ -85,7 +87,7 @@ class Block(NamedTuple):
     leaf: int
     axis: int
     epoch: int
-    counts: NDArray[np.float64]
+    counts: Floats
     exposure: float
     """readings that the axis would have counted if all were in its leaf"""
     windows: int = 1
@@ -97,7 +99,7 @@ def blocks_of(arrays: Arrays, client: str) -> list[Block]:
     columns = [arrays[name].tolist() for name in ("leaf", "axis", "epoch", "cells")]
     counts = np.asarray(arrays["count"], dtype=np.float64)
     if sum(columns[3]) != len(counts) or min(columns[3], default=1) < 1:
-        raise InvalidData(f"contribution of {client}: the cells of its blocks are not as many as its counts")
+        raise InvalidData(f"contribution of {client}: the cells of its blocks do not add up to its counts")
     ends = np.cumsum(columns[3]).tolist()
     return [
         Block(leaf, axis, epoch, counts[end - cells : end], exposure, windows)
@@ -108,7 +110,7 @@ def blocks_of(arrays: Arrays, client: str) -> list[Block]:
 
 
 def _exposures_and_windows(arrays: Arrays, leaves: list[int]) -> tuple[list[float], list[int]]:
-    """Of each block. In one window, the readings of a leaf are shared equally between the sampled axes."""
+    """Exposure and windows of each block: in a window, the sampled axes of a leaf share its readings equally."""
     if "windows" in arrays:
         return arrays["exposure"].tolist(), arrays["windows"].tolist()
     places, sampled = int(arrays["places"][0]), Counter(leaves)
@@ -118,7 +120,7 @@ def _exposures_and_windows(arrays: Arrays, leaves: list[int]) -> tuple[list[floa
 STATE_VERSION: Final = 1
 _COLUMNS: Final = ("leaf", "axis", "epoch", "cells")
 _SAVED: Final = {**REGION_UPDATE, "places": ArraySpec("<i8", ("p",))}
-"""as `REGION_UPDATE`, with no number of readings before there are any"""
+"""`REGION_UPDATE` with no number of readings before there are any"""
 
 Key = tuple[int, int, int, int]
 """leaf, axis, epoch and number of cells of a block"""
@@ -127,7 +129,7 @@ Key = tuple[int, int, int, int]
 class _Sum(NamedTuple):
     """The sum of the blocks of one key."""
 
-    counts: NDArray[np.int64]
+    counts: Ints
     """(cells,) whole numbers, so that they are the same in any order"""
     windows: int
     exposure: float

@@ -12,11 +12,11 @@ from typing import Final
 
 import numpy as np
 
-from shoal.algorithms.density_tree.leaf import Ints, Leaf
+from shoal.algorithms.density_tree.leaf import Leaf
 from shoal.algorithms.density_tree.tree import Cut, Node, axis_in, cuts_of, is_filled, leaves_of
 from shoal.algorithms.state_reader import StateReader
 from shoal.algorithms.streaming import State
-from shoal.kernels.distance import Floats
+from shoal.kernels.arrays import Floats, Ints
 
 MASS_SIGNIFICANCE = 2.5
 """standard deviations above zero from which a leaf has mass"""
@@ -64,7 +64,7 @@ def cluster_leaves(root: Node, mass: Floats, filled: float) -> Ints:
 
 
 def _with_mass(side: list[Leaf], mass: Floats, place: dict[int, int]) -> list[Leaf]:
-    """Those of a side that hold significant mass: others would join the clusters between which they lie."""
+    """Leaves of a side that hold significant mass: others would join the clusters between which they lie."""
     return [leaf for leaf in side if mass[place[leaf.leaf_id]] > 0.0]
 
 
@@ -168,7 +168,7 @@ class Identities:
             cluster.active = held > least * math.sqrt(noise + 1.0)
 
     def state(self) -> State:
-        """As arrays, one entry for each identity."""
+        """Everything as arrays, one entry for each identity."""
         every = list(self.clusters.values())
         return {
             "identity": np.array(list(self.clusters), dtype=np.int64),

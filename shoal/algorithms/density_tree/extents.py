@@ -10,11 +10,10 @@ from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from shoal.algorithms.density_tree.leaf import BINS, NO_ZOOM, SPANS, Ints, Leaf
+from shoal.algorithms.density_tree.leaf import BINS, NO_ZOOM, SPANS, Leaf
 from shoal.algorithms.density_tree.tree import Cut, Node
-from shoal.kernels.distance import Floats
+from shoal.kernels.arrays import Bools, Floats, Ints
 
 MIDDLE: Final = (0.1, 0.9)
 """quantiles between which the middle of a leaf's readings lies"""
@@ -27,7 +26,7 @@ BINS_MAX: Final = 2 * BINS - 1
 
 
 class Extents(NamedTuple):
-    """Of l leaves, in unit coordinates."""
+    """Extents of l leaves, in unit coordinates."""
 
     mean: Floats
     """(l, d)"""
@@ -47,7 +46,7 @@ class _Histograms(NamedTuple):
     noise: Floats
     """(p, n) variances"""
 
-    def take(self, which: NDArray[np.bool_]) -> _Histograms:
+    def take(self, which: Bools) -> _Histograms:
         return _Histograms(*(each[which] for each in self))
 
 
@@ -79,7 +78,7 @@ class _Counted(NamedTuple):
 
 
 def extents(root: Node) -> Extents:
-    """Of the leaves of a tree, from left to right."""
+    """Extents of the leaves of a tree, from left to right."""
     chains = list(_with_ancestors(root))
     edge, held = _shown(chains)
     reached, total = _shares(held)

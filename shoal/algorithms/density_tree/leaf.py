@@ -11,12 +11,9 @@ from functools import cached_property
 from typing import Final, NamedTuple, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
-from shoal.kernels.distance import Floats
+from shoal.kernels.arrays import Bools, Floats, Ints
 from shoal.kernels.valleys import Valleys, find_valleys
-
-Ints = NDArray[np.int64]
 
 ANGLES = (30.0, 45.0, 60.0)
 """degrees between an oblique axis and the first of its two features, to either side"""
@@ -49,16 +46,16 @@ class Axes:
         return cls(np.arange(d), np.arange(d), np.ones(d), np.zeros(d))
 
     @property
-    def oblique(self) -> NDArray[np.bool_]:
+    def oblique(self) -> Bools:
         """(A,) whether an axis combines two features."""
         return np.asarray(self.second_weight != 0.0)
 
-    def take(self, which: NDArray[np.int64] | NDArray[np.bool_] | list[int]) -> Axes:
+    def take(self, which: Ints | Bools | list[int]) -> Axes:
         """Some of the axes, by positions or by a mask."""
         return Axes(self.first[which], self.second[which], self.first_weight[which], self.second_weight[which])
 
     def with_more(self, other: Axes) -> Axes:
-        """These axes followed by others."""
+        """Append other axes to these."""
         return Axes(*(np.concatenate(pair) for pair in zip(self.parts(), other.parts(), strict=True)))
 
     def parts(self) -> tuple[Ints, Ints, Floats, Floats]:
@@ -70,7 +67,7 @@ class Axes:
         return bool(self.oblique.any())
 
     def positions(self, rows: Floats, which: Ints, axis: Ints) -> Floats:
-        """rows (n, d), of which m (m,) have an axis each (m,) -> (m,) their positions on it."""
+        """rows (n, d), positions of m of them (m,), an axis for each of these (m,) -> (m,) their positions on it."""
         values, start = rows.reshape(-1), which * rows.shape[1]
         found = values.take(start + self.first.take(axis))
         if self._any_oblique:
@@ -93,7 +90,7 @@ class Axes:
         (a, b), (c, e) = ends
         return np.minimum(a, b) + np.minimum(c, e), np.maximum(a, b) + np.maximum(c, e)
 
-    def same_as(self, other: Axes, position: int) -> NDArray[np.bool_]:
+    def same_as(self, other: Axes, position: int) -> Bools:
         """(A,) which of these are the axis at `position` of `other`."""
         found = np.ones(len(self), dtype=np.bool_)
         for mine, theirs in zip(self.parts(), other.parts(), strict=True):
@@ -190,9 +187,9 @@ class Leaf:
         self.oblique_drawn = 0
         """oblique axes that the leaf has had"""
         self.identity = -1
-        """of the cluster that it is part of, -1 before it is part of one"""
+        """identity of the cluster that it is part of, -1 before it is part of one"""
         self.recent, self.recent_noise = 0.0, 0.0
-        """readings counted lately, which fade, and the variance of their noise"""
+        """recent readings, which fade, and the variance of their noise"""
         self.hint = np.zeros(a)
         """significance of a valley that the histograms of the parent suggested"""
 
@@ -241,7 +238,7 @@ class Leaf:
         self.exposure[axis] += exposure
 
     def is_counted_by(self, axis: int, epoch: int, cells: int) -> bool:
-        """Whether counts of an axis in this epoch, in so many cells, are of the cells that the axis has now."""
+        """Whether counts of an axis, of this epoch and this number of cells, are of the cells that the axis has now."""
         if not 0 <= axis < len(self.axes) or self.epoch[axis] != epoch:
             return False
         return cells == (BINS if self.zoom[axis] == NO_ZOOM else 2 * BINS - int(self.span[axis]))
@@ -341,7 +338,10 @@ def _held(counts: Floats, noise: Floats, low: Floats, high: Floats) -> tuple[Flo
 
 
 def rebinned(counts: Floats, start: float, end: float, new_start: float, new_end: float) -> Floats:
-    """Counts of equal bins over [start, end] -> counts of as many over another range; within a bin they are spread."""
+    """Counts of equal bins over [start, end] -> counts of the same number of bins over another range.
+
+    Within a bin, counts are spread evenly.
+    """
     n = len(counts)
     at = (np.linspace(new_start, new_end, n + 1) - start) / (end - start) * n
     return np.diff(np.interp(np.clip(at, 0, n), np.arange(n + 1), np.concatenate([[0.0], np.cumsum(counts)])))

@@ -16,13 +16,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shoal.algorithms.density_tree.arrays import SHARE_BITS, SHARE_ONE
-from shoal.algorithms.density_tree.leaf import BINS, NO_ZOOM, SPANS, Axes, Ints, Leaf
+from shoal.algorithms.density_tree.leaf import BINS, NO_ZOOM, SPANS, Axes, Leaf
 from shoal.algorithms.density_tree.tree import leaf_of
 from shoal.algorithms.streaming import Arrays, Rows
 from shoal.errors import InvalidData
 from shoal.kernels import forms
-from shoal.kernels.distance import Floats
-from shoal.kernels.random_words import GOLDEN_RATIO
+from shoal.kernels.arrays import Bools, Floats, Ints, Words
+from shoal.kernels.constants import GOLDEN_RATIO
 
 SAMPLED_BY_NOISE: Final = 0.27
 """axes sampled per window are this times sqrt(window / noise variance): more axes add noise in proportion to their
@@ -74,7 +74,7 @@ def _whole_shares(chance: Floats, sampled: int) -> Ints:
 NUMBER_MAX: Final = 2**31 - 1
 """largest number of a leaf, and largest epoch: both travel in 32 bits with the counts"""
 SLACK: Final = 1e-9
-"""by which rounding may move a weight or a position"""
+"""distance by which rounding may move a weight or a position"""
 
 
 def check_plan(arrays: Arrays, d: int) -> None:
@@ -133,7 +133,7 @@ def _check_shares(arrays: Arrays) -> None:
     _require((sampled > 0) & (sampled % SHARE_ONE == 0), f"shares of a leaf do not sum to a multiple of {SHARE_ONE}")
 
 
-def _require(holds: bool | np.bool_ | NDArray[np.bool_], problem: str) -> None:
+def _require(holds: bool | np.bool_ | Bools, problem: str) -> None:
     if not np.all(holds):
         raise InvalidData(f"the plan of counting is damaged: {problem}")
 
@@ -155,7 +155,7 @@ PLAN_ARRAYS: Final = (
 class CountedWindow:
     """The true counts of a window, which must not leave the client before noise is added, and what they are of."""
 
-    counts: NDArray[np.int64]
+    counts: Ints
     """(cells,)"""
     leaf: Ints
     """(b,) id of the leaf of each block, which holds the cells of one axis sampled of one leaf"""
@@ -168,7 +168,7 @@ class CountedWindow:
     places: int
     """readings of the window, those that are not valid included"""
 
-    def update(self, private: NDArray[np.int64]) -> Arrays:
+    def update(self, private: Ints) -> Arrays:
         """The `UPDATE` arrays with private counts (cells,) in the place of the true ones."""
         return {
             "places": np.array([self.places], dtype=np.int64),
@@ -203,7 +203,7 @@ class CountingPlan:
 
     @classmethod
     def from_arrays(cls, arrays: Arrays, d: int) -> CountingPlan:
-        """From the arrays of a snapshot, for readings of d features. Raises `InvalidData`."""
+        """Make a plan from the arrays of a snapshot, for readings of d features. Raises `InvalidData`."""
         check_plan(arrays, d)
         digest = hashlib.sha256()
         for name in PLAN_ARRAYS:
@@ -236,7 +236,7 @@ class CountingPlan:
         return np.repeat(np.arange(len(self.leaf_ids)), np.diff(self._sampled_before))
 
     @cached_property
-    def _leaf_words(self) -> NDArray[np.uint64]:
+    def _leaf_words(self) -> Words:
         """(l,) what the sampling starts with in each leaf."""
         return self.leaf_ids.astype(np.uint64) * np.uint64(_LEAF_STEP)
 
@@ -251,7 +251,7 @@ class CountingPlan:
 
     @cached_property
     def _cut_arrays(self) -> tuple[Ints | Floats, ...]:
-        """As the compiled kernel takes them."""
+        """Cuts in the form of the compiled kernel."""
         return (*_whole_and_real(self.cut_axes), _real(self.cut_at), _whole(self.cut_parts.reshape(-1, 2)))
 
     @cached_property
@@ -276,8 +276,8 @@ class CountingPlan:
         start = np.arange(len(leaf), dtype=np.int64) * SHARE_ONE + shift[leaf]
         return np.asarray(np.searchsorted(self._share_before, start, side="right"), dtype=np.int64)
 
-    def count(self, rows: Rows, valid: NDArray[np.bool_], client: bytes, number: int) -> CountedWindow:
-        """Count the readings of a window: rows (n, d) in unit coordinates, of which only the `valid` (n,) are readings.
+    def count(self, rows: Rows, valid: Bools, client: bytes, number: int) -> CountedWindow:
+        """Count the readings of a window: rows (n, d) in unit coordinates; only the `valid` (n,) are readings.
 
         A row that is not valid keeps its place and is counted nowhere. `client` is the public name of the client and
         its source; `number` counts its windows.

@@ -13,10 +13,11 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from shoal.algorithms.counting import FOUND_SIGNIFICANCE
 from shoal.algorithms.density_tree.arrays import SHARE_ONE, SNAPSHOT, Block, blocks_of
 from shoal.algorithms.density_tree.clusters import Identities, cluster_leaves, masses
 from shoal.algorithms.density_tree.extents import draw_rows, extents
-from shoal.algorithms.density_tree.leaf import BINS, NO_AXES, NO_ZOOM, Axes, Ints, Leaf, oblique_axes
+from shoal.algorithms.density_tree.leaf import BINS, NO_AXES, NO_ZOOM, Axes, Leaf, oblique_axes
 from shoal.algorithms.density_tree.options import DensityTreeOptions
 from shoal.algorithms.density_tree.plan import CountingPlan, axes_sampled, axis_shares, check_plan
 from shoal.algorithms.density_tree.tree import (
@@ -36,7 +37,7 @@ from shoal.algorithms.state_reader import StateReader
 from shoal.algorithms.streaming import Arrays, Contribution, Rows, State, check_rows
 from shoal.algorithms.view import ClusteringView
 from shoal.errors import InvalidData, InvalidState
-from shoal.kernels.distance import Floats
+from shoal.kernels.arrays import Floats, Ints
 
 _AXES = ("first", "second", "first_weight", "second_weight")
 
@@ -94,14 +95,17 @@ def cluster_arrays(
     }
 
 
-def predict(snapshot: Arrays, rows: Rows) -> NDArray[np.int64]:
-    """rows (n, d) in unit coordinates -> (n,) cluster of the leaf that each falls into, exact on the leaves' boxes."""
+def predict(snapshot: Arrays, rows: Rows) -> Ints:
+    """rows (n, d) in unit coordinates -> (n,) cluster of the leaf that each falls into, exact on the leaves' boxes.
+
+    -1 as long as nothing is found.
+    """
     axes = Axes(*(snapshot[f"cut_{part}"] for part in _AXES))
     leaf = leaf_of(np.clip(rows, 0.0, 1.0), axes, snapshot["cut_at"], snapshot["cut_parts"])
-    return np.asarray(snapshot["cluster"][leaf])
+    return np.asarray(snapshot["cluster"][leaf] if snapshot["found"][0] else np.full(len(rows), NO_CLUSTER))
 
 
-def counted_points(update: Arrays, snapshot: Arrays) -> tuple[Rows, NDArray[np.float64]]:
+def counted_points(update: Arrays, snapshot: Arrays) -> tuple[Rows, Floats]:
     """The centres (l, d) of a snapshot's leaves, and the readings (l,) that an update has counted in each.
 
     What it has counted in leaves that are gone is left out.
@@ -112,11 +116,15 @@ def counted_points(update: Arrays, snapshot: Arrays) -> tuple[Rows, NDArray[np.f
 
 
 def view(snapshot: Arrays) -> ClusteringView:
-    """Its leaves as nodes without edges; the mass of a leaf is an estimate from noisy counts.
+    """View of the leaves as nodes without edges; the mass of a leaf is an estimate from noisy counts.
+
+    It is empty until something is found.
 
     Raises `InvalidData` for a plan under which nothing can be counted.
     """
     check_plan(snapshot, snapshot["low"].shape[1])
+    if not snapshot["found"][0]:
+        return nothing_found(snapshot["low"].shape[1])
     return ClusteringView.from_nodes(
         snapshot["leaf_centre"],
         snapshot["mass"],
@@ -134,6 +142,15 @@ def view(snapshot: Arrays) -> ClusteringView:
     )
 
 
+def nothing_found(dimensions: int, identities: bool = True) -> ClusteringView:
+    """A view without nodes and clusters; `identities`: of an algorithm that gives clusters lasting identities."""
+    none: Floats = np.empty((0, dimensions))
+    names: list[int] | None = [] if identities else None
+    return ClusteringView.from_nodes(
+        none, [], [], centres=none, centre_mass=[], identity=names, parent=names, recent=names, accumulates=False
+    )
+
+
 def _axis_arrays(name: str, axes: Axes) -> dict[str, NDArray[Any]]:
     return {f"{name}_{part}": values.copy() for part, values in zip(_AXES, axes.parts(), strict=True)}
 
@@ -148,7 +165,8 @@ def _cluster_means(centre: Floats, mass: Floats, cluster: Ints) -> Floats:
     return means
 
 
-STATE_VERSION: Final = 1
+STATE_VERSION: Final = 2
+NO_CLUSTER: Final = -1
 FADE_READINGS: Final = 400
 """readings after which everything counted has faded by the option `decay`"""
 RECENT_READINGS: Final = 4000.0
@@ -180,6 +198,8 @@ class DensityTreeServer:
         self._grown = 0
         self.dropped = 0
         """counted blocks that fitted no leaf any more"""
+        self._counted = self._counted_noise = 0.0
+        self._found = False
         self._snapshot: dict[str, NDArray[Any]]
         self._publish()
 
@@ -208,6 +228,9 @@ class DensityTreeServer:
         for each in self._leaves:
             each.recent, each.recent_noise = each.recent * faded, each.recent_noise * faded**2
         for block in blocks:
+            # Whether a client's readings are accepted is hidden: only the counts say how many there are.
+            self._counted += float(block.counts.sum())
+            self._counted_noise += len(block.counts) * block.windows * self._noise_variance
             leaf = by_id.get(block.leaf)
             if leaf is None or not leaf.is_counted_by(block.axis, block.epoch, len(block.counts)):
                 self.dropped += 1
@@ -217,6 +240,9 @@ class DensityTreeServer:
             leaf.recent += float(block.counts.sum())
             leaf.recent_noise += len(block.counts) * variance
         self._readings += places
+        if not self._found and self._counted > FOUND_SIGNIFICANCE * math.sqrt(self._counted_noise):
+            self._found = True
+            self._snapshot["found"] = np.array([True])
         if self._readings - self._grown >= self.options.grow_readings:
             self.grow()
 
@@ -238,7 +264,7 @@ class DensityTreeServer:
         self._grown = self._readings
         self._publish()
 
-    def predict(self, rows: ArrayLike) -> NDArray[np.int64]:
+    def predict(self, rows: ArrayLike) -> Ints:
         """rows (n, d) in unit coordinates -> (n,) cluster of each row as its number in the snapshot.
 
         Raises `InvalidData`.
@@ -267,6 +293,9 @@ class DensityTreeServer:
             "grown": self._grown,
             "next_leaf": self._next_leaf,
             "dropped": self.dropped,
+            "counted": self._counted,
+            "counted_noise": self._counted_noise,
+            "found": self._found,
             "tree": tree_state(self._root),
             "snapshot": self.snapshot(),
             **self._identities.state(),
@@ -283,6 +312,10 @@ class DensityTreeServer:
         self._readings, self._grown = saved.read_int("readings"), saved.read_int("grown")
         saved.check(self._grown <= self._readings, "the tree changed after readings not yet absorbed")
         self._next_leaf, self.dropped = saved.read_int("next_leaf"), saved.read_int("dropped")
+        self._counted, self._counted_noise = saved.read_float("counted"), saved.read_float("counted_noise")
+        saved.check(self._counted_noise >= 0.0, "counts have a variance below zero")
+        saved.check(isinstance(state.get("found"), bool), "it is unknown whether anything was found")
+        self._found = bool(state["found"])
         saved.check(isinstance(state.get("tree"), Mapping), "there is no tree")
         self._root = restored_tree(state["tree"], self.d)
         self._identities = Identities()
@@ -358,4 +391,5 @@ class DensityTreeServer:
             shares.append(axis_shares(leaf, hint, sampled))
         arrays = plan_arrays(self._root, shares)
         arrays |= cluster_arrays(self._root, mass, cluster, identity, self._identities, self._readings)
+        arrays["found"] = np.array([self._found])
         self._snapshot = {name: arrays[name] for name in SNAPSHOT}

@@ -9,11 +9,11 @@ from typing import Any, Final
 
 import numpy as np
 
-from shoal.algorithms.density_tree.leaf import BINS, NO_ZOOM, Axes, Ints, Leaf, oblique_axes, rebinned
+from shoal.algorithms.density_tree.leaf import BINS, NO_ZOOM, Axes, Leaf, oblique_axes, rebinned
 from shoal.algorithms.state_reader import StateReader
 from shoal.algorithms.streaming import State
 from shoal.errors import InvalidState
-from shoal.kernels.distance import Floats
+from shoal.kernels.arrays import Floats, Ints
 
 HEAVY_SHARE: Final = 0.75
 """a part of a cut leaf with more than this share of its mass inherits all that was counted"""
@@ -30,7 +30,7 @@ class Cut:
     """A leaf that was cut in two: rows below `at` on its axis fall into the first part."""
 
     leaf: Leaf
-    """as it was when it was cut"""
+    """the leaf when it was cut"""
     axis: int
     """position among the leaf's axes"""
     at: float

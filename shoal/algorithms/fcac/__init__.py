@@ -25,7 +25,7 @@ NODES_MAX: Final = 2000
 """default of the option `nodes_max` in a federation, so that an endless stream does not fill the memory; the library
 itself sets no limit"""
 COUNT_SUM_MAX: Final = 2.0**53
-"""up to here whole numbers are exact as 64-bit floats"""
+"""whole numbers up to this one are exact as 64-bit floats"""
 
 
 def _with_defaults(options: Mapping[str, Any]) -> dict[str, Any]:

@@ -20,9 +20,11 @@ from shoal.algorithms.state_reader import StateReader
 from shoal.algorithms.streaming import MAGNITUDE_MAX, State, check_rows
 from shoal.errors import InvalidData, InvalidState, SettingsError
 from shoal.kernels import forms
+from shoal.kernels.arrays import Floats, Ints
 from shoal.kernels.art_workspace import COUNTER, LAST_SIGMA, MEAN_SIGMA, SATURATED, SIZE, VIGILANCE, Scalars, Workspace
+from shoal.kernels.compiled import CompiledKernels
+from shoal.kernels.constants import SIGMA_MIN
 from shoal.kernels.correntropy import (
-    SIGMA_MIN,
     bandwidth,
     bandwidth_factor,
     cim,
@@ -30,8 +32,6 @@ from shoal.kernels.correntropy import (
     ignore_underflow,
     mean_nearest_other,
 )
-from shoal.kernels.distance import Floats
-from shoal.kernels.forms import CompiledKernels
 
 Kernel = Callable[[Workspace, Scalars], int]
 """learns rows up to one that needs more room than the arrays have, and returns how many; it changes the nodes, the
@@ -59,8 +59,8 @@ class CompiledLearning:
         """inputs learnt when the workspace held the nodes"""
 
     def holds(self, counter: int) -> bool:
-        """Whether the workspace holds the nodes of a network that has learnt so many inputs: nodes change only when an
-        input is learnt, so it does if there were as many when the kernel left it."""
+        """Whether the workspace holds the nodes of a network that has learnt this number of inputs. Nodes change only
+        when an input is learnt, so it does if the number was the same when the kernel left it."""
         return self._counter == counter
 
     def learn(
@@ -110,7 +110,7 @@ class NetworkAttributes:
         return _read_only(self._nodes.weights)
 
     @property
-    def counts(self) -> NDArray[np.int64]:
+    def counts(self) -> Ints:
         """(K,) winning counts."""
         return _read_only(self._nodes.counts)
 
@@ -120,7 +120,7 @@ class NetworkAttributes:
         return _read_only(self._nodes.sigmas)
 
     @property
-    def node_ids(self) -> NDArray[np.int64]:
+    def node_ids(self) -> Ints:
         """(K,) ascending. The id of a removed node may be given again."""
         return _read_only(self._nodes.ids)
 
@@ -164,7 +164,7 @@ class NetworkAttributes:
         """Inputs that did not become a node only because `nodes_max` was reached."""
         return self._saturated
 
-    def recent_ids(self) -> NDArray[np.int64]:
+    def recent_ids(self) -> Ints:
         """(K,) ids, the most recently created or won first."""
         return self._nodes.ids[np.argsort(self._nodes.stamps)[::-1]]
 
@@ -199,7 +199,7 @@ class ArtNetwork(NetworkAttributes, ABC):
     """A network that learns rows one by one. The number of features is given, or fixed by the first rows."""
 
     network: ClassVar[str]
-    """its name in the paper, and in a saved state"""
+    """name in the paper, and in a saved state"""
 
     def __init__(self, dimensions: int | None = None, **options: Any) -> None:
         if dimensions is not None and (not isinstance(dimensions, int) or dimensions < 1):
@@ -431,7 +431,7 @@ class ArtNetwork(NetworkAttributes, ABC):
                     self._diversity.add_node(self._similarity_to_earlier(position))
 
     def _check_inputs(self, saved: StateReader) -> None:
-        """Raises `InvalidState` for nodes that so many inputs cannot have made. Kernels rely on it."""
+        """Raises `InvalidState` for nodes that this number of inputs cannot have made. Kernels rely on it."""
         nodes, active = self._nodes, self._n_active or 0
         saved.check(bool((nodes.stamps <= self._counter).all()), "a node was changed by an input not yet learnt")
         saved.check(bool((nodes.counts <= self._counter).all()), "a node has won more inputs than were learnt")

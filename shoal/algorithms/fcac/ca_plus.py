@@ -10,15 +10,14 @@ from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from shoal.algorithms.fcac.art_network import ArtNetwork
 from shoal.algorithms.state_reader import StateReader
 from shoal.algorithms.streaming import Arrays, ArraySpec, Contribution, State
 from shoal.errors import InvalidData
+from shoal.kernels.arrays import Floats, Ints
 from shoal.kernels.art_workspace import Scalars, Workspace
-from shoal.kernels.distance import Floats
-from shoal.kernels.forms import CompiledKernels
+from shoal.kernels.compiled import CompiledKernels
 
 UPDATE = {
     "weight": ArraySpec("<f8", ("n", "d"), rowlike=True, per_node=True),
@@ -45,10 +44,10 @@ nodes weighted by winning count, and the sum of these counts"""
 
 
 def check_parts(arrays: Arrays) -> None:
-    """Raises `InvalidData` unless the parts of a region's update have as many nodes together as it has."""
+    """Raises `InvalidData` unless the parts of a region's update have all of its nodes together, and no more."""
     # As floats, since a sum of whole numbers could overflow.
     if float(arrays["part"].sum(dtype=np.float64)) != len(arrays["count"]):
-        raise InvalidData("its claims do not agree: the nodes of its parts are not as many as its nodes")
+        raise InvalidData("its claims do not agree: the nodes of its parts do not add up to its nodes")
 
 
 def parts_of(contribution: Contribution) -> Iterator[Contribution]:
@@ -120,7 +119,7 @@ class FcacAggregator:
     """Keeps the nodes of clients' updates in the order in which they came, and where each update ends.
 
     The nodes of the region's own CAEFC would be fewer by far. But CAEFC at the top would then see each part of space so
-    seldom that clusters fall apart or are missed (docs/explanation/hierarchy.md), so clients' nodes go up as they are.
+    seldom that clusters fall apart or are missed (benchmarks/hierarchy.py), so clients' nodes go up as they are.
     Which of them have high winning counts is decided within each update (Algorithm 3), so updates stay apart.
     """
 
@@ -132,8 +131,8 @@ class FcacAggregator:
 
     def _reset(self) -> None:
         self._weights: Floats = np.empty((0, self._width))
-        self._counts: NDArray[np.int64] = np.empty(0, dtype=np.int64)
-        self._parts: NDArray[np.int64] = np.empty(0, dtype=np.int64)
+        self._counts: Ints = np.empty(0, dtype=np.int64)
+        self._parts: Ints = np.empty(0, dtype=np.int64)
 
     def has_room(self, arrays: Arrays, readings: int) -> bool:
         """Whether these nodes and those kept are no more than an update may have."""
@@ -170,6 +169,6 @@ class FcacAggregator:
         counts, parts = saved.read_ints("count", (len(weights),), least=1), saved.read_ints("part", (None,), least=1)
         # As floats, since a sum of whole numbers could overflow.
         saved.check(
-            float(parts.sum(dtype=np.float64)) == len(weights), "the nodes of its updates are not as many as its nodes"
+            float(parts.sum(dtype=np.float64)) == len(weights), "the nodes of its updates do not add up to its nodes"
         )
         self._weights, self._counts, self._parts = weights, counts, parts

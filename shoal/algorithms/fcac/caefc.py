@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Callable, Sequence
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from shoal.algorithms.fcac.art_network import ArtNetwork, Step
 from shoal.algorithms.fcac.ca_plus import parts_of
@@ -15,17 +15,16 @@ from shoal.algorithms.state_reader import StateReader
 from shoal.algorithms.streaming import Arrays, Contribution, Rows, State, check_rows
 from shoal.algorithms.view import ClusteringView
 from shoal.errors import InvalidData
+from shoal.kernels.arrays import Floats, Ints
 from shoal.kernels.art_workspace import DELETED_AGE_SUM, N_DELETED, SIZE, Scalars, Workspace
+from shoal.kernels.compiled import CompiledKernels
 from shoal.kernels.correntropy import ignore_underflow, nearest
-from shoal.kernels.distance import Floats
-from shoal.kernels.forms import CompiledKernels
 
-Positions = NDArray[np.int64]
-Permute = Callable[[str, int], Positions]
+Permute = Callable[[str, int], Ints]
 """("high" or "low", n) -> a permutation of 0..n-1; called with "high" first"""
 
 
-def feed_order(counts: Sequence[NDArray[np.int64]], permute: Permute) -> tuple[Positions, Positions]:
+def feed_order(counts: Sequence[Ints], permute: Permute) -> tuple[Ints, Ints]:
     """Winning counts (n_i,) of each client -> positions in their concatenation: the high group, then the low one.
 
     A node is high when its count reaches the 75th percentile of its own client (linear interpolation). The
@@ -37,7 +36,7 @@ def feed_order(counts: Sequence[NDArray[np.int64]], permute: Permute) -> tuple[P
     return highs[permute("high", len(highs))], lows[permute("low", len(lows))]
 
 
-def upper_quartile(counts: NDArray[np.int64]) -> float:
+def upper_quartile(counts: Ints) -> float:
     """counts (n,), n > 0 -> their 75th percentile with the bits of `np.percentile`, which takes ten times as long."""
     place = 0.75 * (len(counts) - 1)
     below = int(place)
@@ -54,7 +53,7 @@ def keyed_permutation(key: bytes) -> Permute:
     It sorts n little-endian words of 64 bits, taken from SHAKE-256 of the key and the name of the group.
     """
 
-    def permute(group: str, n: int) -> Positions:
+    def permute(group: str, n: int) -> Ints:
         words = hashlib.shake_256(key + group.encode()).digest(8 * n)
         return np.argsort(np.frombuffer(words, dtype="<u8"), kind="stable").astype(np.int64)
 
@@ -65,23 +64,23 @@ def legacy_permutation(seed: int = 0) -> Permute:
     """The permutation of the paper's experiments: one Mersenne Twister for both groups, the high group first."""
     generator = np.random.RandomState(seed)
 
-    def permute(group: str, n: int) -> Positions:
+    def permute(group: str, n: int) -> Ints:
         return generator.permutation(n).astype(np.int64)
 
     return permute
 
 
-def predict(snapshot: Arrays, rows: Rows) -> NDArray[np.int64]:
+def predict(snapshot: Arrays, rows: Rows) -> Ints:
     """rows (n, d) -> (n,) cluster of the node nearest by CIM, -1 if the snapshot has no node."""
     if not len(snapshot["weight"]):
         return np.full(len(rows), -1, dtype=np.int64)
-    clusters: NDArray[np.int64] = snapshot["cluster"]
+    clusters: Ints = snapshot["cluster"]
     with ignore_underflow():
         return clusters[nearest(rows, snapshot["weight"], float(np.mean(snapshot["sigma"])))]
 
 
 def view(snapshot: Arrays) -> ClusteringView:
-    """Its nodes, the edges between them, and its clusters, which are the connected components."""
+    """View of the nodes, the edges between them, and the clusters, which are the connected components."""
     return ClusteringView.from_nodes(
         snapshot["weight"],
         snapshot["count"],
@@ -117,11 +116,11 @@ class CAEFC(ArtNetwork):
     def n_edges(self) -> int:
         return len(self._edges)
 
-    def edges(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def edges(self) -> tuple[Ints, Ints]:
         """(e, 2) positions of connected nodes, the smaller first, ascending; (e,) ages."""
         return self._edges.arrays()
 
-    def clusters(self) -> NDArray[np.int64]:
+    def clusters(self) -> Ints:
         """(K,) cluster of each node, numbered by first node. A node without edges is one cluster.
 
         With `client_share_max` below 1 no client alone joins two of them (`shoal.algorithms.fcac.edges`)."""
@@ -129,7 +128,7 @@ class CAEFC(ArtNetwork):
             return self._edges.components()
         return self._origins.groups(self.edges()[0], self.options.client_share_max)
 
-    def predict(self, rows: ArrayLike) -> NDArray[np.int64]:
+    def predict(self, rows: ArrayLike) -> Ints:
         """rows (n, d) -> (n,) cluster of the nearest node; -1 before anything is learnt. Raises `InvalidData`."""
         table = check_rows(rows, self._width)
         if self._nodes.size == 0:
@@ -153,7 +152,7 @@ class CAEFC(ArtNetwork):
             self.absorb_in_order([part], keyed_permutation(key + number.to_bytes(4, "big")))
 
     def absorb_in_order(self, contributions: Sequence[Contribution], permute: Permute) -> None:
-        """As `absorb`, with the order within the two groups given by `permute`."""
+        """Absorb contributions, with the order within the two groups given by `permute`."""
         width = self._width
         weights, counts = [], []
         for contribution in contributions:
@@ -166,7 +165,7 @@ class CAEFC(ArtNetwork):
             order = np.concatenate(feed_order(counts, permute))
             self._learn(np.concatenate(weights)[order], self._clients_of(contributions, order))
 
-    def _clients_of(self, contributions: Sequence[Contribution], order: NDArray[np.int64]) -> Sequence[str]:
+    def _clients_of(self, contributions: Sequence[Contribution], order: Ints) -> Sequence[str]:
         """Who contributed each node in this order; empty unless `client_share_max` asks for it."""
         if self._origins is None:
             return ()
@@ -280,7 +279,7 @@ class CAEFC(ArtNetwork):
             self._edges.ages[a][b] = self._edges.ages[b][a] = age
 
 
-def _nodes_of(contribution: Contribution, width: int | None) -> tuple[Floats, NDArray[np.int64]]:
+def _nodes_of(contribution: Contribution, width: int | None) -> tuple[Floats, Ints]:
     """The arrays of one contribution, checked. Raises `InvalidData`, which names the client."""
     try:
         weight = check_rows(contribution.arrays["weight"], width)

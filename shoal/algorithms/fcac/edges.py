@@ -9,15 +9,15 @@ from collections import Counter, deque
 from collections.abc import Iterable
 
 import numpy as np
-from numpy.typing import NDArray
 
 from shoal.algorithms.state_reader import StateReader
 from shoal.algorithms.streaming import State
+from shoal.kernels.arrays import Bools, Ints
 from shoal.kernels.graph import age_threshold, components
 
 NEIGHBOURS_MIN = 8
 """least width of a table"""
-EdgeTable = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]
+EdgeTable = tuple[Ints, Ints, Ints]
 """degrees (capacity,); for each node its neighbours (capacity, width), and the ages (capacity, width) of the edges to
 them, of which the first `degree` count, in any order"""
 
@@ -33,14 +33,14 @@ class Edges:
     def __init__(self) -> None:
         self._ages: list[dict[int, int]] = []
         self._table: EdgeTable | None = None
-        """where it is set, it is what counts, for the first `_size` nodes"""
+        """edges of the first `_size` nodes; where it is set, it alone counts"""
         self._size = 0
         self.n_deleted = 0
         self.deleted_age_sum = 0
 
     @property
     def ages(self) -> list[dict[int, int]]:
-        """For each node, the age of the edge to each neighbour. The table no longer counts, because this may change."""
+        """Age of the edge to each neighbour, for each node. The table no longer counts, because this may change."""
         if self._table is not None:
             self._ages = [
                 dict(zip(neighbours[:degree].tolist(), ages[:degree].tolist(), strict=True))
@@ -110,17 +110,17 @@ class Edges:
             self.deleted_age_sum += table.pop(other)
             del self.ages[other][node]
 
-    def has_edge(self) -> NDArray[np.bool_]:
+    def has_edge(self) -> Bools:
         """(k,) whether each node has an edge."""
         return np.array([bool(table) for table in self.ages], dtype=np.bool_)
 
-    def keep(self, mask: NDArray[np.bool_]) -> None:
+    def keep(self, mask: Bools) -> None:
         """Renumber nodes when those without edges are removed; `mask` (k,) is false for these."""
         position = (np.cumsum(mask) - 1).tolist()
         kept = [table for table, stays in zip(self.ages, mask.tolist(), strict=True) if stays]
         self._ages = [{position[other]: age for other, age in table.items()} for table in kept]
 
-    def arrays(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def arrays(self) -> tuple[Ints, Ints]:
         """(e, 2) positions, the smaller first, in ascending order; (e,) ages."""
         if self._table is not None:
             degrees, neighbours, ages = (part[: self._size] for part in self._table)
@@ -133,7 +133,7 @@ class Edges:
         table = np.array(listed, dtype=np.int64).reshape(-1, 3)
         return table[:, :2].copy(), table[:, 2].copy()
 
-    def components(self) -> NDArray[np.int64]:
+    def components(self) -> Ints:
         """(k,) component of each node, numbered by first node; a node without edges is one component."""
         return components(len(self._ages) if self._table is None else self._size, self.arrays()[0])
 
@@ -157,11 +157,11 @@ class Origins:
             self._inputs.append(Counter())
         self._inputs[position][client] += 1
 
-    def keep(self, mask: NDArray[np.bool_]) -> None:
+    def keep(self, mask: Bools) -> None:
         """Forget the nodes where `mask` is false."""
         self._inputs = [inputs for inputs, stays in zip(self._inputs, mask.tolist(), strict=True) if stays]
 
-    def groups(self, edges: NDArray[np.int64], share_max: float) -> NDArray[np.int64]:
+    def groups(self, edges: Ints, share_max: float) -> Ints:
         """edges (e, 2) of positions -> (k,) group of each node, numbered by first node."""
         k = len(self._inputs)
         owner = np.array([_owner(inputs, share_max) for inputs in self._inputs], dtype=object)

@@ -10,14 +10,15 @@ from numpy.typing import NDArray
 
 from shoal.algorithms.state_reader import StateReader
 from shoal.algorithms.streaming import MAGNITUDE_MAX, State
-from shoal.kernels.correntropy import SIGMA_MIN, Scratch
-from shoal.kernels.distance import Floats
+from shoal.kernels.arrays import Bools, Floats, Ints
+from shoal.kernels.constants import SIGMA_MIN
+from shoal.kernels.correntropy import Scratch
 
 FIRST_CAPACITY = 16
 SIZE_MAX: Final = 2.0 * MAGNITUDE_MAX
-"""above all weights and bandwidths that rows have, rounding included"""
+"""more than any weight or bandwidth that rows give, rounding included"""
 STATE_KEYS = ("weight", "sigma", "count", "stamp", "node_id")
-NodeArrays = tuple[Floats, Floats, NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]
+NodeArrays = tuple[Floats, Floats, Ints, Ints, Ints]
 Element = TypeVar("Element", bound=np.generic)
 
 
@@ -32,9 +33,9 @@ class Nodes:
         self.size = 0
         self._weights: Floats = np.empty((capacity, width))
         self._sigmas: Floats = np.empty(capacity)
-        self._counts: NDArray[np.int64] = np.empty(capacity, dtype=np.int64)
-        self._stamps: NDArray[np.int64] = np.empty(capacity, dtype=np.int64)
-        self._ids: NDArray[np.int64] = np.empty(capacity, dtype=np.int64)
+        self._counts: Ints = np.empty(capacity, dtype=np.int64)
+        self._stamps: Ints = np.empty(capacity, dtype=np.int64)
+        self._ids: Ints = np.empty(capacity, dtype=np.int64)
         self._allocate_scratch()
 
     def _allocate_scratch(self) -> None:
@@ -54,9 +55,9 @@ class Nodes:
         k = self.size
         self.weights: Floats = self._weights[:k]
         self.sigmas: Floats = self._sigmas[:k]
-        self.counts: NDArray[np.int64] = self._counts[:k]
-        self.stamps: NDArray[np.int64] = self._stamps[:k]
-        self.ids: NDArray[np.int64] = self._ids[:k]
+        self.counts: Ints = self._counts[:k]
+        self.stamps: Ints = self._stamps[:k]
+        self.ids: Ints = self._ids[:k]
         self.distances: Floats = self._distances[:k]
         self.scratch: Scratch = (self._scratch[0][:k], self._scratch[1][:k])
 
@@ -93,7 +94,7 @@ class Nodes:
             self._set_views()
         self.mean_sigma = mean_sigma
 
-    def keep(self, mask: NDArray[np.bool_]) -> None:
+    def keep(self, mask: Bools) -> None:
         """Remove the nodes where `mask` (k,) is false; the others keep their order."""
         left = int(np.count_nonzero(mask))
         for array in self.arrays:
@@ -165,7 +166,7 @@ def _copy_resized(array: NDArray[Element], live: int, capacity: int) -> NDArray[
 SCHUR_MIN = 1e-6
 """smallest Schur complement whose rounding error (about 1e-12) cannot matter"""
 MARGIN = 1.0
-"""in log(det); the determinant itself is not computed while the incremental value is farther above the cut"""
+"""distance in log(det) above the cut beyond which the incremental value does, and no determinant is computed"""
 
 
 class Diversity:

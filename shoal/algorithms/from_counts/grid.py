@@ -12,23 +12,24 @@ readings beyond doubt. Rows made from private counts are post-processing: they c
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any, Final, Self
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from shoal.algorithms.claims import Claims, require_possible
 from shoal.algorithms.cluster_tree import CLUSTER_TREE
-from shoal.algorithms.counting import CountingAlgorithm, Counts, check_private_counts
+from shoal.algorithms.counting import FOUND_SIGNIFICANCE, CountingAlgorithm, check_private_counts
 from shoal.algorithms.fcac import FCAC
 from shoal.algorithms.state_reader import StateReader
 from shoal.algorithms.streaming import Arrays, ArraySpec, Contribution, Rows, State, StreamingAlgorithm, check_rows
 from shoal.errors import InvalidData, SettingsError
-from shoal.kernels.cells import Ints, cell_digits, cell_numbers, digits_of
-from shoal.kernels.distance import Floats
+from shoal.kernels.arrays import Bools, Floats, Ints
+from shoal.kernels.cells import cell_digits, cell_numbers, digits_of
 
 CELLS_ALONG: Final = {1: 64, 2: 32, 3: 16}
 """number of features -> cells along each of them"""
@@ -83,12 +84,12 @@ class Grid:
 class CountedCells:
     """The true counts of a window, which must not leave the client before noise is added."""
 
-    counts: Counts
+    counts: Ints
     """(cells,)"""
     places: int
     """readings of the window, those that are not valid included"""
 
-    def update(self, private: Counts) -> Arrays:
+    def update(self, private: Ints) -> Arrays:
         """The `UPDATE` arrays with private counts (cells,) in the place of the true ones."""
         # No noise reaches the limits of 32 bits in the age of the universe; cutting it off would cost no epsilon.
         small = np.clip(private, _LIMITS.min, _LIMITS.max).astype(np.int32)
@@ -106,14 +107,14 @@ class GridCounter:
     def adopt(self, snapshot: Arrays) -> None:
         """Nothing: the grid is the same under every snapshot."""
 
-    def count(self, rows: Rows, valid: NDArray[np.bool_], client: bytes, number: int) -> CountedCells:
+    def count(self, rows: Rows, valid: Bools, client: bytes, number: int) -> CountedCells:
         """Count the `valid` (n,) of the rows (n, d) in unit coordinates; client and window make no difference."""
         counts = np.bincount(self._grid.numbers(rows[valid]), minlength=self._grid.cells)
         return CountedCells(counts.astype(np.int64), len(rows))
 
 
 def check_claims(options: Mapping[str, Any], arrays: Arrays, claims: Claims) -> None:
-    """Raises `InvalidData` for counts that a window of so many readings cannot have, whatever the noise."""
+    """Raises `InvalidData` for counts that a window with this number of readings cannot have, whatever the noise."""
     counts = arrays["count"]
     # Rows are made of what is claimed, so a claim beyond any window could keep the server busy for long.
     require_possible(claims.readings <= options["window_readings"], "it has more readings than a window")
@@ -123,9 +124,9 @@ def check_claims(options: Mapping[str, Any], arrays: Arrays, claims: Claims) -> 
 
 
 STATE_VERSION: Final = 1
-SIGNIFICANCE: Final = 4.0
+SIGNIFICANCE: Final = 4.5
 """standard deviations of noise above zero from which a cell, or it and the cells around it, hold readings: among a
-thousand cells without any, one is taken to hold some about once in thirty times"""
+thousand cells without any, one is taken to hold some about once in three hundred times"""
 FEW_WINDOWS: Final = 4
 """windows whose noise fewer ones are taken to have: the sum of a few geometric noises is often far from zero"""
 LEARN_READINGS: Final = 2000
@@ -143,13 +144,13 @@ class CountOptions:
     """What a federation says of its counts, from [privacy] of the contract."""
 
     noise_variance: float = 0.0
-    """of one published count"""
+    """variance of the noise of one published count"""
     window_readings: int = 400
     """readings of a full window; here only the number of windows matters"""
 
     @classmethod
     def split(cls, options: Mapping[str, Any]) -> tuple[Self, dict[str, Any]]:
-        """These options, and all others."""
+        """Split a mapping into these options and all others."""
         own = {name: options[name] for name in ("noise_variance", "window_readings") if name in options}
         return cls(**own), {name: value for name, value in options.items() if name not in own}
 
@@ -214,13 +215,16 @@ class GridServer:
             self._half.absorb([Contribution("counts", self._portions, arrays)], self._portions.to_bytes(8, "little"))
 
     def _worth(self) -> Floats:
-        """(cells,) how many rows each cell is worth: as many independent readings would be as certain as its count.
+        """(cells,) how many independent readings would be as certain as the count of each cell.
 
         A sum of m readings has the variance m of independent readings, and that of the noise besides. With the shares
         of the readings in the cells kept, all of them together are worth m^2 / (m + noise).
         """
         noise = self._windows * self._count_options.noise_variance
         total = self._total.astype(np.float64)
+        # Whether a client's readings are accepted is hidden, and nothing is learnt from the noise of none.
+        if float(total.sum()) <= FOUND_SIGNIFICANCE * math.sqrt(len(total) * noise):
+            return np.zeros(len(total))
         least = SIGNIFICANCE**2 * max(self._windows, FEW_WINDOWS) * self._count_options.noise_variance
         around, cells_around = map(self._grid.with_neighbours, (total, np.ones(self._grid.cells)))
         certain = (total > np.sqrt(least)) | (around > np.sqrt(cells_around * least))
@@ -238,7 +242,7 @@ class GridServer:
         rows = self._grid.corners[cell] + within / self._grid.along
         return np.asarray(rows[np.argsort((place + phase) / new[cell], kind="stable")])
 
-    def predict(self, rows: ArrayLike) -> NDArray[np.int64]:
+    def predict(self, rows: ArrayLike) -> Ints:
         """rows (n, d) in unit coordinates -> (n,) cluster of each, as the learner predicts. Raises `InvalidData`."""
         return self._half.predict(check_rows(rows, self._grid.d))
 

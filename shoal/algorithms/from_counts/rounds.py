@@ -19,7 +19,7 @@ from shoal.algorithms.density_tree import DensityTreeCounter, check_claims
 from shoal.algorithms.density_tree.arrays import SNAPSHOT as TREE_SNAPSHOT
 from shoal.algorithms.density_tree.arrays import UPDATE
 from shoal.algorithms.density_tree.plan import PLAN_ARRAYS, check_plan
-from shoal.algorithms.density_tree.server import DensityTreeServer
+from shoal.algorithms.density_tree.server import NO_CLUSTER, DensityTreeServer, nothing_found
 from shoal.algorithms.options import CRITERIA
 from shoal.algorithms.rounds.arrays import n_features
 from shoal.algorithms.rounds.base import InitHint, RoundsAlgorithm
@@ -28,9 +28,10 @@ from shoal.algorithms.rounds.gmm import GMM
 from shoal.algorithms.rounds.kmeans import KMEANS
 from shoal.algorithms.rounds.simulation import run_rounds
 from shoal.algorithms.state_reader import StateReader
-from shoal.algorithms.streaming import Arrays, Contribution, State, check_rows
+from shoal.algorithms.streaming import Arrays, Contribution, Rows, State, check_rows
 from shoal.algorithms.view import ClusteringView
 from shoal.errors import SettingsError
+from shoal.kernels.arrays import Ints
 
 STATE_VERSION: Final = 1
 DRAWN_ROWS: Final = 4000
@@ -63,15 +64,18 @@ def rounds_from_counts(learner: RoundsAlgorithm) -> CountingAlgorithm:
 
     def view(snapshot: Arrays) -> ClusteringView:
         check_plan(snapshot, n_features(snapshot))
-        return learner.view(snapshot)
+        return learner.view(snapshot) if snapshot["found"][0] else nothing_found(n_features(snapshot), identities=False)
+
+    def predict(snapshot: Arrays, rows: Rows) -> Ints:
+        return learner.predict(snapshot, rows) if snapshot["found"][0] else np.full(len(rows), NO_CLUSTER)
 
     return CountingAlgorithm(
         name=f"{learner.name}_from_counts",
         counter=counter,
         server=server,
         update=UPDATE,
-        snapshot={**{name: TREE_SNAPSHOT[name] for name in PLAN_ARRAYS}, **learner.snapshot},
-        predict=learner.predict,
+        snapshot={**{name: TREE_SNAPSHOT[name] for name in (*PLAN_ARRAYS, "found")}, **learner.snapshot},
+        predict=predict,
         view=view,
         check_claims=check,
         epsilon_advised=EPSILON_ADVISED,
@@ -100,14 +104,17 @@ class DrawnRowsServer:
         if self._tree.plan_version != before:
             self._learn()
 
-    def predict(self, rows: ArrayLike) -> NDArray[np.int64]:
+    def predict(self, rows: ArrayLike) -> Ints:
         """rows (n, d) in unit coordinates -> (n,) cluster of each, as the learner predicts. Raises `InvalidData`."""
-        return self._learner.predict(self._params, check_rows(rows, self._d))
+        sound = check_rows(rows, self._d)
+        if not self._tree.snapshot()["found"][0]:
+            return np.full(len(sound), NO_CLUSTER)
+        return self._learner.predict(self._params, sound)
 
     def snapshot(self) -> Arrays:
         """The plan under which clients count, and the learner's parameters, as copies."""
         tree = self._tree.snapshot()
-        return {**{name: tree[name] for name in PLAN_ARRAYS}, **_copies(self._params)}
+        return {**{name: tree[name] for name in (*PLAN_ARRAYS, "found")}, **_copies(self._params)}
 
     def state(self) -> State:
         """Everything that further learning depends on, as copies."""
@@ -130,7 +137,7 @@ class DrawnRowsServer:
         self._tree, self._params = tree, params
 
     def _learn(self) -> None:
-        """Run the algorithm on rows drawn from the tree as it is now."""
+        """Run the algorithm on rows drawn from the present tree."""
         rows = self._tree.draw_rows(DRAWN_ROWS)
         centres = self._tree.snapshot()["centre"]
         points = centres if self._own["clusters"] == "auto" else rows

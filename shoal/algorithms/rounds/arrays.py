@@ -13,8 +13,8 @@ from shoal.algorithms.options import INT_MAX
 from shoal.algorithms.streaming import MAGNITUDE_MAX, Arrays, ArraySpec, Rows, check_rows
 from shoal.algorithms.view import ClusteringView
 from shoal.errors import InvalidData
-from shoal.kernels.arrays import all_finite
-from shoal.kernels.distance import Floats, block_rows, nearest
+from shoal.kernels.arrays import Floats, Ints, all_finite
+from shoal.kernels.distance import block_rows, nearest
 
 Params = Arrays
 """the arrays that the server publishes: the model, and everything else that an answer depends on"""
@@ -31,7 +31,7 @@ CENTRES: Final = {
 }
 """the parameters that every algorithm has: k centres, and the mass of the rows assigned to each"""
 SOME_CENTRES: Final = {**CENTRES, "centre": ArraySpec("<f8", ("k", "d"), rowlike=True, not_empty=True)}
-"""the same for algorithms whose clients assign rows to the centres"""
+"""`CENTRES` of algorithms whose clients assign rows to the centres"""
 
 # Parameters.
 
@@ -73,12 +73,12 @@ def float_array(value: float) -> Floats:
     return np.array([value], dtype=np.float64)
 
 
-def int_array(value: int) -> NDArray[np.int64]:
+def int_array(value: int) -> Ints:
     """A whole number as an array of one, the form in which it travels."""
     return np.array([value], dtype=np.int64)
 
 
-def choice_array(value: str, names: Sequence[str]) -> NDArray[np.int64]:
+def choice_array(value: str, names: Sequence[str]) -> Ints:
     """One of `names` as its position in them, an array of one, the form in which it travels."""
     return int_array(names.index(value))
 
@@ -112,15 +112,13 @@ def row_blocks(rows: ArrayLike, d: int, n_centres: int) -> Iterator[Floats]:
         yield block
 
 
-def label_rows(
-    rows: ArrayLike, d: int, n_centres: int, label: Callable[[Floats], NDArray[np.int64]]
-) -> NDArray[np.int64]:
+def label_rows(rows: ArrayLike, d: int, n_centres: int, label: Callable[[Floats], Ints]) -> Ints:
     """rows (n, d) -> (n,) what `label` returns for them, block by block. Raises `InvalidData`."""
     found = [label(block) for block in row_blocks(rows, d, n_centres)]
     return np.concatenate(found) if found else np.empty(0, dtype=np.int64)
 
 
-def nearest_centre(params: Params, rows: Rows) -> NDArray[np.int64]:
+def nearest_centre(params: Params, rows: Rows) -> Ints:
     """rows (n, d) -> (n,) position of the nearest centre, -1 when there is none. Raises `InvalidData`."""
     k, d = params["centre"].shape
     if not k:

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from typing import ClassVar, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from shoal.algorithms.claims import Claims
 from shoal.algorithms.family import ROUNDS, Family
@@ -25,7 +24,7 @@ from shoal.algorithms.rounds.robust import RobustForm
 from shoal.algorithms.streaming import ArraySpec, Rows
 from shoal.algorithms.view import ClusteringView, Summary
 from shoal.errors import SettingsError
-from shoal.kernels.distance import Floats
+from shoal.kernels.arrays import Floats, Ints
 from shoal.kernels.lloyd import best_kmeans
 
 __all__ = ["InitHint", "Params", "RoundsAlgorithm", "Stats"]
@@ -40,7 +39,7 @@ class InitHint:
     high: Floats
     """(d,) upper corner"""
     seed: int = 0
-    """of every random number that the algorithm draws"""
+    """seed of every random number that the algorithm draws"""
     points: Floats | None = None
     """(h, d) centres that another model has found"""
     weights: Floats | None = None
@@ -70,7 +69,7 @@ class RoundsAlgorithm:
     update: Mapping[str, ArraySpec]
     """the arrays that a client sends: its answer"""
     options: type[AlgorithmOptions]
-    """its options, with their defaults and valid values"""
+    """options, with their defaults and valid values"""
     start: Callable[[Options, int, InitHint], Params]
     """(options, d, hint) -> the first parameters. Raises `SettingsError`"""
     answer: Callable[[Params, Rows], Stats]
@@ -85,7 +84,7 @@ class RoundsAlgorithm:
     """one round is the whole algorithm; another round only serves to cluster newer rows"""
     shift: Callable[[Params, Params], float] = centre_shift
     """(before, after) -> how far the model moved, in its own measure; infinite when there was no model before"""
-    predict: Callable[[Params, Rows], NDArray[np.int64]] = nearest_centre
+    predict: Callable[[Params, Rows], Ints] = nearest_centre
     """(parameters, rows (n, d)) -> (n,) cluster of each row, -1 when there is none. Raises `InvalidData`"""
     view: Callable[[Params], ClusteringView] = centre_view
     """parameters -> its clustering"""
@@ -103,9 +102,9 @@ class RoundsAlgorithm:
     """parameters -> the number of their epoch. What clients answered to parameters of another epoch does not count: a
     late answer, and under `decay` and `cache` earlier ones, as for sums in coordinates that have changed"""
     regression: Regression | None = None
-    """of an algorithm that predicts one feature, the target, from the others; None for the others"""
+    """what an algorithm does that predicts one feature, the target, from the others; None for all other algorithms"""
     paper_only: bool = False
-    """there to be compared with in experiments; not meant for a running federation"""
+    """whether it is for comparisons in experiments only, and not meant for a running federation"""
 
     check_features: Callable[[int], None] = lambda d: None
     """d -> nothing. Raises `SettingsError` for a number of features that the algorithm cannot deal with"""

@@ -5,7 +5,7 @@ So the choice costs no message, and it reveals nothing that has not been sent.
 
 Sources: gap, R. Tibshirani, G. Walther, T. Hastie, "Estimating the number of clusters in a data set via the gap
 statistic" (2001), with their reference (b); silhouette, P. Rousseeuw (1987); BIC, G. Schwarz (1978), and C. Fraley,
-A. Raftery, "How many clusters? Which clustering method?" (1998); the partitions of which they judge: fast global
+A. Raftery, "How many clusters? Which clustering method?" (1998); the partitions that they judge: fast global
 k-means, A. Likas, N. Vlassis, J. Verbeek, "The global k-means clustering algorithm" (2003).
 """
 
@@ -16,11 +16,11 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from shoal.algorithms.options import CRITERIA
 from shoal.errors import InvalidData
-from shoal.kernels.distance import Floats, nearest, squared_by_differences
+from shoal.kernels.arrays import Floats, Ints
+from shoal.kernels.distance import nearest, squared_by_differences
 from shoal.kernels.gaussian import log_densities, second_moments, spread_from_moments, whitening
 from shoal.kernels.lloyd import assign, kmeans_plusplus, lloyd, means
 
@@ -114,13 +114,13 @@ class Partitions:
         points, mass = self.landmarks
         return float(mass @ nearest(points, self.centres(k))[1] / mass.sum())
 
-    def labels(self, k: int) -> NDArray[np.int64]:
+    def labels(self, k: int) -> Ints:
         """(q,) the centre of each landmark."""
         return nearest(self.landmarks.points, self.centres(k))[0]
 
 
 def _merged(landmarks: Landmarks, seed: int) -> Landmarks:
-    """At most `LANDMARKS_MAX` landmarks."""
+    """Merge landmarks until there are at most `LANDMARKS_MAX`."""
     points, mass = landmarks
     if len(points) <= LANDMARKS_MAX:
         return landmarks

@@ -17,7 +17,6 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from shoal.algorithms.claims import Claims, check_masses, require_possible
 from shoal.algorithms.options import INT_MAX, AlgorithmOptions, Options, option
@@ -41,6 +40,7 @@ from shoal.algorithms.rounds.base import InitHint, RoundsAlgorithm
 from shoal.algorithms.streaming import ArraySpec, Rows
 from shoal.algorithms.view import NO_CLUSTER, ClusteringView
 from shoal.errors import InvalidData, SettingsError
+from shoal.kernels.arrays import Floats, Ints
 from shoal.kernels.cells import (
     CellCounts,
     add_counts,
@@ -50,10 +50,7 @@ from shoal.kernels.cells import (
     grid_size,
     nearest_cell,
 )
-from shoal.kernels.distance import Floats
 from shoal.kernels.matching import moved_share
-
-Ints = NDArray[np.int64]
 
 FEATURES_MAX: Final = 6
 CELLS_MAX: Final = 1000
@@ -82,7 +79,7 @@ class DBSCANOptions(AlgorithmOptions):
     min_points: float = option(
         1.2,
         "rows that make a cell dense, as a multiple of those of an even spread over the grid; a density, so "
-        "a longer window changes nothing",
+        "a longer row window changes nothing",
         above=0.0,
     )
     border: int = option(
@@ -147,7 +144,7 @@ PARAMS: Final = {
     "low": ArraySpec("<f8", ("d",), rowlike=True),
     "step": ArraySpec("<f8", ("d",)),
 }
-"""means and masses of the clusters; the numbers of the m dense cells, their counts and their groups, of which the first
+"""means and masses of the clusters; the numbers of the m dense cells, their counts and their groups; the first
 k are the clusters; the number of rows in all; the options; the grid: its lower corner `low` and its `step`"""
 STATS: Final = {
     "cell": ArraySpec("<i8", ("p",), per_node=True),
@@ -260,7 +257,7 @@ def cluster_of_cells(params: Params) -> Ints:
     return np.where(params["group"] < len(params["weight"]), params["group"], NO_CLUSTER)
 
 
-def predict(params: Params, rows: Rows) -> NDArray[np.int64]:
+def predict(params: Params, rows: Rows) -> Ints:
     """rows (n, d) -> (n,) cluster of each, -1 for noise. Raises `InvalidData`.
 
     A row in a cell of a cluster belongs to it. Any other row is a border row of the nearest such cell at most `border`

@@ -29,7 +29,7 @@ from shoal.algorithms.rounds.arrays import (
 from shoal.algorithms.rounds.base import InitHint, RoundsAlgorithm, starting_centres
 from shoal.algorithms.rounds.robust import RobustForm
 from shoal.algorithms.streaming import ArraySpec, Rows
-from shoal.kernels.distance import Floats
+from shoal.kernels.arrays import Floats
 from shoal.kernels.fuzzy import fuzzy_weights
 from shoal.kernels.lloyd import means
 
@@ -95,7 +95,7 @@ def start(options: Options, d: int, hint: InitHint) -> Params:
 
 
 def check_claims(params: Params, stats: Stats, claims: Claims) -> None:
-    """Raises `InvalidData` unless masses and sums can be those of so many rows: powers of memberships are below 1."""
+    """Raises `InvalidData` unless masses and sums can be those of the rows: powers of memberships are below 1."""
     check_masses("mass", stats["mass"], claims)
     check_sums("sum", stats["mass"], stats["sum"], claims)
 

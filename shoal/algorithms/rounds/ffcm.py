@@ -39,7 +39,8 @@ from shoal.algorithms.rounds.fcm import fuzzifier_option, fuzzy_sums
 from shoal.algorithms.rounds.one_shot import candidates
 from shoal.algorithms.rounds.robust import RobustForm
 from shoal.algorithms.streaming import ArraySpec, Rows
-from shoal.kernels.distance import Floats, squared_distances
+from shoal.kernels.arrays import Floats
+from shoal.kernels.distance import squared_distances
 from shoal.kernels.fuzzy import memberships
 from shoal.kernels.lloyd import best_kmeans, lloyd, means
 from shoal.kernels.matching import match_order
@@ -145,7 +146,7 @@ def start(options: Options, d: int, hint: InitHint) -> Params:
 
 
 def check_claims(params: Params, stats: Stats, claims: Claims) -> None:
-    """Raises `InvalidData` unless the supports (sums of memberships, or of powers) can be of so many rows."""
+    """Raises `InvalidData` unless the supports (sums of memberships, or of powers) can be those of the rows."""
     check_at_most("prototype", len(stats["prototype"]), len(params["centre"]))
     check_masses("support", stats["support"], claims)
 

@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from typing import Final, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from shoal.algorithms.claims import (
     Claims,
@@ -44,8 +43,7 @@ from shoal.algorithms.rounds.arrays import (
 from shoal.algorithms.rounds.base import InitHint, RoundsAlgorithm, starting_centres
 from shoal.algorithms.streaming import ArraySpec, Rows
 from shoal.errors import InvalidData
-from shoal.kernels.arrays import unpack_symmetric
-from shoal.kernels.distance import Floats
+from shoal.kernels.arrays import Floats, Ints, unpack_symmetric
 from shoal.kernels.gaussian import (
     COVARIANCE_TYPES,
     log_densities,
@@ -60,7 +58,7 @@ from shoal.kernels.gaussian import (
 MASS_GRAIN: Final = 10 * float(np.finfo(np.float64).eps)
 """added to each mass, as scikit-learn does"""
 MASS_MIN: Final = 1e-6
-"""in rows; a component with less mass keeps its mean and covariance"""
+"""mass in rows below which a component keeps its mean and covariance"""
 CovarianceType = Literal["full", "tied", "diag", "spherical"]
 """forms of covariance, as in `shoal.kernels.gaussian.COVARIANCE_TYPES`"""
 
@@ -178,7 +176,7 @@ def start(options: Options, d: int, hint: InitHint) -> Params:
 
 
 def check_claims(params: Params, stats: Stats, claims: Claims) -> None:
-    """Raises `InvalidData` unless masses, sums, second moments and likelihood can be those of so many rows."""
+    """Raises `InvalidData` unless masses, sums, second moments and likelihood can be those of the rows."""
     check_rows_claimed(params, stats, claims)
     relative = claims.relative_to(params["origin"])
     mass, sums, second = stats["mass"], stats["sum"], stats["second"]
@@ -257,12 +255,12 @@ def shift(before: Params, after: Params) -> float:
     return float(abs(after["likelihood"][0] - before["likelihood"][0]))
 
 
-def predict(params: Params, rows: Rows) -> NDArray[np.int64]:
+def predict(params: Params, rows: Rows) -> Ints:
     """rows (n, d) -> (n,) the component with the largest share of each. Raises `InvalidData`."""
     covariance_type, origin = read_covariance_type(params), params["origin"]
     means, whiten, log_weights = _mixture(params)
 
-    def label(block: Floats) -> NDArray[np.int64]:
+    def label(block: Floats) -> Ints:
         return np.asarray((log_densities(covariance_type, block - origin, means, whiten) + log_weights).argmax(axis=1))
 
     return label_rows(rows, means.shape[1], len(means), label)

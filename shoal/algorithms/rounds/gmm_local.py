@@ -33,7 +33,7 @@ from shoal.algorithms.rounds.arrays import (
 from shoal.algorithms.rounds.base import InitHint, RoundsAlgorithm
 from shoal.algorithms.rounds.gmm import GMM, GMMOptions, read_covariance_type
 from shoal.algorithms.streaming import ArraySpec, Rows
-from shoal.kernels.distance import Floats
+from shoal.kernels.arrays import Floats
 from shoal.kernels.gaussian import affinity, ensure_positive_definite, matrices, merge_mixtures, spread_shape
 from shoal.kernels.matching import assignment
 
@@ -43,9 +43,9 @@ Match = Literal["overlap", "place"]
 AVERAGES: Final = get_args(Average)
 MATCHES: Final = get_args(Match)
 CLIENT_TOLERANCE: Final = 1e-3
-"""of the mean log-likelihood, as in scikit-learn"""
+"""change of the mean log-likelihood that ends a fit, as in scikit-learn"""
 VARIANCE_SLACK: Final = 1e-6
-"""by which a variance may lie beyond its bound, as a part of the bound: flat components are widened by rounding"""
+"""distance by which a variance may lie beyond its bound, as a part of the bound: rounding widens flat components"""
 
 
 class GMMLocalOptions(GMMOptions):
@@ -117,7 +117,7 @@ def start(options: Options, d: int, hint: InitHint) -> Params:
 
 
 def check_claims(params: Params, stats: Stats, claims: Claims) -> None:
-    """Raises `InvalidData` unless the components are those of a fit to so many rows: no variance is below 0 or wider
+    """Raises `InvalidData` unless the components can be those of a fit to the rows: no variance is below 0 or wider
     than the box, which the covariances of the round request keep to as well."""
     gmm.check_rows_claimed(params, stats, claims)
     check_masses("mass", stats["mass"], claims)

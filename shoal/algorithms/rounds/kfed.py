@@ -12,10 +12,8 @@ from typing import Final, Literal, get_args
 
 import numpy as np
 
-from shoal.algorithms.claims import Claims
 from shoal.algorithms.options import Options, option
 from shoal.algorithms.rounds.arrays import (
-    CENTRES,
     INT,
     Params,
     Stats,
@@ -29,6 +27,7 @@ from shoal.algorithms.rounds.arrays import (
 from shoal.algorithms.rounds.base import InitHint, RoundsAlgorithm
 from shoal.algorithms.rounds.one_shot import (
     CLUSTERED_ANSWERS,
+    ONE_SHOT_PARAMS,
     OneShotOptions,
     candidates,
     check_local_counts,
@@ -40,7 +39,8 @@ from shoal.algorithms.rounds.one_shot import (
     shift,
 )
 from shoal.algorithms.streaming import ArraySpec, Rows
-from shoal.kernels.distance import Floats, block_rows, squared_by_differences, squared_distances
+from shoal.kernels.arrays import Floats
+from shoal.kernels.distance import block_rows, squared_by_differences, squared_distances
 from shoal.kernels.lloyd import assign, kmeans_plusplus, lloyd
 
 Average = Literal["unweighted", "weighted"]
@@ -103,16 +103,7 @@ def _separated(rows: Floats, k: int, seed: int) -> Floats:
 
 # What travels.
 
-PARAMS: Final = {
-    **CENTRES,
-    "clusters": INT,
-    "local_clusters": INT,
-    "seed": INT,
-    "average": INT,
-    "pick": INT,
-}
-"""the newest centres, none at first; the number of clusters, and the number that each client looks for; the seed of
-every random number; the options"""
+PARAMS: Final = {**ONE_SHOT_PARAMS, "average": INT, "pick": INT}
 STATS: Final = {
     "prototype": ArraySpec("<f8", ("p", "d"), rowlike=True, per_node=True),
     "count": ArraySpec("<f8", ("p",), per_node=True),
@@ -129,11 +120,6 @@ def start(options: Options, d: int, hint: InitHint) -> Params:
         "average": choice_array(chosen.average, AVERAGES),
         "pick": choice_array(chosen.pick, PICKS),
     }
-
-
-def check_claims(params: Params, stats: Stats, claims: Claims) -> None:
-    """Raises `InvalidData` for more centres than were asked for, or more rows than readings."""
-    check_local_counts(params, stats, claims)
 
 
 def combine(params: Params, answers: Sequence[Stats]) -> Params:
@@ -177,7 +163,7 @@ KFED: Final = RoundsAlgorithm(
     start=start,
     answer=answer,
     combine=combine,
-    check_claims=check_claims,
+    check_claims=check_local_counts,
     robust=CLUSTERED_ANSWERS,
     shift=shift,
     forget=forget_centres,

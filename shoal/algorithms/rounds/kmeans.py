@@ -28,7 +28,7 @@ from shoal.algorithms.rounds.arrays import (
 from shoal.algorithms.rounds.base import InitHint, RoundsAlgorithm, starting_centres
 from shoal.algorithms.rounds.robust import RobustForm
 from shoal.algorithms.streaming import ArraySpec, Rows
-from shoal.kernels.distance import Floats
+from shoal.kernels.arrays import Floats
 from shoal.kernels.lloyd import assign_block, means
 
 
@@ -85,7 +85,7 @@ def start(options: Options, d: int, hint: InitHint) -> Params:
 
 
 def check_claims(params: Params, stats: Stats, claims: Claims) -> None:
-    """Raises `InvalidData` unless counts, sums and inertia can be those of so many rows."""
+    """Raises `InvalidData` unless counts, sums and inertia can be those of the rows."""
     check_masses("count", stats["count"], claims)
     check_sums("sum", stats["count"], stats["sum"], claims)
     # Centres lie in the box as well, so no row is farther from one than the diagonal.

@@ -19,7 +19,6 @@ import numpy as np
 from shoal.algorithms.claims import Claims, require_possible
 from shoal.algorithms.options import Options, option
 from shoal.algorithms.rounds.arrays import (
-    CENTRES,
     INT,
     Params,
     Stats,
@@ -34,6 +33,7 @@ from shoal.algorithms.rounds.arrays import (
 from shoal.algorithms.rounds.base import InitHint, RoundsAlgorithm
 from shoal.algorithms.rounds.one_shot import (
     CLUSTERED_ANSWERS,
+    ONE_SHOT_PARAMS,
     OneShotOptions,
     candidates,
     check_local_counts,
@@ -46,7 +46,7 @@ from shoal.algorithms.rounds.one_shot import (
 )
 from shoal.algorithms.streaming import ArraySpec, Rows
 from shoal.errors import InvalidData
-from shoal.kernels.distance import Floats
+from shoal.kernels.arrays import Floats
 from shoal.kernels.lloyd import assign, best_kmeans, kmeans_plusplus
 
 Local = Literal["seeds", "kmeans"]
@@ -110,17 +110,13 @@ def _merged(cells: np.ndarray[tuple[int, ...], np.dtype[np.int64]], count: Float
 # What travels.
 
 PARAMS: Final = {
-    **CENTRES,
-    "clusters": INT,
-    "local_clusters": INT,
-    "seed": INT,
+    **ONE_SHOT_PARAMS,
     "local": INT,
     "cells": INT,
     "low": ArraySpec("<f8", ("d",), rowlike=True),
     "step": ArraySpec("<f8", ("d",)),
 }
-"""the newest centres, none at first; the number of clusters, and the number that each client looks for; the seed of
-every random number; `local`, the option; the grid: `cells` along each feature, its lower corner `low`, its `step`"""
+"""`local`, the option; the grid: `cells` along each feature, its lower corner `low`, its `step`"""
 STATS: Final = {
     "cell": ArraySpec("<i8", ("p", "d"), per_node=True),
     "count": ArraySpec("<f8", ("p",), per_node=True),

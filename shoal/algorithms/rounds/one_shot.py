@@ -9,16 +9,16 @@ import numpy as np
 
 from shoal.algorithms.claims import Claims, check_at_most, check_masses
 from shoal.algorithms.options import CLUSTERS_MAX, AlgorithmOptions, Clusters, clusters_option, option
-from shoal.algorithms.rounds.arrays import Params, Stats, int_array, read_int, row_blocks
+from shoal.algorithms.rounds.arrays import CENTRES, INT, Params, Stats, int_array, read_int, row_blocks
 from shoal.algorithms.rounds.base import InitHint
 from shoal.algorithms.streaming import Rows, check_rows
 from shoal.errors import SettingsError
-from shoal.kernels.distance import Floats
+from shoal.kernels.arrays import Floats
 from shoal.kernels.lloyd import assign, means
 from shoal.kernels.matching import match_order, matched_distance
 
 CANDIDATES_MAX: Final = 50_000
-"""of more rows, seeds are chosen among this many evenly spaced ones, to bound memory"""
+"""rows among which seeds are chosen, evenly spaced ones of all, to bound memory"""
 CLIENT_STEPS: Final = 300
 
 CLUSTERED_ANSWERS: Final = (
@@ -26,6 +26,10 @@ CLUSTERED_ANSWERS: Final = (
     "outvoted"
 )
 """why answers of algorithms of one round cannot be combined robustly"""
+
+ONE_SHOT_PARAMS: Final = {**CENTRES, "clusters": INT, "local_clusters": INT, "seed": INT}
+"""the newest centres, none at first; the number of clusters, and the number that each client looks for; the seed of
+every random number"""
 
 
 class OneShotOptions(AlgorithmOptions):
@@ -105,7 +109,7 @@ def check_local_counts(params: Params, stats: Stats, claims: Claims) -> None:
 
 
 def keep_order(params: Params, centres: Floats, weight: Floats) -> Params:
-    """`params` with new centres, in the order of the previous ones if they are as many: clusters keep their numbers."""
+    """`params` with new centres, in the order of the previous ones if the number is the same, so clusters stay."""
     if params["centre"].shape == centres.shape:
         order = match_order(params["centre"], centres)
         centres, weight = centres[order], weight[order]

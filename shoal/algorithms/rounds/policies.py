@@ -80,15 +80,17 @@ class PolicyState:
     """What a policy keeps from round to round."""
 
     newest_answered: Mapping[str, int] = field(default_factory=dict)
-    """by client, the newest round it has answered; a repeated answer does not count twice"""
+    """the newest round that each client has answered; a repeated answer does not count twice"""
     sums: Stats | None = None
     """decay: the decayed sum of all answers so far"""
     cached: Mapping[str, Answer] = field(default_factory=dict)
     """cache: by client, its last answer"""
 
     def without(self, client: str) -> PolicyState:
-        """With nothing of this client. A sum of answers cannot be taken apart, so it begins anew if the client has ever
-        answered."""
+        """State without anything of this client.
+
+        A sum of answers cannot be taken apart, so it begins anew if the client has ever answered.
+        """
         answered = {name: number for name, number in self.newest_answered.items() if name != client}
         sums = None if client in self.newest_answered else self.sums
         return PolicyState(answered, sums, {name: one for name, one in self.cached.items() if name != client})
@@ -99,11 +101,11 @@ class PolicyState:
 
     @cached_property
     def cached_bytes(self) -> int:
-        """Of the arrays of the cached answers."""
+        """Size of the arrays of the cached answers."""
         return sum(array.nbytes for answer in self.cached.values() for array in answer.stats.values())
 
     def state(self) -> State:
-        """As plain values and arrays, for `shoal.protocol.codec.pack`."""
+        """Plain values and arrays of everything, for `shoal.protocol.codec.pack`."""
         return {
             "version": STATE_VERSION,
             "newest_answered": dict(self.newest_answered),

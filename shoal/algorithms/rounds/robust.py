@@ -25,18 +25,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shoal.algorithms.streaming import Arrays
-from shoal.kernels.distance import Floats
+from shoal.kernels.arrays import Floats
 
 METHODS: Final = ("none", "median", "trimmed", "clip")
 ROWS_FACTOR: Final = 2.0
 SHARE_MAX: Final = 1 / 7
-"""so that three of ten clients together have less than half"""
+"""largest share of a client: three of ten clients together then have less than half"""
 TRIMMED: Final = 3 * SHARE_MAX
 STEPS: Final = 100
 FAR: Final = 1e100
 """moments beyond it count as if they were there"""
 STILL: Final = 1e-9
-"""in unit coordinates: the iteration ends when it moves a cluster by less"""
+"""movement of a cluster in unit coordinates below which the iteration ends"""
 
 
 @dataclass(frozen=True)

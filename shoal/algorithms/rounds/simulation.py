@@ -10,6 +10,7 @@ import numpy as np
 
 from shoal.algorithms.rounds.base import InitHint, Params, RoundsAlgorithm, starting_centres
 from shoal.algorithms.rounds.choice import Landmarks
+from shoal.algorithms.rounds.kfed import KFED
 from shoal.algorithms.rounds.policies import Answer, Policy, PolicyState, epoch_changed, select_answers
 from shoal.algorithms.streaming import Rows
 from shoal.errors import SettingsError
@@ -76,24 +77,22 @@ def converged(shifts: Sequence[float], tolerance: float) -> bool:
     return bool(shifts) and math.isfinite(shifts[-1]) and shifts[-1] < tolerance
 
 
-def kfed_landmarks(
-    kfed: RoundsAlgorithm, clusters: int, clients: Sequence[Rows], box: InitHint, local: int = 0
-) -> Landmarks:
+def kfed_landmarks(clusters: int, clients: Sequence[Rows], box: InitHint, local: int = 0) -> Landmarks:
     """The centres that clients send in one round of k-FED, and the rows of each.
 
     Each client looks for `local` clusters (0: as many as `clusters`).
     """
-    start = kfed.start({"clusters": clusters, "local_clusters": local}, len(box.low), box)
-    answers = [kfed.answer(start, rows) for rows in clients]
+    start = KFED.start({"clusters": clusters, "local_clusters": local}, len(box.low), box)
+    answers = [KFED.answer(start, rows) for rows in clients]
     return Landmarks(*(np.concatenate([each[name] for each in answers]) for name in ("prototype", "count")))
 
 
-def kfed_hint(kfed: RoundsAlgorithm, clusters: int, clients: Sequence[Rows], box: InitHint, local: int = 0) -> InitHint:
+def kfed_hint(clusters: int, clients: Sequence[Rows], box: InitHint, local: int = 0) -> InitHint:
     """The box, with centres from one round of k-FED: the initialisation to prefer for algorithms that send sums.
 
     Each client looks for `local` clusters (0: as many as `clusters`). The centres they send are grouped by k-means with
     several initialisations, each weighted by its rows, which is more reliable than k-FED's own server half.
     """
-    prototypes, counts = kfed_landmarks(kfed, clusters, clients, box, local)
+    prototypes, counts = kfed_landmarks(clusters, clients, box, local)
     points = starting_centres(clusters, len(box.low), InitHint(box.low, box.high, box.seed, prototypes, counts))
     return InitHint(box.low, box.high, box.seed, points)

@@ -19,7 +19,6 @@ from collections.abc import Sequence
 from typing import Final, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from shoal.algorithms.claims import (
     ROUNDING_SHARE,
@@ -55,8 +54,8 @@ from shoal.algorithms.rounds.one_shot import candidates, count_and_sum
 from shoal.algorithms.streaming import ArraySpec, Rows
 from shoal.algorithms.view import NO_CLUSTER, ClusteringView
 from shoal.errors import InvalidData
-from shoal.kernels.arrays import pack_symmetric, unpack_symmetric
-from shoal.kernels.distance import Floats, nearest
+from shoal.kernels.arrays import Floats, Ints, pack_symmetric, unpack_symmetric
+from shoal.kernels.distance import nearest
 from shoal.kernels.landmarks import (
     MASS_MIN,
     STARTS,
@@ -153,23 +152,24 @@ def start(options: Options, d: int, hint: InitHint) -> Params:
     }
 
 
-Ints = NDArray[np.int64]
-
 BANDWIDTH_FACTOR: Final = 0.5
 """times the median distance of landmarks to the nearest other one"""
 CLIENT_STEPS: Final = 20
 BLOCK_SHARE: Final = 3
-"""blocks of rows are so many times as large as those for as many centres, as each row is sorted into few landmarks"""
+"""factor by which blocks of rows are larger than those for k-means: each row is sorted into few landmarks"""
 RENEW_FACTOR: Final = 2.0
-"""a new epoch begins when the mean squared distance of rows to landmarks is so many times that of its first round"""
+"""growth of the mean squared distance of rows to landmarks, since the first round of an epoch, that begins a new one"""
 KEPT_MASS: Final = 0.1
 """factor on the mass of earlier landmarks when new ones are chosen: it keeps places whose clients do not answer now"""
 # Client half.
 
 
 def answer(params: Params, rows: Rows) -> Stats:
-    """To a request for prototypes: at most as many means of rows (p, d), and the rows of each (p,). To a request for
-    the Gram matrix of q landmarks: its upper triangle (t,), and the sum of the squared distances to the nearest."""
+    """Answer a request for prototypes with at most that number of means of rows (p, d), and the rows of each (p,).
+
+    The answer to a request for the Gram matrix of q landmarks is its upper triangle (t,), and the sum of the squared
+    distances to the nearest.
+    """
     d, asks = n_features(params), read_choice(params, "asks", ASKS)
     landmarks, epoch = params["landmark"], read_int(params, "epoch", 1)
     prototype, count, triangle, error = np.empty((0, d)), np.empty(0), np.empty(0), 0.0
@@ -218,7 +218,7 @@ def _prototypes(rows: Rows, d: int, most: int, seed: int) -> tuple[Floats, Float
 
 
 def check_claims(params: Params, stats: Stats, claims: Claims) -> None:
-    """Raises `InvalidData` unless prototypes, or Gram matrix and distances, can be those of so many rows.
+    """Raises `InvalidData` unless prototypes, or Gram matrix and distances, can be those of the rows.
 
     The weights of each row add up to 1, so the entries of the Gram matrix add up to the number of rows.
     """
@@ -317,7 +317,7 @@ def shift(before: Params, after: Params) -> float:
     return float(after["mass"][moved].sum() / after["mass"].sum())
 
 
-def predict(params: Params, rows: Rows) -> NDArray[np.int64]:
+def predict(params: Params, rows: Rows) -> Ints:
     """rows (n, d) -> (n,) cluster of each, by its direction in the embedding; -1 before there are any clusters.
 
     Raises `InvalidData`.

@@ -14,7 +14,6 @@ from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from shoal.algorithms.options import Options
 from shoal.algorithms.regression import Regression, RuleBase, target_position
@@ -34,10 +33,10 @@ from shoal.algorithms.tsk.client import (
     weighting,
 )
 from shoal.algorithms.tsk.server import combine, shift, start
-from shoal.kernels.distance import Floats
+from shoal.kernels.arrays import Floats, Ints
 
 
-def strongest_rule(params: Params, rows: Rows) -> NDArray[np.int64]:
+def strongest_rule(params: Params, rows: Rows) -> Ints:
     """rows (n, d) -> (n,) the rule whose condition each meets best. Raises `InvalidData`."""
     weights_of, (k, d) = weighting(params), params["centre"].shape
     return label_rows(rows, d, k, lambda block: weights_of(standardised(params, block)).argmax(axis=0))

@@ -39,8 +39,7 @@ from shoal.algorithms.rounds.arrays import (
 from shoal.algorithms.rounds.fcm import fuzzifier_option
 from shoal.algorithms.streaming import ArraySpec, Rows
 from shoal.errors import InvalidData
-from shoal.kernels.arrays import pair_count, pair_products
-from shoal.kernels.distance import Floats
+from shoal.kernels.arrays import Floats, pair_count, pair_products
 from shoal.kernels.fuzzy import expand_gram, firing_strengths, fuzzy_weights
 
 Form = Literal["least_squares", "gradient"]
@@ -79,7 +78,7 @@ class TSKOptions(AlgorithmOptions):
 
 
 COEFFICIENTS_MAX: Final = 2000
-"""rules times features: the normal equations have as many unknowns"""
+"""rules times features: the number of unknowns of the normal equations"""
 STAGES: Final = ("conditions", "consequents")
 """what rounds are finding"""
 PARAMS: Final = {
@@ -106,10 +105,10 @@ STATS: Final = {
     "energy": FLOAT,
     "rows": FLOAT,
 }
-"""per rule `mass`, `total` and `square`: weights, and weighted sums of z and z². `gram` and `cross`: the normal
-equations, sums of w_i w_j x_a x_b over pairs i <= j and a <= b, and of w_j y x_a, where y is z of the target. `energy`:
-the sum of y². In the stage of conditions the weights are memberships to the power of the fuzzifier, and the equations
-those of one rule that always holds; later the weights are firing strengths w"""
+"""what an answer holds. `mass`, `total` and `square` of each rule: weights, and weighted sums of z and z². `gram` and
+`cross`: the normal equations, sums of w_i w_j x_a x_b over pairs i <= j and a <= b, and of w_j y x_a, where y is z of
+the target. `energy`: the sum of y². In the stage of conditions the weights are memberships to the power of the
+fuzzifier, and the equations those of one rule that always holds; later the weights are firing strengths w"""
 
 
 def empty_sums(params: Params) -> dict[str, Floats]:
@@ -209,7 +208,7 @@ def answer(params: Params, rows: Rows) -> Stats:
 
 
 def check_claims(params: Params, stats: Stats, claims: Claims) -> None:
-    """Raises `InvalidData` unless all sums can be those of so many rows, and those that overlap are equal."""
+    """Raises `InvalidData` unless all sums can be those of the rows, and those that overlap are equal."""
     for name, expected in empty_sums(params).items():
         require_possible(stats[name].shape == expected.shape, f"another {name} than the round request has")
     standardised_centres(params)
@@ -262,5 +261,5 @@ def _check_equal(one: Floats, other: Floats, box: Claims) -> None:
 
 
 def _slack(box: Claims) -> float:
-    """By how much sums of products of two features may differ because of rounding."""
+    """Distance by which sums of products of two features may differ because of rounding."""
     return ROUNDING_SHARE * max(box.scale, 1.0) ** 2 * (box.readings + ROUNDING_SHARE)

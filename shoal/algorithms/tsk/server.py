@@ -37,16 +37,15 @@ from shoal.algorithms.tsk.client import (
     target_of,
 )
 from shoal.errors import SettingsError
-from shoal.kernels.arrays import unpack_symmetric
-from shoal.kernels.distance import Floats
+from shoal.kernels.arrays import Floats, unpack_symmetric
 from shoal.kernels.fuzzy import expand_gram, merged_rules, solve_ridge, squared_error
 
 WIDTH_MIN: Final = 0.1
-"""of a condition, in standard deviations of all rows"""
+"""smallest width of a condition, in standard deviations of all rows"""
 STILL: Final = 1e-3
 """the conditions are found when a round moves no centre farther, in standard deviations of all rows"""
 MASS_SHARE_MIN: Final = 0.01
-"""of the rows; rules with less do not tell whether the conditions are outdated"""
+"""share of the rows below which a rule does not tell whether the conditions are outdated"""
 CONSTANT: Final = 1e-12
 """a feature whose variance is not above this part of its mean square is constant"""
 

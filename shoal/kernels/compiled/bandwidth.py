@@ -13,14 +13,14 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from shoal.kernels.compiled.intrinsics import load, splat, store, total
-from shoal.kernels.correntropy import SIGMA_MIN, ZERO_SPREAD
+from shoal.kernels.constants import SIGMA_MIN, ZERO_SPREAD
 
 SORTED_FROM = 700
-"""numbers of which it takes less time to sort them than to compare all pairs"""
+"""length from which sorting takes less time than comparing all pairs"""
 
 
 def _squaring(lanes: int) -> Any:
-    """The function that takes the sums of so many features side by side.
+    """The function that takes the sums of `lanes` features side by side.
 
     They stay in registers, and the weights in the cache for the second pass. Numba's own loop over features would read
     and write them again for every node.
@@ -116,7 +116,7 @@ def recent_bandwidth(weights: Any, older: Any, n: Any, factor: Any, loops: Any) 
 def median(numbers: Any) -> Any:
     """The median of numbers, at least one; it may change their order.
 
-    The one that would be at a place in ascending order is the largest of those that have at most so many smaller ones.
+    The number at place p in ascending order is the largest of those with at most p smaller numbers.
     All pairs are compared, some vectors at a time: in sorting no branch can be foretold, which takes six times as long.
     """
     n = len(numbers)
@@ -133,7 +133,7 @@ def median(numbers: Any) -> Any:
             low = max(low, number)
         if smaller <= above:
             high = max(high, number)
-        # Just so many smaller ones: it is at that place. With ties there may be no such number.
+        # With exactly that many smaller ones it is at that place. With ties there may be no such number.
         low_known |= smaller == below
         high_known |= smaller == above
         if low_known and high_known:

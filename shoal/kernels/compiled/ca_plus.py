@@ -5,11 +5,11 @@ room for more: weights (capacity, d), sigmas, counts, stamps and ids. Functions 
 to take them from a tuple costs as much as the arithmetic.
 
 Arguments that many functions have: `ints`, `floats`, `limits` and `factors` hold numbers at the positions that
-`shoal.kernels.scalars` names. `screen` is a tuple of columns (blocks, d, 16), bounds (16 blocks,), origin (d,) and
-point (d,), as in `shoal.kernels.workspace`. `loops` are the addresses of NumPy's loops. `terms` (d,) and `found`
-(capacity + 1,) are overwritten: the terms of a sum over features, and the nodes that are compared in full. `newer` and
-`older` (capacity + 1,) are the nodes in the order of their stamps, as a circular list, so that finding the most recent
-ones needs no sorting: they name the next node in either direction, and their last place stands for both ends.
+`shoal.kernels.art_workspace` names. `screen` is a tuple of columns (blocks, d, 16), bounds (16 blocks,), origin (d,)
+and point (d,), as in `Workspace`. `loops` are the addresses of NumPy's loops. `terms` (d,) and `found` (capacity + 1,)
+are overwritten: the terms of a sum over features, and the nodes that are compared in full. `newer` and `older`
+(capacity + 1,) are the nodes in the order of their stamps, as a circular list, so that finding the most recent ones
+needs no sorting: they name the next node in either direction, and their last place stands for both ends.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ def make_first(k: Any, newer: Any, older: Any) -> None:
 
 
 EXCLUDED = np.float32(-2.0)
-"""below all bounds"""
+"""a bound below all others"""
 
 
 @njit(forceinline=True, error_model="numpy")

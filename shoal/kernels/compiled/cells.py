@@ -11,7 +11,7 @@ import numpy as np
 from numba import njit, types
 
 from shoal.kernels.compiled.intrinsics import CONST_FLOAT64_1D, CONST_FLOAT64_2D, INT64_1D, INT64_2D
-from shoal.kernels.random_words import GOLDEN_RATIO
+from shoal.kernels.constants import GOLDEN_RATIO
 
 GRID = (CONST_FLOAT64_1D, CONST_FLOAT64_1D, types.int64)
 TABLE_SIGNATURE = types.void(CONST_FLOAT64_2D, *GRID, INT64_1D)
@@ -19,7 +19,7 @@ SLOTS_SIGNATURE = types.UniTuple(types.int64, 2)(CONST_FLOAT64_2D, *GRID, INT64_
 NUMBER, COUNT = 0, 1
 """columns of the slots"""
 FACTOR = np.uint64(GOLDEN_RATIO)
-"""its product spreads cells that are side by side"""
+"""factor whose product spreads cells that are side by side"""
 
 
 @njit(forceinline=True, error_model="numpy")
@@ -42,10 +42,7 @@ def slot_of(number: Any, slots: Any, shift: Any) -> Any:
 
 
 def table_kernel(sources: str) -> Any:
-    """rows (n, d), corner (d,) of the grid, its step (d,), its cells along a feature -> adds to the table (cells^d,).
-
-    Compiled or from Numba's cache; `sources` is what it was made from (`digest_of_sources`).
-    """
+    """rows (n, d), corner (d,) of the grid, its step (d,), its cells along a feature -> adds to a table (cells^d,)."""
 
     @njit(TABLE_SIGNATURE, cache=True, error_model="numpy")
     def count_in_table(rows: Any, low: Any, step: Any, cells: Any, table: Any) -> None:
@@ -57,7 +54,7 @@ def table_kernel(sources: str) -> Any:
 
 
 def slots_kernel(sources: str) -> Any:
-    """As `table_kernel`, into slots (m, 2), m a power of 2 above 1: a cell and its count in each, or -1. `room`: how
+    """Like `table_kernel`, with slots (m, 2), m a power of 2 above 1: a cell and its count in each, or -1. `room`: how
     many more cells may come, so that some slots stay free -> rows counted, up to one without room; cells that came.
     """
 

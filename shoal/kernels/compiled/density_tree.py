@@ -38,13 +38,13 @@ LIMIT_MAX = 0x7FFFFFFF
 TWICE_AS_FAR = 1 << 24
 """added to the bits of a squared distance, it is four times that distance"""
 NEARLY = 1 << 22
-"""the same for a distance that is larger by a fifth"""
+"""the difference of bits for a distance that is larger by a fifth"""
 COUNTED_MAX = 128
-"""numbers of which each is compared with all others to sort them"""
+"""keys up to which each is compared with all others to sort them"""
 GAPS = (301, 132, 57, 23, 10, 4, 1)
-"""of Shell's sort of more of them (Ciura 2001)"""
+"""gaps of Shell's sort of more keys (Ciura 2001)"""
 CHUNK = 64
-"""numbers of which the least is found before it is looked for"""
+"""keys in a chunk, of which the least is kept"""
 
 
 @njit(forceinline=True)
@@ -103,7 +103,7 @@ def nearest_keys(bits: Any, position: Any, limit: Any, least: Any, most: Any, hi
 
 @njit(forceinline=True)
 def sort_keys(keys: Any, n: Any, ordered: Any) -> None:
-    """Set ordered[:n] to keys[:n], sorted. No two are equal, so each comes after as many as are smaller.
+    """Set ordered[:n] to keys[:n], sorted. No two are equal, so the number of smaller keys is the place of each.
 
     Few are counted faster, many at a time, than they are moved one by one.
     """

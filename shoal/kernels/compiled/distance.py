@@ -6,7 +6,7 @@ from typing import Any
 
 from numba import njit
 
-from shoal.kernels.distance import FEW_FEATURES
+from shoal.kernels.constants import FEW_FEATURES
 
 TILE = 128
 """rows that are taken together, a constant length of loops: they fill the vectors of the processor"""

@@ -1,4 +1,7 @@
-"""Memberships of rows in centres, squared, in one pass over the distances of a tile of rows; the fuzzifier is 2."""
+"""Memberships of rows of few features in centres, squared, in one pass over the distances of a tile of rows.
+
+The fuzzifier is 2.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +11,9 @@ from typing import Any
 import numpy as np
 from numba import njit, types
 
-from shoal.kernels.compiled.distance import TILE, flat_distances, take_tile
+from shoal.kernels.compiled.distance import TILE, flat_distances
 from shoal.kernels.compiled.intrinsics import CONST_FLOAT64_2D, FLOAT64_2D
-from shoal.kernels.distance import FEW_FEATURES
+from shoal.kernels.constants import FEW_FEATURES
 
 SIGNATURE = types.void(CONST_FLOAT64_2D, CONST_FLOAT64_2D, FLOAT64_2D)
 
@@ -34,23 +37,16 @@ def set_shares(squared: Any, least: Any, scale: Any) -> None:
 
 
 def kernel(sources: str) -> Any:
-    """rows (n, d), centres (k, d), distances² (k, n) -> in their place the weights of
-    `shoal.kernels.fuzzy.fuzzy_weights`. Of few features, distances are computed here.
-
-    Compiled or from Numba's cache; `sources` is what it was made from (`digest_of_sources`).
-    """
+    """rows (n, d), centres (k, d) -> sets the weights (k, n) of `shoal.kernels.fuzzy.fuzzy_weights`."""
 
     @njit(SIGNATURE, cache=True, error_model="numpy")
     def fuzzy_weights(rows: Any, centres: Any, weights: Any) -> None:
         sources  # noqa: B018  # in the closure, and so in the key of Numba's cache
-        (n, d), k = rows.shape, len(centres)
+        n, k = len(rows), len(centres)
         columns, squared = np.zeros((FEW_FEATURES, TILE)), np.zeros((k, TILE))
         least, scale = np.empty(TILE), np.empty(TILE)
         for first in range(0, n, TILE):
-            if d <= FEW_FEATURES:
-                flat_distances(rows[first : first + TILE], centres, columns, squared)
-            else:
-                take_tile(weights, first, squared)
+            flat_distances(rows[first : first + TILE], centres, columns, squared)
             set_shares(squared, least, scale)
             for c in range(k):
                 line, shares = weights[c][first : first + TILE], squared[c]

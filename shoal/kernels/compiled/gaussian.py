@@ -1,6 +1,6 @@
-"""Responsibilities of the components of a Gaussian mixture for rows, from logarithms of densities, tile by tile.
+"""Responsibilities of the components of a Gaussian mixture for rows of few features, tile by tile.
 
-Of few features the densities are computed here as well, in the order of `shoal.kernels.gaussian`.
+The components have full covariances; densities are computed in the order of `shoal.kernels.gaussian`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numba import njit, types
 
-from shoal.kernels.compiled.distance import TILE, take_columns, take_tile
+from shoal.kernels.compiled.distance import TILE, take_columns
 from shoal.kernels.compiled.intrinsics import (
     CONST_FLOAT64_1D,
     CONST_FLOAT64_2D,
@@ -21,8 +21,7 @@ from shoal.kernels.compiled.intrinsics import (
     INT64_1D,
     exp_in_place,
 )
-from shoal.kernels.distance import FEW_FEATURES
-from shoal.kernels.gaussian import SQUARED_MAX
+from shoal.kernels.constants import FEW_FEATURES, SQUARED_MAX
 
 SIGNATURE = types.void(
     CONST_FLOAT64_2D,
@@ -88,11 +87,9 @@ def set_exponentials(logs: Any, log_weights: Any, log_max: Any, totals: Any, loo
 
 
 def kernel(sources: str) -> Any:
-    """rows (n, d), means (k, d), factors (k, d, d), logarithms of their determinants (k,) and of the weights (k,); or,
-    where there are no factors, logarithms of the densities in `responsibilities` -> sets `responsibilities` (k, n), and
-    of each row the logarithm of its largest weighted density (n,) and the sum of all relative to that one (n,).
-
-    Compiled or from Numba's cache; `sources` is what it was made from (`digest_of_sources`).
+    """rows (n, d), means (k, d), factors (k, d, d), logarithms of their determinants (k,) and of the weights (k,) ->
+    sets `responsibilities` (k, n), the logarithm of each row's largest weighted density (n,), and the sum of all its
+    weighted densities relative to that one (n,).
     """
 
     @njit(SIGNATURE, cache=True, error_model="numpy")
@@ -112,11 +109,8 @@ def kernel(sources: str) -> Any:
         columns, work, logs = np.zeros((FEW_FEATURES, TILE)), np.zeros((FEW_FEATURES + 1, TILE)), np.zeros((k, TILE))
         tile_log_max, tile_totals, inverse_totals = np.empty(TILE), np.empty(TILE), np.empty(TILE)
         for first in range(0, n, TILE):
-            if len(factors):
-                take_columns(rows[first : first + TILE], columns)
-                set_densities(columns, means, factors, log_determinants, work, logs)
-            else:
-                take_tile(responsibilities, first, logs)
+            take_columns(rows[first : first + TILE], columns)
+            set_densities(columns, means, factors, log_determinants, work, logs)
             set_exponentials(logs, log_weights, tile_log_max, tile_totals, loops)
             inverse_totals[:] = 1.0 / tile_totals
             here, there = log_max[first : first + TILE], totals[first : first + TILE]

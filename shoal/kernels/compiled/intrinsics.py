@@ -47,7 +47,7 @@ def splat(builder: Any, number: Any, form: Any) -> Any:
 
 
 def load(builder: Any, numbers: Any, first: Any, form: Any) -> Any:
-    """The numbers of an array from a place on, as many as a vector has."""
+    """A vector of the numbers of an array from a place on."""
     place = builder.bitcast(builder.gep(numbers, [first]), form.as_pointer())
     return builder.load(place, align=_bytes(form))
 
@@ -64,7 +64,7 @@ def _bytes(form: Any) -> int:
 
 
 EXP, ADD = 0, 2
-"""where the function of each loop is in `numpy_loops.numpy_loops()`; its data follow"""
+"""position of the function of each loop in `numpy_loops.numpy_loops()`; its data follow"""
 
 
 def _emit_call(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from shoal.kernels.compiled import (
+    CompiledKernels,
     ca_plus,
     caefc,
     cells,
@@ -18,7 +19,6 @@ from shoal.kernels.compiled import (
 )
 from shoal.kernels.compiled.numpy_loops import numpy_loops
 from shoal.kernels.compiled.sources import digest_of_sources
-from shoal.kernels.forms import CompiledKernels
 
 
 def compiled_kernels() -> CompiledKernels:

@@ -23,7 +23,7 @@ from shoal.kernels.compiled.intrinsics import (
     exp_in_place,
     total,
 )
-from shoal.kernels.distance import FEW_FEATURES
+from shoal.kernels.constants import FEW_FEATURES
 
 WEIGHTS_SIGNATURE = types.void(
     CONST_FLOAT64_2D, CONST_FLOAT64_2D, CONST_FLOAT64_2D, types.float64, INT64_2D, FLOAT64_2D, FLOAT64_1D, INT64_1D
@@ -92,8 +92,6 @@ def weights_kernel(sources: str) -> Any:
     """rows (n, d), landmarks (q, d), distances² (q, n), twice the squared bandwidth -> sets the nearest landmarks
     (n, r), their weights (n, r) and the least distances² (n,), as `shoal.kernels.landmarks.nearest_weights` does. Of
     few features, distances are computed here and not read.
-
-    Compiled or from Numba's cache; `sources` is what it was made from (`digest_of_sources`).
     """
 
     @njit(WEIGHTS_SIGNATURE, cache=True, error_model="numpy")

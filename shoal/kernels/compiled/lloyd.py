@@ -23,7 +23,7 @@ from shoal.kernels.compiled.intrinsics import (
     INT64_1D,
     total,
 )
-from shoal.kernels.distance import FEW_FEATURES
+from shoal.kernels.constants import FEW_FEATURES
 
 SIGNATURE = types.float64(CONST_FLOAT64_2D, CONST_FLOAT64_2D, CONST_FLOAT64_1D, FLOAT64_1D, FLOAT64_2D, INT64_1D)
 ROUNDING = np.float32(2.0**-24)
@@ -161,7 +161,7 @@ def add_rows(rows: Any, centres: Any, weights: Any, labels: Any, count: Any, sum
 
 @njit(forceinline=True)
 def add_flat_rows(rows: Any, centres: Any, weights: Any, labels: Any, count: Any, sums: Any, squares: Any) -> None:
-    """As `add_rows`, for few features: the loop over them is unrolled."""
+    """Add rows of few features: the loop over them is unrolled."""
     n, d = rows.shape
     for i in range(n):
         label, weight = labels[i], weights[i] if len(weights) else 1.0
@@ -175,7 +175,7 @@ def add_flat_rows(rows: Any, centres: Any, weights: Any, labels: Any, count: Any
 
 @njit(forceinline=True)
 def assign_flat(rows: Any, centres: Any, weights: Any, count: Any, sums: Any, squares: Any) -> None:
-    """As `assign_wide`, for rows of at most `FEW_FEATURES` features."""
+    """Assign rows of at most `FEW_FEATURES` features."""
     tile, labels = (np.zeros((FEW_FEATURES, TILE)), np.empty(TILE), np.empty(TILE)), np.zeros(TILE, np.int32)
     for first in range(0, len(rows), TILE):
         part = slice(first, min(first + TILE, len(rows)))
@@ -198,10 +198,7 @@ def assign_wide(rows: Any, centres: Any, weights: Any, count: Any, sums: Any, sq
 
 
 def kernel(sources: str) -> Any:
-    """rows (n, d), centres (k, d), weights (n,) or (0,) -> inertia; adds to mass (k,) and sums (k, d).
-
-    Compiled or from Numba's cache; `sources` is what it was made from (`digest_of_sources`).
-    """
+    """rows (n, d), centres (k, d), weights (n,) or (0,) -> inertia; adds to mass (k,) and sums (k, d)."""
 
     @njit(SIGNATURE, cache=True, error_model="numpy")
     def assign(rows: Any, centres: Any, weights: Any, count: Any, sums: Any, loops: Any) -> Any:

@@ -29,7 +29,7 @@ ROUNDS: Final = 24
 SUFFIX: Final = np.uint64(0x1F)
 """what follows a message: the bits that name SHAKE, and the first one of the padding"""
 LAST_BIT: Final = np.uint64(1 << 63)
-"""of a block: the end of the padding"""
+"""last bit of a block: the end of the padding"""
 HALF: Final = np.uint64(32)
 
 WORDS = types.void(CONST_UINT64_1D, CONST_INT64_2D, CONST_INT64_2D, UINT64_2D)
@@ -171,7 +171,7 @@ RELEASE = types.void(
     INT64_1D,
 )
 ESCAPE, STEPS, EDGE = range(3)
-"""in `limits`: the value that means "more"; the largest value of a reading; how far a result may be beyond"""
+"""positions in `limits`: the value that means "more"; the largest value of a reading; how far a result may be beyond"""
 
 
 @njit(forceinline=True)

@@ -10,9 +10,9 @@ import ctypes
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from shoal.errors import ShoalError
+from shoal.kernels.arrays import Floats, Ints
 
 
 class LoopsNotFound(ShoalError):
@@ -53,7 +53,7 @@ def loop_of(ufunc: np.ufunc, types: str) -> Loop:
     return Loop(function, (fields.data[place] if fields.data else 0) or 0)
 
 
-def numpy_loops() -> NDArray[np.int64]:
+def numpy_loops() -> Ints:
     """(4,) function and data of the loop of `exp`, then of `add`. Raises `LoopsNotFound`.
 
     Both are compared with what NumPy computes, as the kernels call them: exponentials are computed in place. Out of
@@ -73,7 +73,7 @@ def numpy_loops() -> NDArray[np.int64]:
     return np.array([*exp, *add], dtype=np.int64)
 
 
-def _call(loop: Loop, arrays: tuple[NDArray[np.float64], ...], steps: tuple[int, ...], n: int) -> None:
+def _call(loop: Loop, arrays: tuple[Floats, ...], steps: tuple[int, ...], n: int) -> None:
     """Call a loop on arrays, with the bytes from one element of each to the next."""
     words = ctypes.c_ssize_t * len(arrays)
     function = ctypes.CFUNCTYPE(None, *4 * [ctypes.c_void_p])(loop.function)

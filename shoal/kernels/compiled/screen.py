@@ -109,10 +109,10 @@ def lowest_bit(context: Any, bits: Any) -> Any:
 
 
 CHORD_RATIO = 1.0616
-"""above the largest ratio of chord and curve, 1.06148"""
+"""more than the largest ratio of chord and curve, 1.06148"""
 HALF_LOG2_E = 0.5 / math.log(2.0)
 FURTHEST = 1e18
-"""of a coordinate from the origin of the screen, so that no square overflows in 32 bits"""
+"""largest distance of a coordinate from the origin of the screen, so that no square overflows in 32 bits"""
 STEEPEST = 1e30
 """largest 1 / (2 sigma^2 ln 2), so that it is finite in 32 bits"""
 PART = 32
@@ -120,7 +120,8 @@ PART = 32
 LOWEST = np.float32(-1.0)
 """a bound that every node reaches"""
 FAR_KEPT = 30.0
-"""of a coordinate from an origin that is kept, times the root of the slope: it adds as much to the margin as y does"""
+"""largest distance of a coordinate from an origin that is kept, times the root of the slope: it adds as much to the
+margin as y does"""
 
 
 @njit(error_model="numpy")
@@ -207,7 +208,7 @@ def least_of_nearest(screen: Any, ints: Any, floats: Any) -> Any:
 
 @njit(fastmath={"nnan", "nsz", "reassoc"}, forceinline=True)
 def largest(bounds: Any) -> Any:
-    """The largest of some bounds, none of which is below -2."""
+    """The largest of some bounds; all are at least -2."""
     found = np.float32(-2.0)
     for one in bounds:
         found = max(found, one)

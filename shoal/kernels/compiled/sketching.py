@@ -24,7 +24,7 @@ from shoal.kernels.compiled.intrinsics import (
     INT64_2D,
     UINT8_1D,
 )
-from shoal.kernels.random_words import GOLDEN_RATIO
+from shoal.kernels.constants import GOLDEN_RATIO
 
 EXCEED = types.boolean(CONST_UINT64_2D, types.float64, UINT8_1D)
 FACTOR = np.uint64(GOLDEN_RATIO)

@@ -6,9 +6,9 @@ import hashlib
 from pathlib import Path
 from typing import Final
 
-from shoal.kernels import art_workspace, correntropy, distance, gaussian, random_words, valleys
+from shoal.kernels import art_workspace, constants
 
-CONSTANTS: Final = (art_workspace, correntropy, distance, gaussian, random_words, valleys)
+CONSTANTS: Final = (art_workspace, constants)
 """the modules outside this folder from which compiled functions take constants"""
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from numba import njit, types
 
 from shoal.kernels.compiled.intrinsics import CONST_FLOAT64_2D, FLOAT64_2D
-from shoal.kernels.valleys import PEAK_SIGNIFICANCE, SHALLOW, SIGNIFICANCE_MIN, WIDTHS
+from shoal.kernels.constants import PEAK_SIGNIFICANCE, SHALLOW, VALLEY_SIGNIFICANCE_MIN, VALLEY_WIDTHS
 
 SIGNATURE = types.void(CONST_FLOAT64_2D, CONST_FLOAT64_2D, types.float64, FLOAT64_2D)
 FOUND, POSITION, HINT = range(3)
@@ -78,7 +78,7 @@ def look_at_width(height: Any, variance: Any, peaks: Any, width: Any, depth: Any
             score = -1.0
         if score > best:
             deepest, best = at, score
-    if best > max(found[FOUND], SIGNIFICANCE_MIN):
+    if best > max(found[FOUND], VALLEY_SIGNIFICANCE_MIN):
         found[FOUND] = best
         found[POSITION] = middle(height, variance, top, deepest) + width / 2
 
@@ -93,7 +93,7 @@ def kernel(sources: str) -> Any:
         sums, places = np.empty(n + 1), np.empty((4, n))
         for axis in range(len(counts)):
             found[axis, FOUND], found[axis, POSITION], found[axis, HINT] = -1.0, 0.0, -1.0
-            for width in WIDTHS:
+            for width in VALLEY_WIDTHS:
                 if 4 * width > n:
                     break
                 height, variance = places[0, : n - width + 1], places[1, : n - width + 1]

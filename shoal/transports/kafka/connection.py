@@ -21,7 +21,7 @@ from shoal.transports.kafka.settings import KafkaSettings
 
 MIB = 1024 * 1024
 CONNECT_S = 10.0
-"""a broker that has not answered by then is unavailable; the caller tries again"""
+"""seconds after which a broker that has not answered is unavailable; the caller tries again"""
 BATCH_BYTES = 32 * 1024
 FRAME_BYTES = 64 * 1024
 """part of a topic's max.message.bytes for what Kafka adds to key, value and headers. It is more than a batch of small
@@ -171,12 +171,12 @@ class ConnectionFailures(logging.Handler):
         self._messages.append(record.getMessage())
 
     def to_error(self, where: str) -> ShoalError:
-        """Why there is no connection, as `LogError` when no later try can succeed, else as `LogUnavailable`."""
+        """The reason for a failure to connect: `LogError` when no later try can succeed, else `LogUnavailable`."""
         for sign, meaning in _PERMANENT.items():
             if any(sign in message for message in self._messages):
                 return LogError(f"{where}: {meaning}")
         # A broker that refuses a password answers so and closes the connection, and the library may see only that it
-        # was closed. A broker that told its version each time before it closed is not one that is restarting.
+        # was closed. A broker that sent its version each time before it closed is not one that is restarting.
         lost = [message for message in self._messages if "Connection lost" in message]
         answered = all("broker_version=(" in message and "disconnected" in message for message in lost)
         if len(lost) >= LOST_MIN and answered:
@@ -198,6 +198,7 @@ def connect(where: str, make: Callable[..., Any], known: Mapping[str, Any]) -> A
     with _collecting_failures() as reasons:
         while True:
             this_ms = min(next_ms, left_ms)
+            # Short first: the library reports a wrong password only when an attempt ends.
             left_ms, next_ms = left_ms - this_ms, 2 * next_ms
             try:
                 return _attempt(where, make, {**known, "bootstrap_timeout_ms": this_ms}, reasons)
@@ -237,7 +238,7 @@ def _collecting_failures() -> Iterator[ConnectionFailures]:
 
 @contextmanager
 def kafka_errors(where: str, but: tuple[type[Exception], ...] = ()) -> Iterator[None]:
-    """Turns errors of the library inside into errors of shoal, except those in `but`."""
+    """Turn errors of the library within the context into errors of shoal, except those in `but`."""
     try:
         yield
     except but:

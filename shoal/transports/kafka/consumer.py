@@ -31,7 +31,7 @@ from shoal.transports.kafka.topics import Topics
 from shoal.transports.limits import UNREADABLE
 
 BATCH_BYTES_MAX: Final = RECORD_BYTES_MAX + COPY_BYTES + FRAME_BYTES
-"""of a batch, decompressed, where the topic has no smaller limit: the largest record of any topic"""
+"""largest batch, decompressed, where the topic has no smaller limit: the largest record of any topic"""
 
 Decode = Callable[[Any], bytes]
 _limit: ContextVar[int] = ContextVar("batch_bytes_max", default=BATCH_BYTES_MAX)
@@ -48,7 +48,7 @@ class BatchTooLarge(CorruptRecordError):  # type: ignore[misc]  # kafka-python h
 
 @contextmanager
 def batches_of(record_bytes_max: int) -> Iterator[None]:
-    """Inside, no batch is decompressed beyond what a topic with records of so many bytes accepts uncompressed."""
+    """Decompress no batch within the context beyond what a topic with records of this size accepts uncompressed."""
     token = _limit.set(record_bytes_max + FRAME_BYTES)
     try:
         yield
@@ -65,7 +65,7 @@ def bound_decompression() -> None:
 
 
 def gunzip(payload: Any) -> bytes:
-    """gzip, of one member or several. Raises `CorruptRecordError`."""
+    """Decompress gzip, of one member or several. Raises `CorruptRecordError`."""
     packed = left = bytes(payload)
     parts, size, most = [], 0, _limit.get()
     while left:
@@ -84,7 +84,7 @@ def gunzip(payload: Any) -> bytes:
 
 
 def unlz4(payload: Any) -> bytes:
-    """An lz4 frame. Raises `CorruptRecordError`."""
+    """Decompress an lz4 frame. Raises `CorruptRecordError`."""
     from lz4.frame import LZ4FrameDecompressor  # type: ignore[import-untyped]  # noqa: PLC0415 - an extra
 
     frame = LZ4FrameDecompressor()
@@ -98,7 +98,7 @@ def unlz4(payload: Any) -> bytes:
 
 
 def unzstd(payload: Any) -> bytes:
-    """zstd frames. Raises `CorruptRecordError`."""
+    """Decompress zstd frames. Raises `CorruptRecordError`."""
     with codec.zstd.ZstdDecompressor().stream_reader(bytes(payload), read_across_frames=True) as reader:
         unpacked: bytes = reader.read(_limit.get() + 1)
     if len(unpacked) > _limit.get():
@@ -107,7 +107,7 @@ def unzstd(payload: Any) -> bytes:
 
 
 def unsnappy(payload: Any) -> bytes:
-    """Snappy, in blocks or as a whole: each begins with the size that it unpacks to. Raises `CorruptRecordError`."""
+    """Decompress Snappy, in blocks or as a whole: each begins with its unpacked size. Raises `CorruptRecordError`."""
     packed, size = bytes(payload), 0
     blocks = list(_blocks(packed)) if packed.startswith(_XERIAL) else [packed]
     for block in blocks:
@@ -150,11 +150,11 @@ DECODERS: Final[dict[str, Decode]] = {
 
 
 FETCH_BYTES = 4 * MIB
-"""fetched ahead of the reader, per partition; a larger record is fetched all the same"""
+"""bytes fetched ahead of the reader, per partition; a larger record is fetched all the same"""
 FETCH_WAIT_S = 0.1
-"""how long a broker delays an empty answer; a reader that changes its position meanwhile waits as long"""
+"""seconds by which a broker delays an empty answer; a reader that changes its position meanwhile waits as long"""
 FETCH_S = 30.0
-"""how long records that are known to exist may take to arrive"""
+"""seconds that records which exist may take to arrive"""
 CONSUMER_CLOSE_S = 5.0
 UNDECODABLE = (CorruptRecordError, UnicodeDecodeError, UnsupportedCodecError)
 
@@ -259,9 +259,8 @@ class LogReader:
         """One record, from the first partition that has any; at least one partition begins with an undecodable record.
 
         Such a record has a header name that is not UTF-8, a compression that is not installed, or is in a batch that
-        grows beyond what its topic accepts. Every writer can send
-        one, and a reader that stopped at it could be stopped by any writer. Other records of its batch may be
-        undecodable too.
+        grows beyond what its topic accepts. Every writer can send one, and a reader that stopped at it could be stopped
+        by any writer. Other records of its batch may be undecodable too.
         """
         ends = self._topics.ends(topic, at)
         for partition, position in at.items():

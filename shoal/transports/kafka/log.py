@@ -32,7 +32,7 @@ from shoal.transports.limits import check_record, check_settings, size_of
 IN_FLIGHT_RECORD_BYTES = 512
 """memory of a record in flight besides its own bytes"""
 REQUEST_BYTES_MAX = 90 * 1024 * 1024
-"""below the brokers' socket.request.max.bytes; the limit of each topic is checked before"""
+"""largest request, below the brokers' socket.request.max.bytes; the limit of each topic is checked before"""
 DELIVERY_S = 120.0
 PRODUCER_CLOSE_S = 5.0
 

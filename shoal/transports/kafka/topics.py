@@ -25,10 +25,10 @@ from shoal.transports.limits import differences
 NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
 COMPARED = ("cleanup.policy", "retention.ms", "retention.bytes", "max.message.bytes")
 AS_DECLARED = ("message.timestamp.type", "min.insync.replicas")
-"""compared by the brokers' own names, where we declare them: another value could lose records that count as stored"""
+"""settings that must be as declared, by the brokers' names: another value could lose records that count as stored"""
 PAUSE_S = 0.05
 CHECK_S = 20.0
-"""how often a reader that asks for the bounds of a topic also looks at its number of partitions"""
+"""seconds after which a reader that asks for the bounds of a topic looks at its number of partitions again"""
 
 
 class Topic(NamedTuple):
@@ -38,7 +38,7 @@ class Topic(NamedTuple):
     settings: TopicSettings
     replication: int
     configs: dict[str, str]
-    """those of `AS_DECLARED`; empty when this user has no right to see them"""
+    """settings of `AS_DECLARED`; empty when this user has no right to see them"""
 
 
 def check_name(name: str) -> None:
@@ -95,7 +95,7 @@ class Topics:
         return found.identity
 
     def check_partitions(self, name: str) -> None:
-        """Raises `LogError` when the topic has more partitions than at first; asks the brokers now and then only."""
+        """Raises `LogError` when the topic has more partitions than at first; asks the brokers at intervals."""
         now = time.monotonic()
         if now < self._check_due.setdefault(name, now + CHECK_S):
             return

@@ -28,7 +28,7 @@ PENDING_BYTES = 256
 """memory of a buffered record besides its own bytes"""
 WAL_BYTES_MAX = 64 * MIB
 SWEEP_S = 60.0
-"""how often a flush also applies retention to partitions that it does not write"""
+"""seconds after which a flush also applies retention to partitions that it does not write"""
 POLL_S = (0.001, 0.01)
 """first and longest interval at which a waiting read checks for records; each is twice the one before"""
 

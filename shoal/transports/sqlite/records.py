@@ -24,9 +24,9 @@ from shoal.transports.limits import UNREADABLE, size_of
 from shoal.transports.sqlite.schema import Topic, Watermarks, records_table, store_watermarks, watermarks
 
 FORMS_MAX = 8
-"""forms of headers among the records of a read; with more, each record is unpacked by itself"""
+"""most forms of headers among the records of a read; with more, each record is unpacked by itself"""
 FEW_RECORDS = 4
-"""up to so many records, reading row by row is faster"""
+"""most records for which reading row by row is faster"""
 
 
 class Pending(NamedTuple):
@@ -78,7 +78,7 @@ def _packed_headers(batch: RecordBatch) -> Iterable[bytes]:
 def read_records(
     db: sqlite3.Connection, name: str, topic: Topic, at: Positions, limit: int, bytes_max: int
 ) -> tuple[Sequence[Record], Positions, bool]:
-    """Inside a transaction: up to `limit` records, about `bytes_max` bytes, shared fairly among the partitions.
+    """Up to `limit` records, about `bytes_max` bytes, shared fairly among the partitions, within a transaction.
 
     -> the records, the next positions, and whether nothing is left to read from there.
     """
@@ -186,7 +186,7 @@ def _forms_of(packed: Sequence[bytes | None]) -> tuple[list[Headers], NDArray[np
 
 
 def _one_by_one(source: Source, rows: Iterable[tuple[Any, ...]]) -> Iterator[Record]:
-    """The record of each row; of a row that no log writes, one that says so."""
+    """The record of each row; an unreadable one for a row that no log writes."""
     for offset, timestamp_ms, size, key, headers, value in rows:
         unpacked = _unpacked(headers)
         if unpacked is None or not _is_sound(timestamp_ms, size, key, value):
@@ -197,7 +197,7 @@ def _one_by_one(source: Source, rows: Iterable[tuple[Any, ...]]) -> Iterator[Rec
 
 
 def _is_sound(timestamp_ms: object, size: object, key: object, value: object) -> bool:
-    """Whether a row is as `pack` makes it, its headers aside: a process may write anything into the file."""
+    """Whether a row, its headers aside, is as `pack` makes it: a process may write anything into the file."""
     sized = type(timestamp_ms) is int and type(size) is int and size >= 0
     return sized and (key is None or type(key) is bytes) and (value is None or type(value) is bytes)
 
@@ -235,9 +235,9 @@ def _check_position(name: str, partition: int, position: int, known: dict[int, W
 MIB = 1024 * 1024
 PIECE_RECORDS = 20_000
 PIECE_BYTES = 64 * MIB
-"""one flush removes at most this and twice what it adds, so over many flushes removing keeps up with adding"""
+"""bytes: a flush removes at most this and twice what it adds, so over many flushes removing keeps up with adding"""
 TOMBSTONE_S = 24 * 3600.0
-"""how long a compacted topic keeps a tombstone, so that a reader that was not running sees it"""
+"""seconds for which a compacted topic keeps a tombstone, so that a reader that was not running sees it"""
 SPARE_PAGES = 256
 VACUUM_PAGES = 512
 
@@ -245,8 +245,9 @@ VACUUM_PAGES = 512
 def store(
     db: sqlite3.Connection, topic: Topic, partition: int, mark: Watermarks, batch: list[Pending], now_ms: int
 ) -> None:
-    """Inside a transaction: append `batch`, perhaps empty, to a partition, and apply retention and compaction to it."""
+    """Append `batch`, perhaps empty, to a partition, and apply retention and compaction to it, within a transaction."""
     table, before = records_table(topic.number, partition), replace(mark)
+    # Retention first, so that a file at its limit has room for the batch.
     _retain(db, table, mark, topic.settings, now_ms, batch)
     _append(db, table, mark, batch, now_ms)
     if topic.settings.compact:
@@ -319,6 +320,7 @@ def release_free_pages(db: sqlite3.Connection) -> None:
     """Return pages to the disk when much of the file is free; some stay for the next records."""
     (free,) = db.execute("PRAGMA freelist_count").fetchone()
     (pages,) = db.execute("PRAGMA page_count").fetchone()
+    # A quarter stays, or the file would shrink and grow with every sweep of a busy topic.
     spare = max(SPARE_PAGES, pages // 4)
     if free > 2 * spare:
         # One page per statement: it frees a page each time it is stepped, and the sqlite3 module steps it only once.

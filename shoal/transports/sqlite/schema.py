@@ -31,7 +31,7 @@ TABLE = "CREATE TABLE time (boot TEXT NOT NULL, steady_ms INTEGER NOT NULL, now_
 
 
 def log_time_ms(db: sqlite3.Connection, wall: Callable[[], float]) -> int:
-    """Inside a transaction: the log's time in milliseconds since 1970. `wall`: this process's date, in seconds."""
+    """The log's time in milliseconds since 1970, within a transaction. `wall`: this process's date, in seconds."""
     boot, steady_ms = _boot(), _steady_ms()
     row = db.execute("SELECT boot, steady_ms, now_ms FROM time").fetchone()
     if row is None:
@@ -53,14 +53,12 @@ def _steady_ms() -> int:
 
 @cache
 def _boot() -> str:
-    """What identifies this run of the machine; empty where the system has nothing alike."""
+    """An identity of this run of the machine; empty where the system has none."""
     try:
         return BOOT_ID.read_text(encoding="ascii").strip()
     except OSError:
         return ""
 
-
-pass
 
 APPLICATION_ID = 0x53484F4C
 """'SHOL', which `file` and `PRAGMA application_id` show for a log of shoal"""
@@ -68,7 +66,7 @@ SCHEMA_VERSION = 2
 
 PAGE_BYTES = 16 * 1024
 CACHE_BYTES = 512 * 1024
-"""of a connection; records are written and read once and in order, so a larger cache has no use"""
+"""cache of a connection; records are written and read once and in order, so a larger cache has no use"""
 WAL_PAGES = 1000
 """pages (16 MiB) after which a commit moves the write-ahead log into the file"""
 WAL_BYTES_KEPT = 16 * 1024 * 1024
@@ -220,7 +218,7 @@ class Watermarks:
     next: int
     """offset of the next record"""
     bytes: int
-    """of keys, values and headers"""
+    """bytes of keys, values and headers"""
 
 
 def records_table(number: int, partition: int) -> str:
@@ -257,7 +255,7 @@ def new_identity() -> bytes:
 
 
 def create(db: sqlite3.Connection, name: str, settings: TopicSettings, identity: bytes) -> Topic:
-    """Inside a transaction: create the topic and a table for each of its partitions.
+    """Create the topic and a table for each of its partitions, within a transaction.
 
     The value is the last column, so that reading the others need not follow a large value's overflow pages.
     """
@@ -281,7 +279,7 @@ def create(db: sqlite3.Connection, name: str, settings: TopicSettings, identity:
 
 
 def set_retention(db: sqlite3.Connection, topic: Topic, retain_bytes: int | None) -> Topic:
-    """Inside a transaction: change how many bytes of a topic are kept."""
+    """Change how many bytes of a topic are kept, within a transaction."""
     db.execute("UPDATE topics SET retain_bytes = ? WHERE number = ?", (retain_bytes, topic.number))
     return topic._replace(settings=replace(topic.settings, retain_bytes=retain_bytes))
 
@@ -302,7 +300,7 @@ def watermarks(db: sqlite3.Connection, topic: Topic) -> dict[int, Watermarks]:
 
 
 def store_watermarks(db: sqlite3.Connection, topic: Topic, partition: int, mark: Watermarks) -> None:
-    """Inside a transaction: store a partition's watermarks."""
+    """Store a partition's watermarks, within a transaction."""
     db.execute(
         "UPDATE marks SET first = ?, next = ?, bytes = ? WHERE topic = ? AND partition = ?",
         (mark.first, mark.next, mark.bytes, topic.number, partition),

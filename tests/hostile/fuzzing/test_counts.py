@@ -6,7 +6,7 @@ from contextlib import closing
 from pathlib import Path
 
 from server_node.bootstrap import open_server
-from server_node.ingest.rejections import RecordFailed
+from server_node.ingest.ingest import RecordFailed
 from shoal.config.settings import load_config
 from shoal.transports import open_log
 from tests.hostile.fuzzing import FIRST, share_of

@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 from client_nodes.snapshots import Snapshots
-from server_node.ingest.rejections import FailedRecords, RecordFailed
+from server_node.ingest.ingest import FailedRecords, RecordFailed
 from server_node.node import ServerNode
-from shoal.algorithms.registry import is_in_rounds, load_algorithm, rounds_algorithm
+from shoal.algorithms.registry import load_algorithm, rounds_algorithm
+from shoal.config.resolved import resolve
 from shoal.errors import MessageRejected, ShoalError
 from shoal.protocol.cluster_events import ClusterEventMessage
 from shoal.protocol.codec import pack, unpack
@@ -130,11 +131,11 @@ def published(tmp_path_factory: pytest.TempPathFactory) -> tuple[EveryAlgorithm,
 
 def test_no_changed_snapshot_makes_a_client_fail(published: tuple[EveryAlgorithm, list[Message]]) -> None:
     site, seeds = published
-    validator, rows = Validator(site.contract), rows_of(5)
+    validator, rows = Validator(resolve(site.contract)), rows_of(5)
     with site.log() as log:
         for number in range(FIRST, FIRST + share_of(0.15)):
             case = changed(number, seeds)
-            snapshots = Snapshots(site.contract, validator, log)
+            snapshots = Snapshots(site.contract.snapshots_topic, validator, log)
             record = Record(site.contract.snapshots_topic, 0, 0, 0, case.key.encode(), case.value, case.headers)
             snapshots._keep_if_newer(record)
             for model in site.contract.models:
@@ -146,7 +147,7 @@ def test_no_changed_snapshot_makes_a_client_fail(published: tuple[EveryAlgorithm
                     with np.errstate(all="ignore"):
                         labels = algorithm.predict(newest.arrays, rows)
                         assert labels.shape == (len(rows),), f"case {number}"
-                        if is_in_rounds(model.algorithm):
+                        if load_algorithm(model.algorithm).family.in_rounds:
                             rounds_algorithm(model.algorithm).answer(newest.arrays, rows)
                 except ShoalError:
                     continue
@@ -198,4 +199,4 @@ def test_parameters_that_make_no_clustering_are_rejected(published: tuple[EveryA
     table = next(table for table in (unpack(seed.value, 10**8) for seed in seeds) if table["model"] == "dbscan")
     table["arrays"]["cells"] = table["arrays"]["cells"] * 0
     with pytest.raises(MessageRejected, match="cells"):
-        Validator(site.contract).check_snapshot(Snapshot.decode(pack(table), Snapshot.headers()))
+        Validator(resolve(site.contract)).check_snapshot(Snapshot.decode(pack(table), Snapshot.headers()))

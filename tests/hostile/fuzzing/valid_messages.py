@@ -10,15 +10,14 @@ import numpy as np
 
 from shoal.algorithms.registry import (
     counting_names,
-    is_in_rounds,
+    load_algorithm,
     rounds_algorithm,
     rounds_names,
     streaming_algorithm,
     streaming_names,
 )
 from shoal.config.contract import Contract, parse_contract
-from shoal.config.models import check_models
-from shoal.config.privacy import privacy_mode
+from shoal.config.resolved import resolve
 from shoal.protocol.messages import ClusterName, Snapshot, Update, Wake
 from shoal.protocol.quarantine import QuarantineRequest
 from shoal.transports.base import Headers
@@ -55,7 +54,7 @@ def contract_with_every_algorithm() -> Contract:
     ]
     tables = {"federation": {"name": "plant"}, "features": FEATURES, "privacy": {"mode": "off"}}
     contract = parse_contract({**tables, "models": streaming + in_rounds})
-    check_models(contract)
+    resolve(contract)
     return contract
 
 
@@ -86,7 +85,7 @@ class EveryAlgorithm(ServerFixture):
             client=client,
             sequence=self._sequence[model, client],
             readings=len(rows),
-            privacy=privacy_mode(self.contract).statement(),
+            privacy=resolve(self.contract).statement,
             arrays=arrays,
             made_at=self.clock.now,
             round=None if to is None else to.round,
@@ -102,9 +101,9 @@ class EveryAlgorithm(ServerFixture):
         updates = []
         for model in self.contract.models:
             to = newest.get(model.name)
-            if is_in_rounds(model.algorithm) and (to is None or to.round_request is None):
+            if load_algorithm(model.algorithm).family.in_rounds and (to is None or to.round_request is None):
                 continue
-            asked = to if is_in_rounds(model.algorithm) else None
+            asked = to if load_algorithm(model.algorithm).family.in_rounds else None
             updates += [self.update(model.name, client, seed + n, asked) for n, client in enumerate(CLIENTS)]
         return updates
 

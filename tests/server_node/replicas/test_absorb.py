@@ -11,6 +11,7 @@ import pytest
 
 from server_node.regions.replica_model import RegionModel, absorb
 from shoal.config.contract import Contract
+from shoal.config.resolved import resolve
 from shoal.config.sections import ServerSettings
 from shoal.config.settings import Config, LogSettings
 from shoal.errors import InvalidState
@@ -30,7 +31,8 @@ IDENTITY = bytes(16)
 def a_region(contract: Contract = CONTRACT, **settings: object) -> RegionModel:
     server = ServerSettings(**{"pool_clients": 1, "snapshot_updates": 2, **NO_TIMERS, **settings})
     config = Config(contract=contract, log=LogSettings(), server=server)
-    return RegionModel(config, contract.models[0], IDENTITY)
+    resolved = resolve(contract)
+    return RegionModel(config, resolved, resolved.models[contract.models[0].name], IDENTITY)
 
 
 def as_records(*messages: Update | QuarantineRequest | OutboxRecord, start_s: float = 2e9) -> list[Record]:
@@ -52,8 +54,8 @@ def absorb_all(
 ) -> tuple[bytes | None, list[OutboxRecord]]:
     published: list[OutboxRecord] = []
     for record in records:
-        state, contribution, *_ = absorb(region, state, record)
-        published += contribution
+        state, records, *_ = absorb(region, state, record)
+        published += records
     return state, published
 
 
@@ -81,8 +83,8 @@ def test_the_snapshots_are_the_same_wherever_the_state_is_restored() -> None:
     once = absorb_all(a_region(), records)
     state, published = None, []
     for record in records:  # each in a process of its own
-        state, contribution = absorb_all(a_region(), [record], state)
-        published += contribution
+        state, records = absorb_all(a_region(), [record], state)
+        published += records
     assert (state, published) == once
     assert len([one for one in published if one.topic == CONTRACT.snapshots_topic]) > 5
 
@@ -94,14 +96,14 @@ def test_the_arguments_are_not_changed_and_decide_alone() -> None:
     results = [absorb(region, before, records[10]) for _ in range(3)]
     assert before == copy
     assert {one.state for one in results} == {results[0].state}
-    assert {one.contribution for one in results} == {results[0].contribution}
+    assert {one.records for one in results} == {results[0].records}
     assert absorb(region, None, records[10]).state != results[0].state
 
 
 def test_no_record_and_no_update_are_a_model_that_publishes_nothing() -> None:
     region = a_region(snapshot_s=1.0)
     absorbed = absorb(region, None, as_records(region.timer_request)[0])
-    assert (absorbed.contribution, absorbed.pending) == ((), False)
+    assert (absorbed.records, absorbed.pending) == ((), False)
     assert list(absorbed.outcome.ingested) == []
 
 
@@ -112,12 +114,12 @@ def test_a_snapshot_is_due_by_the_time_of_the_log_alone() -> None:
     state, published = absorb_all(region, [first])
     assert [one.topic for one in published] == [CONTRACT.snapshots_topic], "the first one is long due"
     absorbed = absorb(region, state, second)
-    assert (absorbed.contribution, absorbed.pending) == ((), True)
+    assert (absorbed.records, absorbed.pending) == ((), True)
     early, late = (as_records(region.timer_request, start_s=at)[0] for at in (2e9 + 2.9, 2e9 + 3.0))
-    assert absorb(region, absorbed.state, early).contribution == ()
+    assert absorb(region, absorbed.state, early).records == ()
     shown = absorb(region, absorbed.state, late)
     assert not shown.pending
-    snapshot = Snapshot.decode(shown.contribution[0].value, shown.contribution[0].headers)
+    snapshot = Snapshot.decode(shown.records[0].value, shown.records[0].headers)
     assert (snapshot.version, snapshot.updates, snapshot.made_at) == (2, 2, 2e9 + 3.0)
 
 
@@ -138,8 +140,8 @@ def test_the_pool_begins_by_the_time_of_the_log() -> None:
     state, published = absorb_all(region, as_records(an_update(CONTRACT)))
     assert published == []
     soon, later = (as_records(region.timer_request, start_s=at)[0] for at in (2e9 + 59, 2e9 + 60))
-    assert absorb(region, state, soon).contribution == ()
-    assert len(absorb(region, state, later).contribution) == 1
+    assert absorb(region, state, soon).records == ()
+    assert len(absorb(region, state, later).records) == 1
 
 
 def test_an_update_that_comes_again_changes_no_model() -> None:
@@ -161,7 +163,7 @@ def test_an_update_that_comes_again_changes_no_model() -> None:
 def test_what_a_server_rejects_is_rejected_with_its_original(wrong: Update | OutboxRecord, reason: str) -> None:
     absorbed = absorb(a_region(), None, as_records(wrong)[0])
     assert absorbed.outcome.ingested[0].reason == reason
-    (rejected,) = absorbed.contribution
+    (rejected,) = absorbed.records
     assert rejected.topic == CONTRACT.rejected_topic
 
 

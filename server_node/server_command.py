@@ -19,8 +19,7 @@ from server_node.lease import LeaseHolder, LeaseRenewal
 from server_node.node import ServerNode
 from server_node.regions.bridge import BridgeThread
 from server_node.status import StatusBoard
-from shoal.config.models import check_models
-from shoal.config.privacy import privacy_mode
+from shoal.cli.options import config_option, log_json_option, until_idle_option, verbose_option
 from shoal.config.settings import Config, load_config
 from shoal.config.upstream import load_upstream
 from shoal.errors import MissingExtra
@@ -36,19 +35,15 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.option(
-    "--config", "file", type=click.Path(path_type=Path, dir_okay=False), required=True, help="The federation file."
-)
-@click.option(
-    "--until-idle", type=click.FloatRange(min=0), metavar="SECONDS", help="End when no update came for this long."
-)
+@config_option
+@until_idle_option("update")
 @click.option("--no-page", is_flag=True, help="Serve no HTTP: no page, no metrics.")
 @click.option("--rebuild", is_flag=True, help="Without a checkpoint, learn everything again from the log.")
 @click.option(
     "--take-over", is_flag=True, help="Take the lease of the federation from another server, which then ends."
 )
-@click.option("--json", "as_json", is_flag=True, help="Print JSON: a line per event, and the clusters at the end.")
-@click.option("--verbose", is_flag=True, help="Log debug events too.")
+@log_json_option
+@verbose_option
 def server(
     file: Path, until_idle: float | None, no_page: bool, rebuild: bool, take_over: bool, as_json: bool, verbose: bool
 ) -> None:
@@ -59,7 +54,7 @@ def server(
     same clustering bit for bit.
     """
     config = load_config(file)
-    check_models(config.contract)
+    contract = config.resolved
     bridge = BridgeThread(config, load_upstream(config))
     for log in bridge.logs:
         check_installed(log)
@@ -68,7 +63,7 @@ def server(
     PROCESS.start()
     start_logging("server", as_json, logging.DEBUG if verbose else logging.INFO)
     log_event("started", federation=config.contract.federation, contract=config.contract.digest)
-    log_event("privacy", statement=privacy_mode(config.contract).describe().text())
+    log_event("privacy", statement=contract.mode.describe().text())
     metrics = ServerMetrics()
     board = StatusBoard(initial_status(config, time.time()))
     lease, updater = LeaseHolder(config, take_over), StatusUpdater(board)
@@ -101,7 +96,7 @@ def server(
 
 
 def _page_server() -> Callable[..., WebServer]:
-    """What makes the page's server. Raises `MissingExtra`."""
+    """The function that makes the page's server. Raises `MissingExtra`."""
     try:
         from server_node.web import configured_server  # noqa: PLC0415 - the page is an extra
     except ModuleNotFoundError:

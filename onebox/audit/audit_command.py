@@ -13,14 +13,12 @@ import numpy as np
 
 from onebox.audit.canaries import audit_canaries
 from onebox.audit.kills import audit_kills
-from onebox.audit.mechanisms import audit_count_mechanism, audit_row_mechanism, learns_rows
+from onebox.audit.mechanisms import audit_count_mechanism, audit_row_mechanism
 from onebox.audit.rounds import audit_rounds
 from onebox.audit.statistics import ALPHA, Finding
 from onebox.audit.windows import audit_rejected, audit_windows
 from shoal.algorithms.rounds.kmeans import KMEANS
-from shoal.cli.main import json_option
-from shoal.config.models import check_models
-from shoal.config.privacy import learns_from_counts, privacy_mode
+from shoal.cli.options import config_option_as, json_option
 from shoal.config.settings import Config, load_config
 from shoal.errors import SettingsError
 
@@ -36,20 +34,20 @@ def run_audits(
 
     Raises `SettingsError` for a mode without a guarantee: there is no claim to refute.
     """
-    contract = config.contract
-    if not privacy_mode(contract).formal:
-        raise SettingsError(f'mode = "{contract.privacy.mode}" claims no epsilon, so there is nothing to audit')
-    counting = [model for model in contract.models if learns_from_counts(model)]
+    contract = config.resolved
+    if not contract.mode.formal:
+        raise SettingsError(f'mode = "{contract.mode.name}" claims no epsilon, so there is nothing to audit')
+    counting = contract.counted
     for model in counting:
         yield from audit_count_mechanism(contract, model, trials, generator)
         for second in ("elsewhere", "rejected"):
             yield audit_windows(config, model, folder / f"{model.name}-{second}", trials, generator, second)
     if counting:
         yield audit_rejected(config, folder / "rejected", REJECTED_WINDOWS, generator)
-    if learns_rows(contract):
+    if contract.takes_rows:
         yield from audit_row_mechanism(contract, trials, PRECISION_TRIALS * trials, generator)
-    for model in contract.models:
-        if model.algorithm == KMEANS.name:
+    for model in contract.models.values():
+        if model.algorithm is KMEANS:
             yield audit_rounds(config, model, folder / f"{model.name}-rounds", generator)
     yield audit_canaries(config, folder / "canaries", generator)
     for model in counting if kills else ():
@@ -62,12 +60,10 @@ REFUTED = 1
 
 
 @click.command(epilog="Exit code 1: a claim is refuted.")
-@click.option(
-    "--config",
+@config_option_as(
     "file",
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="The federation file whose claims are audited; without it those of two small federations that come with "
-    "shoal, whose privacy units are a reading and a user.",
+    "The federation file whose claims are audited; without it those of two small federations that come with shoal, "
+    "whose privacy units are a reading and a user.",
 )
 @click.option(
     "--trials", type=click.IntRange(min=10), default=2000, show_default=True, help="Trials of each attack on epsilon."
@@ -116,7 +112,4 @@ def _configs(file: Path | None, folder: Path) -> list[Config]:
         chosen = [folder / name for name in SHIPPED]
         for name in SHIPPED:
             (folder / name).write_text(files("onebox.audit").joinpath(name).read_text("utf-8"), encoding="utf-8")
-    configs = [load_config(each) for each in chosen if each is not None]
-    for config in configs:
-        check_models(config.contract)
-    return configs
+    return [load_config(each) for each in chosen if each is not None]

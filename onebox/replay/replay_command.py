@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from contextlib import closing
 from functools import lru_cache
 from pathlib import Path
@@ -20,20 +20,17 @@ from onebox.replay.plan import PARTS_MAX, ReplayPlan, make_plan
 from onebox.replay.results import ReplayedRecord, records
 from onebox.replay.run import ENGINES, Progress, ReplayResult, open_engine, replay
 from producers.progress import Meter, display_on
-from shoal.cli.main import config_option
-from shoal.config.models import check_models
-from shoal.config.privacy import privacy_mode
+from shoal.cli.options import config_option
 from shoal.config.settings import Config, load_config
 from shoal.kernels.forms import PROCESS
 from shoal.privacy import load_or_create_key
 from shoal.protocol.messages import Update
-from shoal.protocol.signatures import client_file, read_keys
+from shoal.protocol.signatures import read_client_key
 from shoal.protocol.topics import ensure_topics
 from shoal.runtime.checkpoint import OutboxRecord
 from shoal.runtime.logs import open_federation_log
 from shoal.runtime.workers import usable_cores
 from shoal.telemetry.events import log_event, start_logging
-from shoal.transports.base import Headers
 
 FLUSH_EVERY = 1000
 
@@ -44,7 +41,8 @@ def publish(config: Config, records: Iterable[ReplayedRecord]) -> int:
     A server drops the updates that it has already, so publishing again after a kill changes nothing. Raises as the log
     does, and `SettingsError` when a client's signing key cannot be read.
     """
-    signer = lru_cache(maxsize=None)(lambda client: _signer(config, client))
+    template = config.client.signing_key_file
+    signer = lru_cache(maxsize=None)(lambda client: make_signer(read_client_key(template, client)))
     count = 0
     with closing(open_federation_log(config)) as log:
         ensure_topics(log, config.contract, config.log)
@@ -57,11 +55,6 @@ def publish(config: Config, records: Iterable[ReplayedRecord]) -> int:
                 log.flush()
         log.flush()
     return count
-
-
-def _signer(config: Config, client: str) -> Callable[[OutboxRecord], Headers]:
-    template = config.client.signing_key_file
-    return make_signer(None if template is None else read_keys(client_file(template, client))[0])
 
 
 FILES = click.Path(path_type=Path, dir_okay=False)
@@ -108,10 +101,10 @@ def replay_command(**options: Any) -> None:
     shoal replay --config plant.toml --client-column machine --time-column time --engine spark --publish day-*.parquet
     """
     config = load_config(options["file"])
-    check_models(config.contract)
+    statement = config.resolved.mode.describe().text()
     start_logging("replay", options["as_json"])
     plan = _plan(config, options)
-    log_event("privacy", statement=privacy_mode(config.contract).describe().text())
+    log_event("privacy", statement=statement)
     PROCESS.check()
     start = time.monotonic()
     with closing(open_engine(options["engine"], options["workers"] or usable_cores(), options["address"])) as engine:

@@ -1,4 +1,4 @@
-"""Which of several answers keeps the others from being combined."""
+"""Search for the answers that keep the others from being combined."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ LEAVE_ONE_OUT_MAX: Final = 200
 """clients up to which each is left out in turn"""
 
 
-def odd_clients(answers: Mapping[str, Arrays], combines: Callable[[Collection[str]], bool]) -> list[str]:
+def incompatible_clients(answers: Mapping[str, Arrays], combines: Callable[[Collection[str]], bool]) -> list[str]:
     """The clients, sorted, without whose answers the others combine: as few as are found, none if none are.
 
-    `combines` tries the answers of some clients. Those that fail alone are odd; else the one without whom the others
-    combine, the most unusual one if there are several; else those that fail when answers are added one by one, the most
-    usual ones first. A pure function of the answers: a rebuild finds the same ones.
+    `combines` tries the answers of some clients. Those that fail alone are incompatible; else the one without whom the
+    others combine, the most unusual one if there are several; else those that fail when answers are added one by one,
+    the most usual ones first. A pure function of the answers: a rebuild finds the same ones.
     """
     clients = sorted(answers)
     alone = {client for client in clients if not combines([client])}
@@ -51,7 +51,7 @@ def odd_clients(answers: Mapping[str, Arrays], combines: Callable[[Collection[st
 
 
 def _unusual(answers: Mapping[str, Arrays], clients: Sequence[str]) -> dict[str, float]:
-    """How far the size of a client's arrays is from the median of all, in medians."""
+    """Distance of the size of each client's arrays from the median of all, in medians."""
     with np.errstate(over="ignore", invalid="ignore"):
         sizes = {
             client: np.array([float(np.abs(array).max(initial=0.0)) for _, array in sorted(answers[client].items())])

@@ -88,21 +88,7 @@ def planned(experiment: Experiment, options: ReportOptions) -> Plan:
         small = [name for name, each in experiment.synthetic.items() if each.by_default]
         smallest = sorted(files, key=lambda path: path.stat().st_size)
         names = [*small, *map(datasets.stem, smallest)][:1]
-    return plan(
-        experiment,
-        Options(
-            data=options.data,
-            names=tuple(names),
-            trials=options.trials,
-            split="both",
-            epsilon=None,
-            clients=None,
-            fill="refuse",
-            jobs=options.jobs,
-            as_json=False,
-            check=False,
-        ),
-    )
+    return plan(experiment, Options(options.data, tuple(names), options.trials, options.jobs))
 
 
 all_experiments: Final = click.Command(

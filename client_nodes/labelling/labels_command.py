@@ -16,19 +16,19 @@ from client_nodes.bootstrap import CHECKPOINT, NOISE_KEY, open_checkpoint
 from client_nodes.intake import positions_in
 from client_nodes.labelling.labelled_readings import TEXT_WRITERS, LabelledReadings, ParquetWriter, Writer
 from client_nodes.labelling.labeller import Labeller
-from client_nodes.node import LABELS_PART, check_state
-from client_nodes.publisher import OwnUpdates, all_headers, make_signer, read_signing_key
+from client_nodes.node import LABELS_PART, required_values
+from client_nodes.publisher import OwnUpdates, all_headers, make_signer
 from client_nodes.snapshots import Snapshots
-from shoal.cli.main import config_option, json_option
+from shoal.cli.options import config_option, json_option
 from shoal.config.base import check_client_name
-from shoal.config.models import check_models
 from shoal.config.settings import Config, load_config
 from shoal.errors import CheckpointInUse, SettingsError
 from shoal.files import atomic_file
 from shoal.privacy import load_or_create_key
+from shoal.protocol.signatures import read_client_key
 from shoal.protocol.topics import LABELS, LOCAL_SETTINGS, READINGS, ensure_topics, readings_settings
 from shoal.protocol.validation import Validator
-from shoal.runtime.checkpoint import Checkpoint
+from shoal.runtime.checkpoint import Checkpoint, check_required
 from shoal.runtime.logs import check_separate, open_client_log, open_federation_log
 from shoal.runtime.outbox import Outbox
 from shoal.runtime.service import stopped_by_signals
@@ -60,12 +60,13 @@ def relabel_readings(config: Config, client: str) -> dict[str, int | None]:
 
 
 def _relabel(config: Config, client: str, checkpoint: Checkpoint, readings: Log, log: Log) -> dict[str, int | None]:
-    contract = config.contract
+    contract = config.resolved
     state = checkpoint.load()
     if state is None:
-        return {model.name: 0 for model in contract.models}
-    check_state(state, contract, readings.identity(READINGS))
-    labeller = Labeller(contract, client, config.client, Snapshots(contract, Validator(contract), log), readings)
+        return dict.fromkeys(contract.models, 0)
+    check_required(state, required_values(contract.digest, readings.identity(READINGS)))
+    snapshots = Snapshots(config.contract.snapshots_topic, Validator(contract), log)
+    labeller = Labeller(contract, client, config.client, snapshots, readings)
     labeller.ensure_topics()
     if LABELS_PART in state:
         labeller.restore(state[LABELS_PART])
@@ -73,7 +74,7 @@ def _relabel(config: Config, client: str, checkpoint: Checkpoint, readings: Log,
     can = labeller.label_again(positions_in(state["intake"]), beginning(readings, READINGS))
     # The outbox may still have updates of the client: they are published as the client publishes them.
     key = load_or_create_key(config.client.folder / client / NOISE_KEY)
-    signer = make_signer(read_signing_key(config.client, client))
+    signer = make_signer(read_client_key(config.client.signing_key_file, client))
     outbox = Outbox(checkpoint, log, all_headers(OwnUpdates(log, contract, client, key).headers, signer))
     labels = dict.fromkeys(can, 0)
     while labeller.has_work:
@@ -112,11 +113,10 @@ def export(file: Path, name: str, form: str, out: Path | None, model: str | None
     The client may run meanwhile. The file has raw readings: keep it on the client's site.
     """
     config = load_config(file)
-    check_models(config.contract)
-    chosen = model or config.contract.models[0].name
-    if config.contract.model(chosen) is None:
-        names = ", ".join(one.name for one in config.contract.models)
-        raise SettingsError(f"--model {chosen}: no such model in {file}; there are {names}")
+    models = config.resolved.models
+    chosen = model or next(iter(models))
+    if chosen not in models:
+        raise SettingsError(f"--model {chosen}: no such model in {file}; there are {', '.join(models)}")
     if form == PARQUET and (follow or out is None):
         raise SettingsError("parquet needs --out FILE and cannot --follow; csv and jsonl can")
     with _client_log(config, name, chosen) as readings, stopped_by_signals() as stop:
@@ -140,7 +140,6 @@ def relabel(file: Path, name: str, as_json: bool) -> None:
     Stop the client before, and start it again afterwards. Novelty is computed again too, in the order of the readings.
     """
     config = load_config(file)
-    check_models(config.contract)
     done = relabel_readings(config, check_client_name(name))
     if as_json:
         click.echo(json.dumps(done))

@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from server_node.models import rounds
-from server_node.models.odd_answers import odd_clients
+from server_node.models.incompatible import incompatible_clients
 from shoal.algorithms.registry import rounds_algorithm
 from shoal.algorithms.rounds.base import Params, Stats
+from shoal.config import resolved
 from shoal.errors import InvalidData
 from tests.hostile.attacked_rounds import AttackedRounds, step_all, within_the_box
 
@@ -28,10 +28,10 @@ def combine(params: Params, answers: Sequence[Stats]) -> Params:
 
 
 @pytest.mark.parametrize("between", ["fresh", "cache"])
-def test_the_odd_answer_is_found_and_its_client_quarantined(
+def test_the_incompatible_answer_is_found_and_its_client_quarantined(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, between: str
 ) -> None:
-    monkeypatch.setattr(rounds, "rounds_algorithm", lambda name: replace(KMEANS, combine=combine))
+    monkeypatch.setattr(resolved, "load_algorithm", lambda name: replace(KMEANS, combine=combine))
     site = AttackedRounds(tmp_path, pool_clients=4, between=between)
     with site.server() as node, caplog.at_level(logging.WARNING, "shoal"):
         step_all(node)
@@ -46,7 +46,9 @@ def test_the_odd_answer_is_found_and_its_client_quarantined(
         site.send(site.make_answer(newest, "odd", odd, readings=77))
         assert site.run_round(node).round >= 2
         assert caplog.text.count("round_failed") == 1, "it counts no more"
-    named = [record.__dict__["fields"]["client"] for record in caplog.records if record.getMessage() == "odd_client"]
+    named = [
+        record.__dict__["fields"]["client"] for record in caplog.records if record.getMessage() == "incompatible_client"
+    ]
     assert named == ["odd"]
     with site.server() as node:
         assert [entry.client for entry in node.status().quarantined] == ["odd"], "also after a restart"
@@ -60,15 +62,15 @@ def answers_of(n: int, **odd: float) -> dict[str, dict[str, np.ndarray]]:
 
 
 def test_no_client_is_blamed_for_what_all_fail_at() -> None:
-    assert odd_clients(answers_of(5), lambda clients: not clients) == []
+    assert incompatible_clients(answers_of(5), lambda clients: not clients) == []
 
 
-def test_of_two_answers_that_exclude_each_other_the_unusual_one_is_odd() -> None:
+def test_of_two_answers_that_exclude_each_other_the_unusual_one_is_incompatible() -> None:
     answers = answers_of(6, odd=500.0)
-    assert odd_clients(answers, lambda clients: not {"odd", "client-0"} <= set(clients)) == ["odd"]
+    assert incompatible_clients(answers, lambda clients: not {"odd", "client-0"} <= set(clients)) == ["odd"]
 
 
-def test_several_odd_answers_are_found_together() -> None:
+def test_several_incompatible_answers_are_found_together() -> None:
     answers = answers_of(6, odd=500.0, strange=900.0)
-    found = odd_clients(answers, lambda clients: len(clients) == 1 or not {"odd", "strange"} & set(clients))
+    found = incompatible_clients(answers, lambda clients: len(clients) == 1 or not {"odd", "strange"} & set(clients))
     assert found == ["odd", "strange"]

@@ -11,6 +11,7 @@ import click
 from click.core import ParameterSource
 
 from producers.source_type import PATH, ProducerTask, SourceType, report
+from shoal.cli.options import config_option_as, log_json_option
 from shoal.config.extension_settings import SOURCES
 from shoal.config.settings import load_config
 from shoal.errors import SettingsError
@@ -32,7 +33,7 @@ class ProducerCommand(click.Command):
     """A command that also takes the options of every installed source type."""
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
-        """Its own parameters, with those of the sources after --readings; a shared parameter once."""
+        """The command's own parameters, with those of the sources after --readings; a shared parameter once."""
         own = super().get_params(ctx)
         added = {id(parameter): parameter for source in source_types() for parameter in source.parameters}
         return [*own[:2], *added.values(), *own[2:]]
@@ -43,10 +44,10 @@ class ProducerCommand(click.Command):
     epilog="A producer that was stopped or killed continues where it was when it is started again with the same "
     "options.",
 )
-@click.option("--config", type=PATH, help="The federation file: its features name the columns to read.")
+@config_option_as("config", "The federation file: its features name the columns to read.")
 @click.option("--readings", type=PATH, help="Folder of the clients' folders. [default: folder of [client] in the file]")
 @click.option("--print-federation", is_flag=True, help="Print a federation file that fits the source, and end.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON: a line per event, and the totals at the end.")
+@log_json_option
 @click.pass_context
 def producer(context: click.Context, /, **options: Any) -> None:
     """Feed readings into the clients' readings logs, paced, each exactly once.
@@ -73,7 +74,7 @@ def producer(context: click.Context, /, **options: Any) -> None:
     _check_options(context, source)
     # A person sees the progress of files and streams. Sensors have no end, so events are printed; programs get all.
     level = logging.INFO if source.shows_events or options["as_json"] else logging.WARNING
-    start_logging("producer", options["as_json"], level, client=source.client(options))
+    start_logging("producer", options["as_json"], level, client=source.client_name(options))
     config = load_config(options["config"])
     if config.readings.address and options["readings"]:
         raise SettingsError("--readings means nothing with [readings]; leave one of them out")

@@ -18,7 +18,7 @@ import numpy as np
 
 from server_node.clusters.history.store import decode_record
 from server_node.clusters.history.summary import client_name
-from shoal.cli.main import config_option
+from shoal.cli.options import config_option
 from shoal.config.contract import Contract
 from shoal.config.settings import load_config
 from shoal.errors import MissingExtra, SettingsError

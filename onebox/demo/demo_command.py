@@ -36,7 +36,7 @@ class Progress(Protocol):
     """Shows the progress of the demo."""
 
     def show(self, clients: list[dict[str, Any]], total: dict[str, Any], position: int, rows: int | None) -> None:
-        """Show it, unless it was shown a moment ago; may be called after every step.
+        """Show the progress, unless it was shown a moment ago; may be called after every step.
 
         `position` is the number of readings produced, of `rows` in the stream, None if that is unknown.
         """
@@ -202,7 +202,7 @@ def demo(**options: Any) -> None:
         web = page_server(run.board, registry, host, options["port"], name_publisher(run.config), history=history)
         page = f"http://{host}:{web.start()}/"
         try:
-            click.echo(price(run.config.contract), err=True)
+            click.echo(price(run.config.resolved), err=True)
             if remark:
                 click.echo(remark, err=True)
             click.echo(f"The live page: {page}", err=True)
@@ -238,8 +238,8 @@ def _show(run: Demo, progress: Progress, seconds: float) -> None:
 
 def _report(run: Demo, seconds: float, folder: Path, file: Path, as_json: bool, remark: str) -> None:
     """Print the summary, plot the clusters, and suggest what to try next."""
-    summary, contract, models = run.summary(seconds), run.config.contract, run.box.server.models()
-    model, office = next(iter(models.values())), read_office(run.config.contract)
+    summary, contract, models = run.summary(seconds), run.config.resolved, run.box.server.models()
+    model, office = next(iter(models.values())), read_office(contract.contract)
     compared = results(models, contract, office)
     summary["found"] = sentences(model, contract, office)
     summary["occupancy"] = occupancy(model, contract, office)
@@ -249,7 +249,7 @@ def _report(run: Demo, seconds: float, folder: Path, file: Path, as_json: bool, 
     if (compared[0].labels >= 0).any():
         file_of_plot = folder / "clusters.png"
         title = f"{contract.federation}: {summary['readings']:,} readings of {summary['clients']} clients"
-        plot(contract, office, compared, names(model, contract), title, file_of_plot)
+        plot(contract.contract, office, compared, names(model, contract.contract), title, file_of_plot)
         summary["plot"] = str(file_of_plot)
     if as_json:
         click.echo(json.dumps(summary))
@@ -298,6 +298,6 @@ def _next_lines(file: Path, run: Demo) -> list[str]:
         *([] if is_strict else stricter),
         (f"history export --config {file}", "the share of each cluster over the sixteen days"),
         (f"check {file}", "the contract of this federation, and what it costs"),
-        ("check --example > mine.toml", "a federation of your own; then shoal server, client, producer"),
+        ("init FILE.csv", "a federation file for readings of your own; then shoal run"),
     ]
     return ["", "Try next:", *(line for words, why in tries for line in (f"  {shoal} {words}", f"      {why}"))]

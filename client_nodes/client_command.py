@@ -14,9 +14,8 @@ import click
 from client_nodes.bootstrap import open_client
 from client_nodes.monitoring import SHAREABLE, Heartbeat
 from client_nodes.node import ClientNode
+from shoal.cli.options import config_option, log_json_option, until_idle_option, verbose_option
 from shoal.config.base import check_client_name
-from shoal.config.models import check_models
-from shoal.config.privacy import privacy_mode
 from shoal.config.sections import ClientSettings, is_loopback
 from shoal.config.settings import Config, load_config
 from shoal.kernels.forms import PROCESS
@@ -29,15 +28,11 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.option(
-    "--config", "file", type=click.Path(path_type=Path, dir_okay=False), required=True, help="The federation file."
-)
+@config_option
 @click.option("--name", required=True, help="This client's name: a-z, 0-9, - and _, the same at every start.")
-@click.option(
-    "--until-idle", type=click.FloatRange(min=0), metavar="SECONDS", help="End when no reading arrived for this long."
-)
-@click.option("--json", "as_json", is_flag=True, help="Print JSON: a line per event, and the totals at the end.")
-@click.option("--verbose", is_flag=True, help="Log debug events too.")
+@until_idle_option("reading")
+@log_json_option
+@verbose_option
 def client(file: Path, name: str, until_idle: float | None, as_json: bool, verbose: bool) -> None:
     """Run a client node: make this site's readings private, learn them and publish what was learnt.
 
@@ -47,12 +42,12 @@ def client(file: Path, name: str, until_idle: float | None, as_json: bool, verbo
     """
     name = check_client_name(name)
     config = load_config(file)
-    check_models(config.contract)
+    contract = config.resolved
     for log in (config.log, config.readings) if config.readings.address else (config.log,):
         check_installed(log)
     start_logging(name, as_json, logging.DEBUG if verbose else logging.INFO, client=name)
-    log_event("started", federation=config.contract.federation, contract=config.contract.digest)
-    log_event("privacy", statement=privacy_mode(config.contract).describe().text())
+    log_event("started", federation=config.contract.federation, contract=contract.digest)
+    log_event("privacy", statement=contract.mode.describe().text())
     # Compiled kernels take more memory than all the rest of a client.
     PROCESS.prefer_numpy()
     PROCESS.on_problem = lambda why: log_event("kernels_not_compiled", logging.WARNING, error=why)

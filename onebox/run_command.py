@@ -1,0 +1,234 @@
+"""`shoal run`: somebody's own files through a whole federation in one process, with the live page."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+import webbrowser
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, closing, contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import click
+
+from onebox.federation import OneBox
+from producers.files.source import FILES, PLAIN_REPLAY, with_settings
+from producers.progress import display_on
+from producers.publisher import client_folder, open_bookmark
+from producers.pump import Pacing, Pump
+from producers.source_type import FAULTS, PATH
+from server_node.bootstrap import initial_status
+from server_node.clusters.description import describe
+from server_node.clusters.history.store import HISTORY_FILE, HistoryReader
+from server_node.ingest.request_commands import name_publisher
+from server_node.models.base import ServedModel
+from server_node.status import StatusBoard
+from server_node.web import page_server
+from shoal.config.contract import Contract
+from shoal.config.settings import Config, load_config
+from shoal.errors import InvalidData
+from shoal.protocol.topics import readings_settings
+from shoal.runtime.logs import open_readings
+from shoal.runtime.service import stopped_by_signals
+
+STATUS_EVERY_S = 0.2
+IDLE_S = 0.02
+SAID_READINGS = 1000
+"""fewest readings that allow to say that there is one cluster only"""
+DESCRIBED_MAX = 12
+"""clusters of which the list of a model says what sets them apart"""
+LAST_UPDATE_S = 1.0
+"""seconds after which a client publishes what it has learnt, so that the end of a file is not waited for"""
+
+
+class Run(NamedTuple):
+    """An open federation that reads files."""
+
+    config: Config
+    pump: Pump
+    box: OneBox
+    board: StatusBoard
+    faults: Mapping[str, int]
+
+    def step(self) -> bool:
+        """Store some readings, and let every node take what there is for it; True if anything was done."""
+        worked = self.pump.step()
+        return self.box.step() or worked
+
+    @property
+    def finished(self) -> bool:
+        """Whether all readings are learnt, and all that was learnt is in the models."""
+        learnt = self.pump.finished and all(node.up_to_date for node in self.box.clients.values())
+        return learnt and self.box.server.up_to_date and self.box.server.idle
+
+    def total(self, name: str) -> int:
+        """The sum of a counter over the clients."""
+        return int(sum(node.totals.get(name, 0) for node in self.box.clients.values()))
+
+
+@contextmanager
+def open_run(config: Config, options: Mapping[str, Any]) -> Iterator[Run]:
+    """Clients, server and producer of a federation in this process. Raises `ShoalError`."""
+    # Labels stay in the folders of the clients.
+    client = config.client.model_copy(update={"publish_s": LAST_UPDATE_S, "label": True})
+    config = config.model_copy(update={"client": client})
+    given = with_settings(options, config)
+    source = FILES.open(config.contract, given)
+    for sentence in () if options["as_json"] else FILES.sentences(source):
+        click.echo(sentence, err=True)
+    names = FILES.clients(source)
+    with ExitStack() as stack:
+        box = stack.enter_context(OneBox(config, names))
+        pump = Pump(
+            source,
+            lambda name: open_readings(config, name, client_folder(config.client.folder, name).parent),
+            clock=time.monotonic,
+            pacing=Pacing(),
+            bookmark=open_bookmark(config.client.folder, source.identity),
+            topic_settings=readings_settings(config.client),
+        )
+        stack.enter_context(closing(pump))
+        yield Run(config, pump, box, StatusBoard(initial_status(config, time.time())), source.faults)
+
+
+@click.command("run")
+@click.argument("file", type=PATH)
+@click.argument("files", nargs=-1, type=PATH, required=True, metavar="DATA...")
+@click.option("--no-browser", is_flag=True, help="Do not open the live page in a browser.")
+@click.option("--no-wait", is_flag=True, help="Exit at the end of the data; do not keep serving the page.")
+@click.option("--json", "as_json", is_flag=True, help="Print the summary as one JSON object.")
+def run_command(file: Path, **options: Any) -> None:
+    """Cluster the readings in DATA as the federation FILE says, in one process, with the live page.
+
+    Runs the producer, all clients and the server, on the logs and folders of the file, so that the commands for
+    separate processes can go on from there. How DATA are read is in [files] of the file; `shoal init DATA` writes it.
+    A run that was stopped continues where it was.
+
+    \b
+    shoal init readings.csv
+    shoal run readings.toml readings.csv
+    """
+    config = load_config(file)
+    interactive = sys.stdout.isatty() and not options["as_json"]
+    with stopped_by_signals() as stop, open_run(config, {**PLAIN_REPLAY, **options}) as run:
+        server = run.config.server
+        history = HistoryReader(server.folder / HISTORY_FILE)
+        publisher = name_publisher(run.config)
+        web = page_server(
+            run.board, run.box.server.metrics.registry, server.host, server.port, publisher, history=history
+        )
+        page = f"http://{server.host}:{web.start()}/"
+        try:
+            click.echo(f"The live page: {page}", err=True)
+            if interactive and not options["no_browser"]:
+                webbrowser.open(page)
+            seconds = _run_to_the_end(run, stop, options["as_json"])
+            _report(run, seconds, page, options["as_json"])
+            if not options["no_wait"] and not options["as_json"] and not stop.is_set():
+                click.echo(f"\nThe page stays up at {page} until you press Ctrl-C.", err=True)
+                while not stop.is_set():
+                    # Names that people give to clusters on the page are read here.
+                    if not run.step():
+                        run.board.set(run.box.server.status())
+                        stop.wait(STATUS_EVERY_S)
+        finally:
+            web.stop()
+
+
+def _run_to_the_end(run: Run, stop: Any, as_json: bool) -> float:
+    """Run until the data are learnt or `stop` is set; returns the seconds that took."""
+    start = shown = time.monotonic()
+    woken = False
+    with closing(display_on(sys.stderr, time.monotonic, as_json)) as display:
+        while not stop.is_set():
+            worked = run.step()
+            if run.finished and not worked:
+                if woken:
+                    break
+                run.box.wake_rounds()
+                woken = True
+            elif not worked:
+                stop.wait(IDLE_S)
+            if time.monotonic() - shown > STATUS_EVERY_S or run.finished:
+                run.board.set(run.box.server.status())
+                shown = time.monotonic()
+                display.show(run.pump.position, run.pump.total)
+    run.board.set(run.box.server.status())
+    return time.monotonic() - start
+
+
+def _report(run: Run, seconds: float, page: str, as_json: bool) -> None:
+    """Print what was found. Raises `InvalidData` where no reading could be used."""
+    learnt, rejected = run.total("learned"), run.total("rejected")
+    models = run.box.server.models()
+    found = {name: clusters_of(model, run.config.contract) for name, model in models.items()}
+    if as_json:
+        summary = {"seconds": round(seconds, 1), "page": page, "learnt": learnt, "rejected": rejected}
+        click.echo(
+            json.dumps({**summary, "clients": len(run.box.clients), "faults": dict(run.faults), "models": found})
+        )
+    else:
+        click.echo("\n".join(_lines(run, seconds, found)))
+    if not learnt and rejected:
+        raise InvalidData(
+            f"none of the {rejected:,} readings could be used; {_cause(run)}. Compare the columns and the decimal sign "
+            "with the first line of this run, or let `shoal init` look at the file"
+        )
+
+
+def clusters_of(model: ServedModel, contract: Contract) -> list[dict[str, Any]]:
+    """The known clusters of a model, the largest first: identity, name, share of the mass, and what sets them apart."""
+    view = model.view
+    if view is None or not model.lineage.of_number:
+        return []
+    described = describe(view, contract)
+    given = {cluster.identity: cluster.name for cluster in model.lineage.known}
+    mass = {number: float(view.mass[view.cluster == number].sum()) for number in model.lineage.of_number}
+    whole = sum(mass.values()) or 1.0
+    found = [
+        {
+            "cluster": identity,
+            "name": given.get(identity) or described[number].label(contract),
+            "share": mass[number] / whole,
+            "description": described[number].text(contract),
+        }
+        for number, identity in model.lineage.of_number.items()
+        if number in described
+    ]
+    return sorted(found, key=lambda one: (-one["share"], one["cluster"]))
+
+
+def _lines(run: Run, seconds: float, found: Mapping[str, list[dict[str, Any]]]) -> list[str]:
+    learnt, rejected = run.total("learned"), run.total("rejected")
+    clients = _plural(len(run.box.clients), "client")
+    lines = ["", f"Learnt in {seconds:.0f} s: {_plural(learnt, 'reading')} of {clients}."]
+    lines += [f"Rejected: {_plural(rejected, 'reading')}; {_cause(run)}."] if rejected else []
+    lines += [f"{number:,} {FAULTS[fault]}" for fault, number in run.faults.items()]
+    for model, clusters in found.items():
+        n = len(clusters)
+        lines += ["", f"{model}: {n} cluster{'s' * (n != 1)}" + ("" if n else " so far")]
+        for place, cluster in enumerate(clusters):
+            lines.append(f"  {cluster['share']:>4.0%}  {cluster['name']} (cluster {cluster['cluster']})")
+            if n > 1 and place < DESCRIBED_MAX:
+                lines.append(f"        {cluster['description']}")
+        if n == 1 and learnt >= SAID_READINGS:
+            lines.append(
+                "  One cluster: no gap lies between the readings. Sensors of continuous quantities often are like that."
+            )
+    return lines
+
+
+def _plural(number: int, one: str) -> str:
+    return f"{number:,} {one}{'' if number == 1 else 's'}"
+
+
+def _cause(run: Run) -> str:
+    """The reasons of rejected readings, with their numbers."""
+    reasons: dict[str, int] = {}
+    for node in run.box.clients.values():
+        for reason, number in node.rejected.items():
+            reasons[reason] = reasons.get(reason, 0) + number
+    named = [f"{number:,} {reason}" for reason, number in sorted(reasons.items(), key=lambda pair: -pair[1])]
+    return f"reasons: {', '.join(named)}" if named else "the clients' metrics have the reasons"

@@ -1,0 +1,339 @@
+"""What the columns of data hold: times, clients, features with their units, and what is left out, with the reason.
+
+Everything is found from names and a few thousand rows, which are kept nowhere.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from producers.files.parsing import number_of
+from producers.files.split import CLIENTS_MAX
+from producers.files.times import TimeOptions, TimeReader, time_reader
+from shoal.kernels.arrays import Floats
+
+Kind = Literal["feature", "time", "client", "label", "left out"]
+
+_THINGS = "device|sensor|station|machine|client|room|mote|unit|user|site|node|engine"
+_NAMES: Mapping[Kind, re.Pattern[str]] = {
+    "time": re.compile(r"time|timestamp|date|datetime|datum|zeit|uhrzeit|ts|epoch|heure|fecha|hora"),
+    "client": re.compile(
+        rf"({_THINGS})([_ -]?(id|name|no|nr))?|plant|location|place|house|building|"
+        r"raum|ger(ä|ae)t|anlage|standort|werk|maschine"
+    ),
+    "label": re.compile(r"label|class|target|klasse|y|changepoint|anomaly"),
+}
+"""names of columns, in lower case"""
+_PARTS_OF_TIME = ("year", "month", "day", "hour", "minute", "second")
+_CLOCK = re.compile(r"\d{1,2}[:.]\d{2}([:.]\d{2})?(\.\d+)?(\s*[AaPp][Mm])?")
+TIMES_SHARE = 0.95
+"""share of a column's cells that are times where it is a column of times"""
+NUMBERS_SHARE = 0.9
+"""share of a column's cells that are numbers where it is a feature: a few words for "no value" are usual"""
+MISSING_MAX = 0.5
+"""share of rows without a value from which on a feature is left out"""
+CODES = (-1.0, -99.0, -999.0, -9999.0, -99999.0, -200.0, 999.0, 9999.0, 99999.0, 999999.0, 6999.0)
+"""numbers that are in use for "no value"; one is taken for it only where it lies far from all other values"""
+CODE_GAP = 0.25
+"""distance of such a number from the nearest other value, as a share of the range of the others"""
+
+
+class Unit(NamedTuple):
+    """The physical range of a unit; None: no limit on that side."""
+
+    low: float | None
+    high: float | None
+
+
+_FROM_ZERO = (
+    "ppm ppb lux lx w kw wh kwh mw va pa kpa bar mbar m/s km/h rpm 1/min mm cm m l l/min l/h m3/h m³/h µg/m3 µg/m³ "
+    "ug/m3 mg/m3 mg/m³ g/m3 g/m³ hz khz db db(a) s ms min h kg g n mm/h mm/s w/m2 w/m² hpa k"
+)
+UNITS: Mapping[str, Unit] = {
+    "%": Unit(0.0, 100.0),
+    "°": Unit(0.0, 360.0),
+    "deg": Unit(0.0, 360.0),
+    "ph": Unit(0.0, 14.0),
+    "°c": Unit(-273.15, None),
+    "°f": Unit(-459.67, None),
+    **dict.fromkeys(_FROM_ZERO.split(), Unit(0, None)),
+}
+"""units whose range physics limits; compared in lower case"""
+_IN_BRACKETS = re.compile(r"^(?P<name>.*?)\s*[\(\[](?P<unit>[^)\]]{1,32})[\)\]]\s*$")
+_WRITTEN_OUT = {
+    "degc": "°C",
+    "deg c": "°C",
+    "celsius": "°C",
+    "c": "°C",
+    "degf": "°F",
+    "f": "°F",
+    "percent": "%",
+    "pct": "%",
+    "ugm3": "µg/m³",
+}
+_SUFFIX = re.compile(
+    r"^(?P<name>.+?)[_ ](?P<unit>degc|degf|celsius|percent|pct|ugm3|ppm|ppb|lux|lx|kwh|kw|hpa|kpa|mbar|bar|rpm|hz|mm|"
+    r"db|%|°c|°f)$",
+    re.IGNORECASE,
+)
+
+
+@dataclass(frozen=True)
+class Column:
+    """What one column holds."""
+
+    name: str
+    kind: Kind
+    reason: str
+    """why it is taken for that, for people"""
+    examples: tuple[str, ...] = ()
+    """three of its cells as they are; for a terminal only"""
+    unit: str = ""
+    low: float = 0.0
+    high: float = 1.0
+    outside: float = 0.0
+    """share of its values that lie outside of `low` and `high`"""
+
+
+@dataclass(frozen=True)
+class Understood:
+    """What the data hold as a whole."""
+
+    columns: tuple[Column, ...]
+    rows: int
+    """rows that were looked at"""
+    clients: tuple[str, ...] = ()
+    """texts of the column of clients, in the order in which they come"""
+    interval_s: float | None = None
+    """usual seconds between two readings of a client; None without times"""
+    na_values: tuple[str, ...] = ()
+    """numbers that stand for "no value" """
+    missing: float = 0.0
+    """share of rows without a value of some feature"""
+
+    def of(self, kind: Kind) -> tuple[Column, ...]:
+        """The columns of that kind, in the order of the data."""
+        return tuple(column for column in self.columns if column.kind == kind)
+
+
+def unit_of(name: str) -> tuple[str, str]:
+    """The name of a column without its unit, and the unit, "" for none: "Temp (°C)" -> "Temp", "°C"."""
+    found = _IN_BRACKETS.match(name) or _SUFFIX.match(name)
+    if found is None or not found["name"]:
+        return name, ""
+    unit = found["unit"].strip()
+    return found["name"].strip(), _WRITTEN_OUT.get(unit.lower(), unit)
+
+
+def bounds_of(values: Floats, unit: str) -> tuple[float, float]:
+    """Proposed bounds of a feature: (n,) finite values, n >= 1, and its unit -> low < high.
+
+    The physical range of the unit where it has two ends that hold all values; otherwise the range of the values, a
+    tenth wider on each side, rounded outward, and cut where the unit ends. A few values far from all others do not
+    count: they are clipped.
+    """
+    known = UNITS.get(unit.lower(), Unit(None, None))
+    least, most = float(values.min()), float(values.max())
+    # Single gross errors of a sensor must not put all its readings into one corner.
+    near, far = np.quantile(values, [0.001, 0.999])
+    spread = float(far - near)
+    if spread > 0:
+        least, most = max(least, float(near) - 3 * spread), min(most, float(far) + 3 * spread)
+    ends = None if known.low is None or known.high is None else (known.low, known.high)
+    # A share that is written as 0.31 is not in percent.
+    if ends is not None and ends[0] <= least and most <= ends[1] and most - least > 0.02 * (ends[1] - ends[0]):
+        return ends
+    span = most - least or abs(most) or 1.0
+    step = _nice(span / 10)
+    low, high = math.floor((least - span / 10) / step) * step, math.ceil((most + span / 10) / step) * step
+    if least >= 0 and (known.low == 0 or low < 0):
+        low = max(low, 0.0) if least > 0.2 * span else 0.0
+    if known.low is not None and least >= known.low:
+        low = max(low, known.low)
+    return round(low, 12), round(high, 12)
+
+
+def _nice(step: float) -> float:
+    """The next of 1, 2 and 5 times a power of ten that is not below `step`."""
+    power = 10.0 ** math.floor(math.log10(step))
+    return next(factor * power for factor in (1, 2, 5, 10) if factor * power >= step * (1 - 1e-9))
+
+
+class _Cells:
+    """The cells of one column."""
+
+    def __init__(self, cells: Sequence[Any], number: Callable[[Any], Any], head: int) -> None:
+        self.texts = tuple(text for cell in cells if (text := "" if cell is None else str(cell).strip()))
+        read = [number(cell) for cell in cells]
+        self.numbers = np.array([n if isinstance(n, float) and math.isfinite(n) else math.nan for n in read])
+        """(n,) NaN where a cell is no number"""
+        self.head = self.numbers[:head]
+
+    @property
+    def number_share(self) -> float:
+        """Share of the cells with something in them that are numbers."""
+        return float(np.isfinite(self.numbers).sum()) / max(1, len(self.texts))
+
+
+class Sample(NamedTuple):
+    """Some rows of the data."""
+
+    names: Sequence[str]
+    rows: Sequence[Sequence[Any]]
+    """cells as they are in the data"""
+    head: int
+    """how many of the rows, from the first on, follow each other without a gap"""
+    number: Callable[[Any], Any] = number_of
+    """a cell -> its number as a float, or anything else"""
+    where: str = "the data"
+    """names the data in errors"""
+
+
+def understand(
+    sample: Sample, times: TimeOptions, time: Sequence[str] = (), client: str | None = None, na: Sequence[str] = ()
+) -> Understood:
+    """What the columns of the data hold.
+
+    `time`, `client`, `na`: columns of the time, the column of clients and cells without a value, where a person named
+    them.
+    Raises `SettingsError` where a time may be two things.
+    """
+    names, rows = sample.names, sample.rows
+    cells = {name: _Cells([row[place] for row in rows], sample.number, sample.head) for place, name in enumerate(names)}
+    times_found = list(time) or _time_columns(cells)
+    client_found = client or _client_column(cells, times_found)
+    others = {*times_found, client_found}
+    said = tuple(n for text in na if isinstance(n := number_of(text), float))
+    codes = said or _codes(cells[name].numbers for name in cells if name not in others)
+    for name, column in cells.items():
+        if name not in others:
+            column.numbers[np.isin(column.numbers, codes)] = math.nan
+    columns = [_column(name, column, times_found, client_found) for name, column in cells.items() if name]
+    features = [column.name for column in columns if column.kind == "feature"]
+    lacking = [np.isnan(cells[name].numbers) for name in features]
+    missing = float(np.any(lacking, axis=0).mean()) if lacking and rows else 0.0
+    clients = tuple(dict.fromkeys(cells[client_found].texts)) if client_found else ()
+    written = tuple(f"{code:g}" for code in codes)
+    interval = _interval(sample, times_found, client_found, times)
+    return Understood(tuple(columns), len(rows), clients, interval, written, missing)
+
+
+def _time_columns(cells: Mapping[str, _Cells]) -> list[str]:
+    """The column of times, or the columns that make up one, such as a date and a time of day."""
+    lower = {name.lower(): name for name in cells}
+    parts = [lower[part] for part in _PARTS_OF_TIME if part in lower]
+    # Year, month and day.
+    if len(parts) >= 3:
+        return parts
+    named = [name for name in cells if _NAMES["time"].fullmatch(name.lower().strip("# "))]
+    for name in (*named, *(name for name in cells if name not in named)):
+        if not _are_times(cells[name], name in named):
+            continue
+        if any(re.search(r"\d[ T]\s*\d{1,2}[:.h]\d{2}", text) for text in cells[name].texts[:100]):
+            return [name]
+        clock = next((other for other in cells if other != name and _is_clock(cells[other])), None)
+        return [name] if clock is None else [name, clock]
+    return []
+
+
+def _are_times(cells: _Cells, by_name: bool) -> bool:
+    """Whether these cells are times. Numbers are only where the name of their column says so (`by_name`)."""
+    if not cells.texts:
+        return False
+    if cells.number_share > 1 - TIMES_SHARE:
+        numbers = cells.numbers[np.isfinite(cells.numbers)]
+        # Epochs of this century, in s, ms, µs or ns, or dates of digits alone.
+        return by_name and bool(((numbers >= 1e9) | ((numbers >= 19000101) & (numbers <= 21001231))).all())
+    readers = [TimeReader(TimeOptions(), order) for order in ("day-first", "month-first")]
+    read = sum(any(reader([text]) is not None for reader in readers) for text in cells.texts)
+    return read >= TIMES_SHARE * len(cells.texts)
+
+
+def _is_clock(cells: _Cells) -> bool:
+    # Two parts with a point are a number: 18.30.
+    found = sum(bool(_CLOCK.fullmatch(text)) for text in cells.texts)
+    return cells.number_share < 1 - TIMES_SHARE and bool(cells.texts) and found >= TIMES_SHARE * len(cells.texts)
+
+
+def _client_column(cells: Mapping[str, _Cells], times: Sequence[str]) -> str | None:
+    """The column that names clients: its name says so, and it has few values, which are whole numbers or texts."""
+    for name, column in cells.items():
+        if name in times or not _NAMES["client"].fullmatch(name.lower().strip()):
+            continue
+        numbers = column.numbers[np.isfinite(column.numbers)]
+        values = len(set(column.texts))
+        if 1 <= values <= CLIENTS_MAX and len(column.texts) >= 5 * values and (numbers == np.round(numbers)).all():
+            return name
+    return None
+
+
+def _codes(columns: Iterable[Floats]) -> tuple[float, ...]:
+    """The numbers that stand for "no value" in some column: known codes, far from all other values there."""
+    found: set[float] = set()
+    for numbers in columns:
+        values = numbers[np.isfinite(numbers)]
+        for code in CODES:
+            rest = values[~np.isin(values, CODES)]
+            if len(rest) < 10 or (values == code).sum() < 3:
+                continue
+            spread = float(np.ptp(rest)) or abs(float(rest[0])) or 1.0
+            distance = max(float(rest.min()) - code, code - float(rest.max()))
+            if distance > CODE_GAP * spread:
+                found.add(code)
+    return tuple(sorted(found))
+
+
+def _column(name: str, cells: _Cells, times: Sequence[str], client: str | None) -> Column:
+    examples = cells.texts[:3]
+    if name in times:
+        return Column(name, "time", "the time" if len(times) == 1 else "a part of the time", examples)
+    if name == client:
+        return Column(name, "client", f"names {len(set(cells.texts))} clients", examples)
+    if _NAMES["label"].fullmatch(name.lower().strip()):
+        return Column(name, "label", "a class, by its name; left out", examples)
+    numbers = cells.numbers[np.isfinite(cells.numbers)]
+    if reason := _left_out(cells, numbers):
+        return Column(name, "left out", reason, examples)
+    _, unit = unit_of(name)
+    low, high = bounds_of(numbers, unit)
+    outside = float(((numbers < low) | (numbers > high)).mean())
+    return Column(name, "feature", "numbers", examples, unit, low, high, outside)
+
+
+def _left_out(cells: _Cells, numbers: Floats) -> str:
+    """Why a column is no feature; "" for one that is. `numbers` are its finite ones."""
+    if cells.texts and len(numbers) < NUMBERS_SHARE * len(cells.texts) and not len(numbers):
+        return "text"
+    if len(numbers) < (1 - MISSING_MAX) * len(cells.numbers):
+        return f"{1 - len(numbers) / max(1, len(cells.numbers)):.0%} of its cells have no number"
+    if np.ptp(numbers) == 0:
+        return "the same value everywhere"
+    # It may begin again for each client.
+    if len(cells.head) > 20 and (np.diff(cells.head) == 1).mean() > 0.9:
+        return "counts the rows"
+    return ""
+
+
+def _interval(sample: Sample, times: Sequence[str], client: str | None, options: TimeOptions) -> float | None:
+    """The usual seconds between two readings of a client; None without times."""
+    if not times:
+        return None
+    places = [sample.names.index(name) for name in times]
+    cells = [[row[place] for place in places] for row in sample.rows]
+    read = time_reader(lambda: cells, options, sample.where)
+    who = [str(row[sample.names.index(client)]) if client else "" for row in sample.rows]
+    last: dict[str, float] = {}
+    gaps: list[float] = []
+    for name, found in zip(who[: sample.head], map(read, cells[: sample.head]), strict=True):
+        if found is None:
+            continue
+        if name in last and found > last[name]:
+            gaps.append(found - last[name])
+        last[name] = found
+    return float(np.median(gaps)) if gaps else None

@@ -1,0 +1,262 @@
+"""A federation file for somebody's own data, written from what their columns hold, and the commands that use it."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import click
+
+from producers.columns import UNITS, Column, Sample, Understood, understand
+from producers.files.form import form_of
+from producers.files.parsing import number_of
+from producers.files.split import safe_name, similar_name
+from producers.files.tables import CsvTable, Table, open_table
+from shoal.config.contract import FEATURES_MAX
+from shoal.errors import InvalidData, SettingsError
+
+WINDOW_READINGS = 400
+WINDOW_S_MAX = 604_800.0
+"""longest window of a contract, in seconds"""
+WINDOW_READINGS_MIN = 50
+"""fewest readings of a window in which noise leaves something to see (docs/explanation/privacy.md)"""
+EPSILONS = ((400_000, 1.0), (100_000, 2.0), (0, 4.0))
+"""(readings from which on, epsilon): half the epsilon takes about four times the readings"""
+PUBLISH_READINGS = (20, 500)
+"""fewest and most readings of an update"""
+UPDATES_PER_CLIENT = 40
+"""updates of a client, at least, in data that are replayed once"""
+BOUNDS_SENTENCE = (
+    "low and high are PROPOSALS, made from the data and rounded outward. Bounds that are taken from data reveal "
+    "something of it: put the range of the sensor's data sheet there before anybody relies on the privacy of this "
+    "federation."
+)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a federation file is written from."""
+
+    name: str
+    understood: Understood
+    private: bool
+    readings: int
+    """readings in the data, about"""
+    files: Mapping[str, Any]
+    """settings of [files]; those with no value are left out"""
+    sentences: tuple[str, ...] = ()
+    """how each file was understood, for people"""
+
+    @property
+    def clients(self) -> int:
+        """Number of clients."""
+        return max(1, len(self.understood.clients))
+
+
+def federation_file(plan: Plan) -> str:
+    """The file as TOML: contract, and settings that fit the rate of the data."""
+    lines = [
+        f"# A shoal federation, proposed from {plan.understood.rows:,} rows. Clients and the server read this file.",
+        "# [federation], [[features]], [privacy] and [[models]] are the contract: the same on every machine.",
+        "",
+        "[federation]",
+        f"name = {_toml(plan.name)}",
+        "",
+        *(f"# {line}" for line in _wrapped(BOUNDS_SENTENCE)),
+    ]
+    for column in plan.understood.of("feature"):
+        lines += ["", "[[features]]", *_feature(column)]
+    lines += ["", *_privacy(plan), "", *_model(plan), ""]
+    lines += [
+        "# The following sections are settings of single processes and no part of the contract.",
+        f"# After a change of the contract, delete the folder {plan.name} to begin again.",
+        "",
+        "[log]",
+        f"address = {_toml(f'sqlite:{plan.name}/federation.db')}",
+        "",
+        "[client]",
+        f"folder = {_toml(f'{plan.name}/clients')}",
+        f"publish_readings = {_publish_readings(plan)}",
+        "",
+        "[server]",
+        f"folder = {_toml(f'{plan.name}/server')}",
+        f"pool_clients = {min(plan.clients, 5)}",
+        "pool_s = 10.0",
+        "snapshot_updates = 5",
+    ]
+    given = {name: value for name, value in plan.files.items() if value not in (None, "", (), [])}
+    if given:
+        lines += ["", "[files]", *(f"{name} = {_toml(value)}" for name, value in given.items())]
+    return "\n".join(lines) + "\n"
+
+
+def _feature(column: Column) -> list[str]:
+    physical = UNITS.get(column.unit.lower())
+    known = physical is not None and (physical.low, physical.high) == (column.low, column.high)
+    lines = [f"name = {_toml(column.name)}"]
+    if column.unit:
+        lines.append(f"unit = {_toml(column.unit)}")
+    remark = "the physical range of the unit" if known else "PROPOSAL"
+    if column.outside > 0:
+        remark += f"; {column.outside:.2%} of the values lie outside and are clipped"
+    return [*lines, f"low = {column.low!r}", f"high = {column.high!r}  # {remark}"]
+
+
+def _privacy(plan: Plan) -> list[str]:
+    if not plan.private:
+        return ["[privacy]", 'mode = "off"  # the data are public: nothing is hidden']
+    epsilon = next(epsilon for least, epsilon in EPSILONS if plan.readings >= least)
+    lines = [
+        "[privacy]",
+        'mode = "formal"  # each reading is protected, at the client, before anything leaves it',
+        f"counts_epsilon = {epsilon!r}  # what one reading costs; `shoal check` says what that means",
+    ]
+    interval = plan.understood.interval_s
+    if interval is not None and interval * WINDOW_READINGS > 600:
+        # A sensor that sends live fills its window in this time.
+        window = max(WINDOW_READINGS_MIN, min(WINDOW_READINGS, int(WINDOW_S_MAX / interval)))
+        if window != WINDOW_READINGS:
+            lines.append(f"window_readings = {window}")
+        lines.append(f"window_s = {min(WINDOW_S_MAX, float(round(1.1 * window * interval)))!r}")
+    return lines
+
+
+def _model(plan: Plan) -> list[str]:
+    algorithm = "density_tree" if plan.private else "cluster_tree"
+    why = "learns from private counts" if plan.private else "for readings without noise"
+    return ["[[models]]", 'name = "clusters"', f'algorithm = "{algorithm}"  # {why}; finds the number of clusters']
+
+
+def _publish_readings(plan: Plan) -> int:
+    least, most = PUBLISH_READINGS
+    return max(least, min(most, plan.readings // plan.clients // UPDATES_PER_CLIENT))
+
+
+def next_commands(file: Path, plan: Plan, data: Sequence[Path]) -> list[str]:
+    """The commands that use the file, with the real names of the clients."""
+    path, files = shlex.quote(str(file)), " ".join(shlex.quote(str(one)) for one in data)
+    names = [safe_name(text) for text in plan.understood.clients] or ["client-1"]
+    first = names[0]
+    more = f", and the same for {', '.join(names[1:4])}{' ...' if len(names) > 4 else ''}" if len(names) > 1 else ""
+    return [
+        f"shoal run {path} {files}   # all of it in one process, with the page",
+        "or, as processes of their own:",
+        f"shoal server --config {path}",
+        f"shoal client --config {path} --name {first}   # at its site{more}",
+        f"shoal producer --config {path} {files}",
+    ]
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(_toml, value))}]"
+    # A TOML string escapes as JSON does, but for DEL.
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f") if isinstance(value, str) else repr(value)
+
+
+def _wrapped(text: str, width: int = 110) -> list[str]:
+    lines = [""]
+    for word in text.split():
+        if len(lines[-1]) + len(word) >= width:
+            lines.append("")
+        lines[-1] += f" {word}" if lines[-1] else word
+    return lines
+
+
+HEAD_ROWS, ROWS = 2000, 6000
+"""rows that are looked at: the first ones, and with them others that are spread over the file"""
+READ_MAX = 2_000_000
+"""rows of a file that are read to reach those spread over it"""
+
+
+def sample_of(table: Table) -> tuple[Sample, int]:
+    """Some rows of a file, and about how many it has. Raises `InvalidData` for a file without a header or rows."""
+    columns = list(dict.fromkeys(name for name in table.columns if name))
+    if not columns:
+        raise InvalidData(f"{table.path}: the file is empty: it has no header")
+    if all(isinstance(number_of(name), float) for name in columns):
+        raise InvalidData(f"{table.path}: its first line holds numbers, not the names of columns; add a header line")
+    unique = [name for name in columns if table.columns.count(name) == 1]
+    total = table.count()
+    stride = max(1, (min(total, READ_MAX) - HEAD_ROWS) // (ROWS - HEAD_ROWS))
+    rows: list[Sequence[Any]] = []
+    head = 0
+    for place, row in enumerate(islice(table.rows(unique), READ_MAX)):
+        if row is None:
+            continue
+        if place < HEAD_ROWS:
+            rows.append(list(row))
+            head = len(rows)
+        elif place % stride == 0:
+            rows.append(list(row))
+    if not rows:
+        raise InvalidData(f"{table.path}: the file has a header and no rows")
+    if isinstance(table, CsvTable):
+        text = table.dialect.number_text
+
+        def number(cell: Any) -> Any:
+            return number_of(text(cell))
+
+        return Sample(unique, rows, head, number, str(table.path)), total
+    return Sample(unique, rows, head, number_of, str(table.path)), total
+
+
+def plan_of(files: Sequence[Path], options: Mapping[str, Any]) -> Plan:
+    """What a federation file for these files is written from; `options` are those of `shoal init`.
+
+    Raises `SettingsError` (ambiguous, no such column) and `InvalidData` (nothing to cluster).
+    """
+    form = form_of(options)
+    tables = [open_table(file, Counter(), form.dialect) for file in files]
+    if len({table.columns for table in tables}) > 1:
+        raise SettingsError("the files have different columns; give files of one kind, or run init for each kind")
+    first, total = sample_of(tables[0])
+    total += sum(table.count() for table in tables[1:])
+    for named in (*options["time_columns"], *filter(None, [options["client_column"]])):
+        if named not in first.names:
+            raise SettingsError(
+                f"{files[0]}: column {named!r} is missing; the columns are {', '.join(first.names[:12])}"
+            )
+    understood = understand(
+        first, form.times, options["time_columns"], options["client_column"], form.dialect.na_values
+    )
+    features = understood.of("feature")
+    if not features:
+        raise InvalidData(f"{files[0]}: no column of changing numbers was found, so there is nothing to cluster")
+    if len(features) > FEATURES_MAX:
+        raise InvalidData(f"{files[0]}: {len(features)} features; a federation has at most {FEATURES_MAX}")
+    sentences = [f"{table.path.name}: {table.dialect.sentence()}" for table in tables if isinstance(table, CsvTable)]
+    client = understood.of("client")
+    settings = {
+        "time_columns": [column.name for column in understood.of("time")],
+        "split": f"column:{client[0].name}" if client else "",
+        "label_column": next((column.name for column in understood.of("label")), ""),
+        "decimal": options["decimal"],
+        "date_format": options["date_format"],
+        "timezone": options["timezone"],
+        "encoding": options["encoding"],
+        "na_values": list(form.dialect.na_values or understood.na_values),
+        "missing": "hold" if understood.missing > 0.02 else "",
+    }
+    name = options["name"] or similar_name(stem_of(files[0])) or "federation"
+    return Plan(name, understood, _is_private(options["private"]), total, settings, tuple(sentences))
+
+
+def _is_private(said: bool | None) -> bool:
+    """Whether readings are to be protected: as said, or as answered on a terminal; without one they are."""
+    if said is None and sys.stdin.isatty() and sys.stdout.isatty():
+        return not click.confirm("Are these data public, so that nobody needs to be protected?", default=False)
+    return said is not False
+
+
+def stem_of(file: Path) -> str:
+    """The name of a file without its suffixes."""
+    name = file.name.removesuffix(".gz")
+    return name.rsplit(".", 1)[0] or name

@@ -1,0 +1,211 @@
+"""Dialects: how a CSV file writes its text and its numbers, found from its first rows or given as options.
+
+A file is understood or refused with the option to set: no number is guessed that could be another number.
+"""
+
+from __future__ import annotations
+
+import codecs
+import csv
+import re
+from collections.abc import Iterable, Sequence
+from itertools import islice
+from typing import NamedTuple
+
+from shoal.errors import SettingsError
+
+DELIMITERS = ",;\t|"
+HEAD_BYTES = 1024 * 1024
+"""bytes of a file from which its encoding is found"""
+HEAD_LINES = 2000
+"""lines of a file from which its delimiter and its numbers are found"""
+UNASSIGNED_1252 = re.compile(rb"[\x81\x8d\x8f\x90\x9d]")
+"""bytes that have no character in Windows-1252"""
+SPACES = "\u0020\u00a0\u202f'\u2019"
+"""signs between groups of three digits besides point and comma: space, no-break spaces, apostrophes"""
+
+# Numbers with a comma or a point that can only be read in one way.
+_GROUPS = r"[+-]?[1-9]\d{0,2}"
+_COMMA_IS_DECIMAL = re.compile(rf"[+-]?(0?,\d+|\d+,(\d{{1,2}}|\d{{4,}})|\d{{4,}},\d+|{_GROUPS}(\.\d{{3}})+,\d+)")
+_POINT_IS_DECIMAL = re.compile(
+    rf"[+-]?(0?\.\d+|\d+\.|\d+\.(\d{{1,2}}|\d{{4,}})|\d{{4,}}\.\d+|\d+\.\d+[eE][+-]?\d+)|{_GROUPS}(,\d{{3}})+\.\d+"
+)
+_COMMA_GROUPS = re.compile(rf"{_GROUPS}(,\d{{3}})+(\.\d+)?")
+_POINT_GROUPS = re.compile(rf"{_GROUPS}(\.\d{{3}})+(,\d+)?")
+_SPACE_GROUPS = re.compile(rf"{_GROUPS}([{SPACES}])\d{{3}}(\1\d{{3}})*([.,]\d+)?")
+
+
+class DialectOptions(NamedTuple):
+    """What a person says about the dialect of files; None and "": find it."""
+
+    encoding: str | None = None
+    decimal: str | None = None
+    """"." or ","; the other one may then separate groups of three digits"""
+    na_values: tuple[str, ...] = ()
+    """cells that mean "no value", besides empty ones"""
+
+
+FOUND = DialectOptions()
+"""nothing is said: all of it is found"""
+
+
+class Dialect(NamedTuple):
+    """How one CSV file is written."""
+
+    encoding: str = "utf-8-sig"
+    delimiter: str = ","
+    decimal: str = "."
+    thousands: str = ""
+    """sign between groups of three digits; empty for none"""
+    na_values: frozenset[str] = frozenset()
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether Python's `float` reads its numbers."""
+        return self.decimal == "." and not self.thousands
+
+    def number_text(self, cell: str) -> str | None:
+        """The number of a cell as Python writes it; None for no value, any other text unchanged but never a number.
+
+        Groups that are not of three digits are no number: 1.5 is not read as 15 where points separate groups.
+        """
+        text = cell.strip()
+        if not text or text in self.na_values:
+            return None
+        if self.is_plain:
+            return cell
+        if self.thousands and self.thousands in text:
+            whole, sign, part = text.partition(self.decimal)
+            first, *groups = whole.split(self.thousands)
+            if not re.fullmatch(_GROUPS, first) or any(not re.fullmatch(r"\d{3}", group) for group in groups):
+                return f"<{text}>"
+            text = f"{first}{''.join(groups)}{sign}{part}"
+        if self.decimal == ".":
+            return text
+        # A point in a file of decimal commas is no decimal sign.
+        return f"<{text}>" if "." in text else text.replace(",", ".")
+
+    def plain_lines(self, lines: Sequence[str]) -> Sequence[str]:
+        """Lines whose numbers Python reads, if `number_text` could only agree; a cell it would refuse is no number."""
+        if self.decimal == ".":
+            return lines
+        return [line.translate(_COMMA_TO_POINT) for line in lines]
+
+    def sentence(self) -> str:
+        """How the file was understood, for people."""
+        names = {"\t": "tab", " ": "space", "\u00a0": "no-break space", "\u202f": "narrow no-break space"}
+        groups = f", groups of three digits by {names.get(self.thousands, repr(self.thousands))}"
+        return (
+            f"delimiter {names.get(self.delimiter, repr(self.delimiter))}, decimal sign {self.decimal!r}"
+            f"{groups if self.thousands else ''}, encoding {self.encoding.removesuffix('-sig')}"
+        )
+
+
+_COMMA_TO_POINT = str.maketrans({",": ".", ".": "x"})
+
+
+def encoding_of(head: bytes) -> str:
+    """The encoding of a text by its first bytes: UTF-8, UTF-16 or UTF-32 with or without a mark, else Windows-1252.
+
+    Other encodings of one byte a character cannot be told apart; they read digits alike.
+    """
+    for mark, name in (
+        (codecs.BOM_UTF8, "utf-8-sig"),
+        (codecs.BOM_UTF32_LE, "utf-32"),
+        (codecs.BOM_UTF32_BE, "utf-32"),
+        (codecs.BOM_UTF16_LE, "utf-16"),
+        (codecs.BOM_UTF16_BE, "utf-16"),
+    ):
+        if head.startswith(mark):
+            return name
+    # Digits and delimiters have a zero byte in UTF-16.
+    for first, name in ((1, "utf-16-le"), (0, "utf-16-be")):
+        if head[first::2].count(0) > len(head) // 4:
+            return name
+    try:
+        codecs.getincrementaldecoder("utf-8")().decode(head)
+    except UnicodeDecodeError:
+        return "latin-1" if UNASSIGNED_1252.search(head) else "cp1252"
+    return "utf-8-sig"
+
+
+def known_encoding(name: str) -> str:
+    """The encoding of that name. Raises `SettingsError` for none."""
+    try:
+        found = codecs.lookup(name).name
+    except LookupError:
+        raise SettingsError(
+            f"--encoding {name!r}: no such encoding; for instance utf-8, utf-16, cp1252, latin-1"
+        ) from None
+    # A mark at the beginning of the file is no part of the first column's name.
+    return "utf-8-sig" if found == "utf-8" else found
+
+
+def delimiter_of(lines: Sequence[str]) -> str:
+    """The delimiter under which most lines have as many cells as the first; of equals, the one with more cells."""
+    if not lines:
+        return ","
+
+    def fit(delimiter: str) -> tuple[int, int]:
+        widths = [len(row) for row in csv.reader(lines, delimiter=delimiter) if row]
+        return (sum(width == widths[0] for width in widths) if widths and widths[0] > 1 else 0, max(widths[:1] or [0]))
+
+    try:
+        return max(DELIMITERS, key=fit)
+    except csv.Error:  # a cell that is too long: the rows are read one by one, and counted
+        bare = re.sub(r'"[^"]*"', "", lines[0])
+        return max(DELIMITERS, key=bare.count)
+
+
+def numbers_of(cells: Iterable[str], said: str | None, where: str) -> tuple[str, str]:
+    """The decimal sign of the numbers in these cells, and the sign between groups of three digits.
+
+    `said`: the decimal sign that a person gave; `where` names the file in errors. Other texts among the cells do not
+    count. Raises `SettingsError` where both signs are decimal signs, or where 1,234 may be either.
+    """
+    commas = points = comma_groups = point_groups = False
+    spaces = ""
+    for cell in cells:
+        text = cell.strip()
+        commas = commas or bool(_COMMA_IS_DECIMAL.fullmatch(text))
+        points = points or bool(_POINT_IS_DECIMAL.fullmatch(text))
+        comma_groups = comma_groups or bool(_COMMA_GROUPS.fullmatch(text))
+        point_groups = point_groups or bool(_POINT_GROUPS.fullmatch(text))
+        spaced = _SPACE_GROUPS.fullmatch(text)
+        spaces = spaced[1] if spaced else spaces
+    if said is not None:
+        groups = {",": point_groups, ".": comma_groups}[said]
+        return said, spaces or ({",": ".", ".": ","}[said] if groups else "")
+    if commas and points:
+        raise SettingsError(
+            f"{where}: some numbers have a decimal comma and some a decimal point; give --decimal , or --decimal . and "
+            "the others are rejected"
+        )
+    if comma_groups and not (commas or points):
+        raise SettingsError(
+            f"{where}: a comma in its numbers may be a decimal sign or separate thousands; give --decimal , or "
+            "--decimal ."
+        )
+    if commas:
+        return ",", spaces or ("." if point_groups else "")
+    return ".", spaces or ("," if comma_groups else "")
+
+
+def dialect_of(
+    lines: Sequence[str], encoding: str, options: DialectOptions, columns: Sequence[str], where: str
+) -> Dialect:
+    """The dialect of a CSV file by its first lines.
+
+    `columns`: names of the columns that should hold numbers; empty: all. Raises `SettingsError` (ambiguous).
+    """
+    delimiter = delimiter_of(lines)
+    rows = csv.reader(lines, delimiter=delimiter)
+    cells: list[str] = []
+    try:
+        header = [name.strip() for name in next(rows, [])]
+        places = [place for place, name in enumerate(header) if not columns or name in columns]
+        cells = [row[place] for row in islice(rows, HEAD_LINES) if len(row) == len(header) for place in places]
+    except csv.Error:  # the row is counted as broken when it is read
+        pass
+    decimal, thousands = numbers_of(cells, options.decimal, where)
+    return Dialect(encoding, delimiter, decimal, thousands, frozenset(options.na_values))

@@ -1,0 +1,58 @@
+"""The form of files: what a person says about how they are written, where it is not found in them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import click
+
+from producers.files.dialect import FOUND, DialectOptions
+from producers.files.times import ORDERS, TimeOptions
+
+HELD_MAX = 10
+"""most readings in a row that a client's last values fill: a sensor that has failed must not look like a steady one"""
+
+
+class FileForm(NamedTuple):
+    """What a person says about files; the rest is found in them."""
+
+    dialect: DialectOptions = FOUND
+    times: TimeOptions = TimeOptions()
+    hold: bool = False
+    """whether a missing value is the client's last value of that feature"""
+
+
+AS_FOUND = FileForm()
+
+
+FORM_PARAMETERS: tuple[click.Parameter, ...] = (
+    click.Option(
+        ["--decimal"],
+        type=click.Choice([".", ","]),
+        help="The decimal sign of the numbers. [default: found in the file]",
+    ),
+    click.Option(
+        ["--date-format"],
+        metavar="FORMAT",
+        help=f"{', '.join(ORDERS)}, or strptime's codes, as in %d.%m.%Y %H:%M. [default: found in the file]",
+    ),
+    click.Option(
+        ["--timezone"], metavar="ZONE", help="The zone of times that name none, as in Europe/Berlin. [default: UTC]"
+    ),
+    click.Option(["--encoding"], help="The encoding of the files, as in cp1252. [default: found in the file]"),
+    click.Option(
+        ["--na-value", "na_values"],
+        multiple=True,
+        metavar="TEXT",
+        help='A cell that means "no value", as -200 or NA, besides empty ones.',
+    ),
+)
+"""options that say how files are written, for every command that reads them"""
+
+
+def form_of(options: Mapping[str, Any]) -> FileForm:
+    """What the command line says about files."""
+    dialect = DialectOptions(options["encoding"] or None, options["decimal"] or None, tuple(options["na_values"]))
+    times = TimeOptions(options["date_format"] or None, options["timezone"] or None)
+    return FileForm(dialect, times, options.get("missing") == "hold")

@@ -1,0 +1,188 @@
+"""The source type `files`: the options of `shoal producer` for the replay of files."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+import click
+from pydantic import Field
+
+from producers.federation_file import federation_file, plan_of
+from producers.files.form import FORM_PARAMETERS, HELD_MAX, form_of
+from producers.files.replay import Columns, Replay
+from producers.files.split import CLIENTS_MAX, RULES, split_of
+from producers.files.times import ORDERS
+from producers.source import Source
+from producers.source_type import CLIENTS, PATH, PUMP_PARAMETERS, SEED, ProducerTask, ProducerTotals, PumpedSource
+from shoal.config.contract import Contract
+from shoal.config.extension_settings import SourceSettings
+from shoal.config.settings import Config
+from shoal.errors import SettingsError
+
+
+class FilesSettings(SourceSettings):
+    """[files]: how `shoal producer FILES` reads files; an option of the command line wins over the setting."""
+
+    time_columns: tuple[str, ...] = Field(
+        default=(),
+        strict=False,
+        description="columns that hold the time, such as a date and a time of day; none: no time",
+    )
+    label_column: str = Field(default="", description="column of classes, for the splits by label; no part of readings")
+    user_column: str = Field(
+        default="",
+        description='column of the person or device that a reading is from, for `unit = "user"` of [privacy]',
+    )
+    split: str = Field(default="round-robin", description=f"how rows are assigned to clients: {RULES}")
+    clients: int = Field(default=1, ge=1, le=CLIENTS_MAX, description="clients of splits that do not name them")
+    decimal: Literal["", ".", ","] = Field(
+        default="", description="decimal sign of the numbers; none: found in the file"
+    )
+    date_format: str = Field(
+        default="", description=f"{', '.join(ORDERS)}, or strptime's codes; none: found in the file"
+    )
+    timezone: str = Field(default="", description="zone of times that name none, as Europe/Berlin; none: UTC")
+    encoding: str = Field(default="", description="encoding of the files, as cp1252; none: found in the file")
+    na_values: tuple[str, ...] = Field(
+        default=(), strict=False, description='cells that mean "no value", as -200, besides empty ones'
+    )
+    missing: Literal["drop", "hold"] = Field(
+        default="drop",
+        description="a reading without a value of some feature is rejected by the client, or filled up with the "
+        f"client's last values, in at most {HELD_MAX} readings in a row",
+    )
+
+
+def with_settings(options: Mapping[str, Any], config: Config) -> dict[str, Any]:
+    """The options of the command line; those that are not given are the settings of [files]."""
+    settings = config.source("files")
+    assert isinstance(settings, FilesSettings)
+    defaults = settings.model_dump()
+    not_given = {name for name, value in options.items() if name in defaults and value in (None, ())}
+    return {**defaults, **{name: value for name, value in options.items() if name not in not_given}}
+
+
+PLAIN_REPLAY: Mapping[str, Any] = {
+    **{"data": (), "files": (), "columns": (), "only": None},
+    **{"loop": False, "shuffle": False, "seed": 0},
+}
+"""options of the command line that are no settings, where none is given"""
+
+
+class FilesSource(PumpedSource):
+    """Replays the rows of files, one file after the other."""
+
+    name = "files"
+    settings = FilesSettings
+    empty = "the file is empty: it has no rows"
+    parameters = (
+        click.Argument(["files"], nargs=-1, type=PATH),
+        click.Option(["--data"], multiple=True, type=PATH, help="A file to replay, like FILES."),
+        CLIENTS,
+        click.Option(
+            ["--split"],
+            help=f"How rows are assigned to clients: {RULES}. [default: round-robin]",
+        ),
+        click.Option(["--only"], metavar="CLIENT", help="Feed this client's part of the split, and no other."),
+        click.Option(
+            ["--column", "columns"],
+            multiple=True,
+            metavar="FEATURE=COLUMN",
+            help="The column of a feature, where it has another name.",
+        ),
+        click.Option(
+            ["--time-column", "time_columns"],
+            multiple=True,
+            help="ISO 8601, an epoch in s, ms, µs or ns, or a date such as 31.12.2024 13:45; given several times for a "
+            "time in several columns.",
+        ),
+        *FORM_PARAMETERS,
+        click.Option(
+            ["--missing"],
+            type=click.Choice(["drop", "hold"]),
+            help="A reading without a value of some feature: the client rejects and counts it, or it is filled up with "
+            f"the client's last values (in at most {HELD_MAX} readings in a row). [default: drop]",
+        ),
+        click.Option(
+            ["--label-column"],
+            help="The column of classes, for the splits by label; it is not part of the readings.",
+        ),
+        click.Option(
+            ["--user-column"],
+            help='The person or device that a reading is from, for `unit = "user"` of [privacy]; it stays on the '
+            "client's site.",
+        ),
+        click.Option(["--loop"], is_flag=True, help="Start again after the last row, with later times."),
+        click.Option(["--shuffle"], is_flag=True, help="In random order; this needs memory for all rows."),
+        SEED,
+        *PUMP_PARAMETERS,
+    )
+
+    @property
+    def label(self) -> str:
+        """See `SourceType.label`."""
+        return "FILES"
+
+    def is_chosen(self, options: Mapping[str, Any]) -> bool:
+        """See `SourceType.is_chosen`."""
+        return bool(options["files"] or options["data"])
+
+    def client_name(self, options: Mapping[str, Any]) -> str | None:
+        """See `SourceType.client_name`."""
+        only: str | None = options["only"]
+        return only
+
+    def gives_users(self, config: Config, options: Mapping[str, Any]) -> bool:
+        """See `SourceType.gives_users`."""
+        return bool(with_settings(options, config)["user_column"])
+
+    def federation_file(self, options: Mapping[str, Any]) -> str:
+        """See `SourceType.federation_file`: what `shoal init` writes."""
+        given = {"name": None, "private": None, "client_column": None, **options}
+        return federation_file(plan_of([*options["data"], *options["files"]], given))
+
+    def clients(self, source: Source) -> Sequence[str]:
+        """The names of all clients that the files feed, which takes a pass over them. Raises `InvalidData`."""
+        assert isinstance(source, Replay)
+        return source.clients()
+
+    def sentences(self, source: Source) -> Sequence[str]:
+        """See `PumpedSource.sentences`."""
+        return source.sentences() if isinstance(source, Replay) else ()
+
+    def run(self, task: ProducerTask) -> ProducerTotals:
+        """See `PumpedSource.run`."""
+        return super().run(task._replace(options=with_settings(task.options, task.config)))
+
+    def open(self, contract: Contract, options: Mapping[str, Any]) -> Source:
+        """See `PumpedSource.open`."""
+        names = [feature.name for feature in contract.features]
+        split = split_of(options["split"], options["clients"], options["seed"], options["label_column"] or None)
+        columns = Columns(
+            _columns(names, options["columns"]),
+            options["time_columns"],
+            options["label_column"] or None,
+            options["user_column"] or None,
+        )
+        return Replay(
+            [*options["data"], *options["files"]],
+            columns,
+            split,
+            **{name: options[name] for name in ("loop", "shuffle", "seed", "only")},
+            form=form_of(options),
+        )
+
+
+def _columns(names: list[str], mapped: tuple[str, ...]) -> tuple[str, ...]:
+    """The column of each feature. Raises `SettingsError` for a mapping of no feature."""
+    renamed: dict[str, str] = {}
+    for pair in mapped:
+        feature, equals, column = pair.partition("=")
+        if not equals or not column or feature not in names:
+            raise SettingsError(f"--column {pair!r}: write FEATURE=COLUMN; the features are {', '.join(names)}")
+        renamed[feature] = column
+    return tuple(renamed.get(name, name) for name in names)
+
+
+FILES = FilesSource()

@@ -1,0 +1,213 @@
+"""Times in files: ISO 8601, epochs, and dates as people write them, alone or in several columns, in a given zone.
+
+Whether 03/04/2024 is in March or in April is found from other rows of the file, or refused with the option to set.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from datetime import UTC, datetime, timedelta, tzinfo
+from typing import Any, NamedTuple
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from producers.files.parsing import NumberRows, Row, Rows, seconds_of
+from shoal.errors import SettingsError
+
+ORDERS = ("day-first", "month-first", "year-first")
+"""values of --date-format besides strptime's codes"""
+_CLOCK = (
+    r"(?:[T ,]+(?P<hour>\d{1,2})[:.h](?P<minute>\d{2})(?:[:.](?P<second>\d{2})(?:[.,](?P<part>\d{1,9}))?)?"
+    r"(?:\s*(?P<half>[AaPp])\.?[Mm]\.?)?\s*(?P<zone>Z|[+-]\d{2}:?\d{2})?)?"
+)
+_WRITTEN = re.compile(rf"(?P<a>\d{{1,4}})(?P<sign>[./-])(?P<b>\d{{1,2}})(?P=sign)(?P<c>\d{{1,4}}){_CLOCK}")
+_SPACED = re.compile(r"(\d{4}) (\d{1,2}) (\d{1,2})((?: \d{1,2}(?:\.0)?){0,3})")
+_COMPACT = re.compile(r"(19|20)\d\d(0[1-9]|1[0-2])(0[1-9]|[12]\d|3[01])(([01]\d|2[0-3])[0-5]\d([0-5]\d)?)?")
+"""20240131 or 202401311245: a date; as an epoch it would be a day in 1970"""
+
+
+ROWS_SEEN = 2000
+"""rows from which the form of times is found, where they tell days from months"""
+
+
+class TimeOptions(NamedTuple):
+    """What a person says about the times of files; None: find it."""
+
+    date_format: str | None = None
+    """one of `ORDERS`, or strptime's codes"""
+    timezone: str | None = None
+    """the zone of times that name none; None: UTC"""
+
+
+def zone_of(name: str | None) -> tzinfo:
+    """The time zone of that name; UTC for None. Raises `SettingsError`."""
+    if name is None:
+        return UTC
+    try:
+        return ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        raise SettingsError(
+            f"--timezone {name!r}: no such zone; write one like Europe/Berlin or UTC (some systems need the package "
+            "tzdata)"
+        ) from None
+
+
+class TimeReader:
+    """Converts the cells of the time columns of one file to seconds since 1970.
+
+    In the hour that a clock shows twice in autumn, times without a zone are those of the first pass.
+    """
+
+    def __init__(self, options: TimeOptions, order: str | None, compact: bool = False) -> None:
+        """`order` is one of `ORDERS` for dates that ISO 8601 does not read; `compact`: digits alone are a date."""
+        self._zone = zone_of(options.timezone)
+        self._order, self._compact = order, compact
+        given = options.date_format
+        self._codes = None if given is None or given in ORDERS else given
+        self._zone_name = options.timezone
+
+    def __call__(self, cells: Sequence[Any]) -> float | None:
+        """Seconds since 1970; None where the cells have no time that can be read."""
+        cell = cells[0] if len(cells) == 1 else _joined(cells)
+        if isinstance(cell, datetime) and cell.tzinfo is None:
+            return seconds_of(cell.replace(tzinfo=self._zone))
+        if not isinstance(cell, str):
+            return seconds_of(cell)
+        return seconds_of(self._moment(cell.strip()))
+
+    def _moment(self, text: str) -> datetime | str | None:
+        """The time as a datetime with a zone, or the text itself where it is an epoch."""
+        try:
+            if self._codes is not None:
+                found = datetime.strptime(text, self._codes)
+            elif self._compact and _COMPACT.fullmatch(text):
+                found = datetime.fromisoformat(text[:8] + ("T" + text[8:] if len(text) > 8 else ""))
+            elif (read := _iso(text) or _written(text, self._order)) is not None:
+                found = read
+            else:
+                return text
+        except (ValueError, OverflowError):
+            return None
+        return found if found.tzinfo is not None else found.replace(tzinfo=self._zone)
+
+    def sentence(self) -> str:
+        """How times are read, for people."""
+        form = self._codes or (f"{self._order} dates" if self._order else "ISO 8601 or epochs")
+        zone = self._zone_name or "UTC where they name no zone (--timezone)"
+        return f"times: {form}, {zone}"
+
+
+def time_reader(rows: Callable[[], Iterable[Sequence[Any]]], options: TimeOptions, where: str) -> TimeReader:
+    """The reader that fits the times of a file. `rows()`: the cells of its time columns, from the first row on.
+
+    `where` names the file in errors. Raises `SettingsError` where days and months cannot be told apart.
+    """
+    zone_of(options.timezone)
+    if options.date_format is not None:
+        order = options.date_format if options.date_format in ORDERS else None
+        if order is None and "%" not in options.date_format:
+            raise SettingsError(
+                f"--date-format {options.date_format!r}: write day-first, month-first, year-first, or codes such as "
+                "%d.%m.%Y %H:%M"
+            )
+        return TimeReader(options, order)
+    found: set[str] = set()
+    ambiguous = False
+    seen = digits = 0
+    for cells in rows():
+        text = _joined(cells)
+        if not text:
+            continue
+        seen += 1
+        digits += bool(_COMPACT.fullmatch(text))
+        if _iso(text) is None and (written := _WRITTEN.fullmatch(text)) is not None:
+            order = _order_of(written)
+            ambiguous = ambiguous or order is None
+            if order is not None:
+                found.add(order)
+        # Rows beyond the first are only needed to tell days from months.
+        if seen >= ROWS_SEEN and (found or not ambiguous):
+            break
+    if len(found) > 1:
+        raise SettingsError(
+            f"{where}: some dates can only be day-first and some only month-first; give --date-format day-first or "
+            "--date-format month-first, and the others have no time"
+        )
+    if ambiguous and not found:
+        raise SettingsError(
+            f"{where}: its dates may be day-first or month-first; give --date-format day-first or "
+            "--date-format month-first"
+        )
+    return TimeReader(options, next(iter(found), None), compact=0 < digits == seen)
+
+
+def _joined(cells: Sequence[Any]) -> str:
+    """The text of the time columns together; empty where a cell is."""
+    texts = ["" if cell is None else str(cell).strip() for cell in cells]
+    return " ".join(texts) if all(texts) else ""
+
+
+def _order_of(written: re.Match[str]) -> str | None:
+    """The order of day, month and year; None where it could be day-first or month-first."""
+    first, second = int(written["a"]), int(written["b"])
+    if len(written["a"]) > 2:
+        return "year-first"
+    # A point between the parts is used where the day comes first.
+    if first > 12 or written["sign"] == ".":
+        return "day-first"
+    return "month-first" if second > 12 else None
+
+
+def _iso(text: str) -> datetime | None:
+    try:
+        float(text)  # an epoch in ms, of which the standard library makes a day in another century
+    except ValueError:
+        pass
+    else:
+        return None
+    try:
+        return datetime.fromisoformat(text)
+    except ValueError:
+        return None
+
+
+def _written(text: str, order: str | None) -> datetime | None:
+    """A date as people write it, with or without a time of day; None if it is not one. Raises ValueError (no day)."""
+    spaced = _SPACED.fullmatch(text)
+    if spaced:
+        clock = [int(float(part)) for part in spaced[4].split()]
+        return _at(int(spaced[1]), int(spaced[2]), int(spaced[3]), *clock)
+    found = _WRITTEN.fullmatch(text)
+    if found is None or order is None:
+        return None
+    a, b, c = int(found["a"]), int(found["b"]), int(found["c"])
+    year, month, day = {"year-first": (a, b, c), "day-first": (c, b, a), "month-first": (c, a, b)}[order]
+    if year < 100:
+        # As strptime's %y reads it.
+        year += 2000 if year < 69 else 1900
+    hour = int(found["hour"] or 0)
+    if found["half"] is not None:
+        hour = hour % 12 + (12 if found["half"] in "Pp" else 0)
+    moment = _at(year, month, day, hour, int(found["minute"] or 0), int(found["second"] or 0))
+    if found["part"]:
+        moment += timedelta(seconds=float(f"0.{found['part']}"))
+    if found["zone"]:
+        zone = found["zone"].replace("Z", "+00:00")
+        moment = moment.replace(tzinfo=datetime.fromisoformat(f"2000-01-01T00:00:00{zone}").tzinfo)
+    return moment
+
+
+def _at(year: int, month: int, day: int, hour: int = 0, minute: int = 0, second: int = 0) -> datetime:
+    """That time; 24:00 is the end of the day."""
+    if hour == 24 and minute == 0 and second == 0:
+        return datetime(year, month, day) + timedelta(days=1)
+    return datetime(year, month, day, hour, minute, second)
+
+
+def with_times(rows: Rows, columns: int, read: TimeReader) -> Rows:
+    """The rows, with the seconds that `read` gives in place of the cells of their first `columns` other columns."""
+    if isinstance(rows, NumberRows):
+        return NumberRows(rows.values, [[read(cells[:columns]), *cells[columns:]] for cells in rows.others])
+    return [
+        None if row is None else Row(row.features, [read(row.others[:columns]), *row.others[columns:]]) for row in rows
+    ]

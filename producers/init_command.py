@@ -1,0 +1,114 @@
+"""`shoal init`: a federation file from somebody's own data."""
+
+from __future__ import annotations
+
+import difflib
+import sys
+import tomllib
+from copy import copy
+from pathlib import Path
+from typing import Any
+
+import click
+
+from producers.columns import Column, Understood
+from producers.federation_file import BOUNDS_SENTENCE, Plan, federation_file, next_commands, plan_of, stem_of
+from producers.files.form import FORM_PARAMETERS
+from producers.files.split import safe_name
+from producers.source_type import PATH
+from shoal.config.contract import parse_contract
+from shoal.errors import SettingsError
+
+SMALL = 2000
+"""readings below which private counts show next to nothing"""
+
+
+def lines_of(understood: Understood, with_cells: bool) -> list[str]:
+    """What was understood, for people; `with_cells`: with three example cells of each column."""
+    width = max(len(column.name) for column in understood.columns)
+    lines = []
+    for column in understood.columns:
+        lines.append(f"  {column.name:<{width}}  {_meaning(column)}")
+        if with_cells and column.examples:
+            lines[-1] += f"   for instance {', '.join(column.examples)}"
+    return lines
+
+
+def _meaning(column: Column) -> str:
+    if column.kind == "feature":
+        unit = f" {column.unit}" if column.unit else ""
+        return f"feature, bounds {column.low:g} to {column.high:g}{unit}"
+    return f"{column.kind}: {column.reason}"
+
+
+@click.command(
+    "init",
+    # Copies: an option has the environment variable of one command.
+    params=[copy(parameter) for parameter in FORM_PARAMETERS],
+    epilog="Nothing of the data is kept but the bounds, which the file marks as proposals.",
+)
+@click.argument("files", nargs=-1, type=PATH)
+@click.option("--out", type=PATH, help="The federation file to write. [default: the name of the first file, .toml]")
+@click.option("--name", help="Name of the federation. [default: from the file]")
+@click.option("--private/--public", "private", default=None, help="Protect each reading, or not: the data are public.")
+@click.option(
+    "--time-column", "time_columns", multiple=True, help="The column of the time; several times for its parts."
+)
+@click.option("--client-column", help="The column that names clients. [default: found by its name]")
+@click.option("--diff", is_flag=True, help="Only print how a new file would differ from the one that is there.")
+def init_command(files: tuple[Path, ...], **options: Any) -> None:
+    """Look at FILES of readings, say what they hold, and write a federation file for them.
+
+    Understands delimiter, decimal sign, dates, encoding, header, units in names, constant and text columns, the column
+    of the time and a column that names clients. Bounds are proposals. A file that is there is never overwritten.
+
+    \b
+    shoal init readings.csv
+    shoal run readings.toml readings.csv
+    """
+    if not files:
+        raise SettingsError("name the FILES to look at, for instance: shoal init readings.csv")
+    plan = plan_of(files, options)
+    out: Path = options["out"] or Path(f"{stem_of(files[0])}.toml")
+    for sentence in plan.sentences:
+        click.echo(sentence)
+    click.echo("\n".join(lines_of(plan.understood, sys.stdout.isatty())))
+    for remark in _remarks(plan):
+        click.echo(remark)
+    text = federation_file(plan)
+    parse_contract(tomllib.loads(text), str(out))
+    if options["diff"]:
+        before = out.read_text(encoding="utf-8").splitlines() if out.exists() else []
+        for line in difflib.unified_diff(before, text.splitlines(), str(out), "proposed", lineterm=""):
+            click.echo(line)
+        return
+    try:
+        with out.open("x", encoding="utf-8") as file:
+            file.write(text)
+    except FileExistsError:
+        raise SettingsError(
+            f"{out} is there already; --diff shows what would change, --out FILE takes another"
+        ) from None
+    except OSError as error:
+        raise SettingsError(f"{out} cannot be written: {error.strerror}") from None
+    click.echo(f"\nWritten: {out}. Next:")
+    for command in next_commands(out, plan, files):
+        click.echo(f"  {command}")
+
+
+def _remarks(plan: Plan) -> list[str]:
+    understood, remarks = plan.understood, []
+    if understood.na_values:
+        remarks.append(f"{', '.join(understood.na_values)} lies far from all other values: taken for no value.")
+    if understood.missing > 0.02:
+        remarks.append(f"{understood.missing:.0%} of the rows lack a value of some feature: filled with the last ones.")
+    if understood.clients and any(safe_name(text) != text for text in understood.clients):
+        pairs = [f"{text!r} is {safe_name(text)}" for text in understood.clients if safe_name(text) != text]
+        remarks.append(f"Names of clients: {'; '.join(pairs[:8])}{' ...' if len(pairs) > 8 else ''}")
+    if plan.private:
+        remarks.append(BOUNDS_SENTENCE)
+        if plan.readings < SMALL:
+            remarks.append(
+                f"{plan.readings:,} readings are too few for private counts to show clusters; for public data: --public"
+            )
+    return remarks

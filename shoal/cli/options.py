@@ -1,0 +1,39 @@
+"""Options that several commands have."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+F = TypeVar("F", bound=Callable[..., object])
+
+
+def config_option_as(name: str, meaning: str, **attributes: Any) -> Callable[[F], F]:
+    """--config FILE as the argument `name`, for a command to which the file means something of its own."""
+    path = click.Path(path_type=Path, dir_okay=False)
+    return click.option("--config", name, type=path, help=meaning, **attributes)
+
+
+config_option = config_option_as("file", "The federation file.", required=True)
+"""--config FILE, as the argument `file`"""
+json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+"""--json, as the argument `as_json`"""
+log_json_option = click.option(
+    "--json", "as_json", is_flag=True, help="Print JSON: a line per event, and the totals at the end."
+)
+"""--json of a command that runs for long, as the argument `as_json`"""
+verbose_option = click.option("--verbose", is_flag=True, help="Log debug events too.")
+"""--verbose, as the argument `verbose`"""
+
+
+def until_idle_option(what: str) -> Callable[[F], F]:
+    """--until-idle SECONDS; `what` is what does not arrive."""
+    return click.option(
+        "--until-idle",
+        type=click.FloatRange(min=0),
+        metavar="SECONDS",
+        help=f"End when no {what} has arrived for this long.",
+    )

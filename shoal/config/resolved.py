@@ -1,0 +1,347 @@
+"""The contract resolved: the privacy mode, and what the contract means for each model, derived and checked once.
+
+A process resolves its contract when it starts. Its stages take the resolved contract, or one resolved model, and look
+nothing up again.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Final
+
+from shoal.algorithms.counting import CountingAlgorithm
+from shoal.algorithms.family import Family
+from shoal.algorithms.options import needs_another_model
+from shoal.algorithms.registry import Algorithm, load_algorithm, streaming_names
+from shoal.algorithms.rounds.base import RoundsAlgorithm
+from shoal.algorithms.rounds.policies import Policy
+from shoal.algorithms.streaming import StreamingAlgorithm
+from shoal.config.contract import Contract, Feature, Model
+from shoal.errors import SettingsError
+from shoal.privacy.base import Bounds, PrivacyMode, load_mode
+from shoal.privacy.count_noise import CountNoise, certified_count_epsilon
+
+GIVEN_BY_PRIVACY: Final = ("noise_variance", "window_readings")
+"""options of algorithms that learn from counts which follow from [privacy], and which no contract may write"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CountTerms:
+    """The terms of a model that learns from private counts."""
+
+    algorithm: CountingAlgorithm
+    stream: str
+    """name of the stream of counts that it learns from, which the ledger charges. Models whose algorithms count alike
+    at the same epsilon publish the same private counts: they share a stream"""
+    noise: CountNoise | None
+    """noise of each count; None: no noise"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RoundTerms:
+    """The terms of a model in rounds."""
+
+    algorithm: RoundsAlgorithm
+    policy: Policy
+    """what counts besides the answers of a round"""
+    clusters: Any
+    """its option `clusters`: a number, "auto", a criterion, or None for an algorithm without this option"""
+
+    @property
+    def starts_from_another(self) -> bool:
+        """Whether it waits for the clusters of another model: it takes them over, or chooses from its nodes."""
+        return needs_another_model(self.clusters)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResolvedModel:
+    """One model of a contract with its algorithm, and all that follows from the contract for it."""
+
+    declared: Model
+    """its entry in the contract"""
+    algorithm: Algorithm
+    options: Mapping[str, Any]
+    """options as the halves of the algorithm take them: those of the contract, and the noise of counts"""
+    statement: dict[str, Any]
+    """privacy statement that every message of this model carries"""
+    epsilon: float | None
+    """guaranteed epsilon of a privacy unit in what is published for it; None without a guarantee"""
+    mode: PrivacyMode
+    target: int | None = None
+    """position of the feature that it predicts; None for a model that predicts none"""
+    counts: CountTerms | None = None
+    """None for a model that learns from noisy rows"""
+    rounds: RoundTerms | None = None
+    """None for a streaming model"""
+
+    @property
+    def name(self) -> str:
+        """Name of the model in topics, metrics and on the page."""
+        return self.declared.name
+
+    @property
+    def family(self) -> Family:
+        """What clients and server do for it."""
+        return self.algorithm.family
+
+    @property
+    def streaming(self) -> StreamingAlgorithm:
+        """Its algorithm, which must be a streaming one."""
+        assert isinstance(self.algorithm, StreamingAlgorithm), f"{self.name} is a model in rounds"
+        return self.algorithm
+
+    @cached_property
+    def epsilon_spent(self) -> float | None:
+        """Epsilon that a privacy unit really costs, computed from the noise tables; None without a guarantee."""
+        if not self.mode.formal:
+            return None
+        if self.counts is None:
+            return self.mode.epsilon_spent()[0]
+        noise = self.counts.noise
+        return None if noise is None else certified_count_epsilon(noise, self.mode.unit.readings_max)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResolvedContract:
+    """A contract with its privacy mode and its resolved models.
+
+    >>> from shoal.config.contract import parse_contract
+    >>> contract = resolve(parse_contract({
+    ...     "federation": {"name": "plant"},
+    ...     "features": [{"name": "temperature", "low": 0, "high": 40}],
+    ...     "privacy": {"mode": "formal", "counts_epsilon": 2},
+    ...     "models": [{"name": "heaps", "algorithm": "density_tree"}],
+    ... }))
+    >>> model = contract.models["heaps"]
+    >>> model.family.name, model.counts.stream, model.epsilon, contract.total_epsilon
+    ('counting', 'heaps', 2.0, 2.0)
+    """
+
+    contract: Contract
+    digest: str
+    bounds: Bounds
+    """declared bounds of all features"""
+    mode: PrivacyMode
+    statement: dict[str, Any]
+    """privacy statement of noisy rows"""
+    models: Mapping[str, ResolvedModel]
+    """models by name, in the order of the contract"""
+
+    def __reduce__(self) -> tuple[Callable[[Contract], ResolvedContract], tuple[Contract]]:
+        """It travels between processes as its contract, which is resolved again."""
+        return resolve, (self.contract,)
+
+    @property
+    def federation(self) -> str:
+        """Name of the federation."""
+        return self.contract.federation
+
+    @property
+    def features(self) -> tuple[Feature, ...]:
+        """The features, in the order of a reading."""
+        return self.contract.features
+
+    @property
+    def width(self) -> int:
+        """Numbers in one reading (d)."""
+        return self.contract.width
+
+    @property
+    def in_rounds(self) -> tuple[ResolvedModel, ...]:
+        """The models whose server asks round by round."""
+        return tuple(model for model in self.models.values() if model.family.in_rounds)
+
+    @property
+    def counted(self) -> tuple[ResolvedModel, ...]:
+        """The models that learn from private counts."""
+        return tuple(model for model in self.models.values() if model.family.client_counts)
+
+    @property
+    def takes_rows(self) -> bool:
+        """Whether any model needs noisy rows."""
+        return any(model.family.takes_rows for model in self.models.values())
+
+    @property
+    def rows_epsilon(self) -> float | None:
+        """Guaranteed epsilon of a noisy row; None without a guarantee, and where no model needs rows."""
+        return self.mode.epsilon_per_reading() if self.takes_rows else None
+
+    @cached_property
+    def total_epsilon(self) -> float | None:
+        """What a privacy unit costs in all that is published: each stream of counts, and noisy rows once.
+
+        None without a guarantee.
+        """
+        parts = {model.counts.stream if model.counts else "": model.epsilon for model in self.models.values()}
+        known = [epsilon for epsilon in parts.values() if epsilon is not None]
+        return math.fsum(known) if len(known) == len(parts) else None
+
+    @cached_property
+    def epsilon_spent(self) -> tuple[float, float]:
+        """Epsilon that a privacy unit really costs in all that is published, and that it may cost.
+
+        Both are infinite without a guarantee. The first is computed from the noise tables themselves.
+        """
+        if not self.mode.formal:
+            return math.inf, math.inf
+        # Declared terms of rows count even where no model learns from rows.
+        rows = self.mode.epsilon_spent()[0] if self.mode.epsilon_per_reading() is not None else 0.0
+        streams = {model.counts.stream: model.epsilon_spent for model in self.counted if model.counts is not None}
+        spent = [epsilon for epsilon in streams.values() if epsilon is not None]
+        return math.fsum([rows, *spent]), self.total_epsilon or 0.0
+
+
+def resolve(contract: Contract) -> ResolvedContract:
+    """The resolved contract; its models and their options are valid. Raises `SettingsError`."""
+    privacy, bounds = contract.privacy, contract.bounds
+    shares = [feature.share for feature in contract.features]
+    mode = load_mode(privacy.mode)(bounds, privacy.terms, shares, privacy.counts_epsilon, privacy.privacy_unit)
+    models: dict[str, ResolvedModel] = {}
+    for declared in contract.models:
+        with _naming(declared):
+            models[declared.name] = _resolve_model(contract, mode, declared)
+    for model in models.values():
+        with _naming(model.declared):
+            _check_start(model, models)
+    return ResolvedContract(
+        contract=contract,
+        digest=contract.digest,
+        bounds=bounds,
+        mode=mode,
+        statement=mode.statement(),
+        models=models,
+    )
+
+
+@contextmanager
+def _naming(declared: Model) -> Iterator[None]:
+    """Puts the name of the model before the message of an error."""
+    try:
+        yield
+    except SettingsError as error:
+        raise SettingsError(f"models.{declared.name}: {error}") from None
+
+
+def _resolve_model(contract: Contract, mode: PrivacyMode, declared: Model) -> ResolvedModel:
+    algorithm = load_algorithm(declared.algorithm)
+    if isinstance(algorithm, CountingAlgorithm):
+        return _resolve_counting(contract, mode, declared, algorithm)
+    _check_learns_from_rows(contract, mode, declared)
+    if isinstance(algorithm, RoundsAlgorithm):
+        return _resolve_rounds(contract, mode, declared, algorithm)
+    _check_has_no_rounds(declared)
+    algorithm.server(declared.options, contract.width)
+    algorithm.client(declared.options, contract.width)
+    return _model_of_rows(mode, declared, algorithm)
+
+
+def _resolve_counting(
+    contract: Contract, mode: PrivacyMode, declared: Model, algorithm: CountingAlgorithm
+) -> ResolvedModel:
+    privacy = contract.privacy
+    epsilon = privacy.counts_epsilon if declared.counts_epsilon is None else declared.counts_epsilon
+    noise = mode.count_noise(epsilon)
+    if privacy.window_readings > declared.readings_max:
+        raise SettingsError(f"readings_max must be at least window_readings, {privacy.window_readings}")
+    _check_has_no_rounds(declared)
+    for name in GIVEN_BY_PRIVACY:
+        if name in declared.options:
+            raise SettingsError(f"{name} follows from [privacy]; leave it out")
+    variance = 0.0 if noise is None else noise.variance
+    options = {**declared.options, "noise_variance": variance, "window_readings": privacy.window_readings}
+    algorithm.server(options, contract.width)
+    algorithm.counter(options, contract.width)
+    # No model has a name with a colon, so a shared stream is never taken for the stream of one model. Exact: two
+    # epsilons that are printed alike at six digits have noise of their own.
+    shared = f"{algorithm.stream}:{'none' if epsilon is None else repr(float(epsilon)).removesuffix('.0')}"
+    stream = declared.name if algorithm.stream is None else shared
+    return ResolvedModel(
+        declared=declared,
+        algorithm=algorithm,
+        options=options,
+        statement=mode.count_statement(epsilon, privacy.window_readings),
+        epsilon=epsilon,
+        mode=mode,
+        counts=CountTerms(algorithm=algorithm, stream=stream, noise=noise),
+    )
+
+
+def _resolve_rounds(
+    contract: Contract, mode: PrivacyMode, declared: Model, algorithm: RoundsAlgorithm
+) -> ResolvedModel:
+    options, rounds = declared.options, declared.rounds
+    algorithm.check(options)
+    algorithm.check_features(contract.width)
+    target = _target(contract, declared, algorithm)
+    kind = rounds.between or ("decay" if algorithm.additive else "cache")
+    policy = Policy(kind, rounds.decay, rounds.cache_rounds, rounds.late_rounds, rounds.robust)
+    policy.check(algorithm, options)
+    clusters = options.get("clusters", algorithm.options.defaults().get("clusters"))
+    terms = RoundTerms(algorithm=algorithm, policy=policy, clusters=clusters)
+    return _model_of_rows(mode, declared, algorithm, target, terms)
+
+
+def _model_of_rows(
+    mode: PrivacyMode,
+    declared: Model,
+    algorithm: Algorithm,
+    target: int | None = None,
+    rounds: RoundTerms | None = None,
+) -> ResolvedModel:
+    """A model that learns from noisy rows; all such models share the rows, and so their statement and epsilon."""
+    return ResolvedModel(
+        declared=declared,
+        algorithm=algorithm,
+        options=dict(declared.options),
+        statement=mode.statement(),
+        epsilon=mode.epsilon_per_reading(),
+        mode=mode,
+        target=target,
+        rounds=rounds,
+    )
+
+
+def _target(contract: Contract, declared: Model, algorithm: RoundsAlgorithm) -> int | None:
+    """The position of the feature that the model predicts; None for a model that predicts none."""
+    if algorithm.regression is None:
+        return None
+    if contract.width < 2:
+        raise SettingsError(f"{declared.algorithm} predicts one feature from others, and there is only one")
+    return algorithm.regression.target(declared.options, contract.width, [one.name for one in contract.features])
+
+
+def _check_learns_from_rows(contract: Contract, mode: PrivacyMode, declared: Model) -> None:
+    """Raises `SettingsError` for a model of noisy rows under terms that are for counts alone."""
+    if contract.privacy.unit == "user":
+        raise SettingsError(
+            f'{declared.algorithm} learns from noisy rows, which protect readings one by one: with unit = "user" take '
+            "models that learn from counts, such as density_tree"
+        )
+    if declared.counts_epsilon is not None:
+        raise SettingsError(
+            f"{declared.algorithm} learns from noisy rows, which all such models share; its epsilon is "
+            "epsilon_per_reading of [privacy]"
+        )
+    # Without `counts_epsilon`, with which the terms of rows may be left out.
+    mode.check_terms(contract.privacy.terms)
+
+
+def _check_has_no_rounds(declared: Model) -> None:
+    if "rounds" in declared.model_fields_set:
+        raise SettingsError(f"{declared.algorithm} has no rounds; leave out [models.rounds]")
+
+
+def _check_start(model: ResolvedModel, models: Mapping[str, ResolvedModel]) -> None:
+    """Raises `SettingsError` for a model that starts from the clusters of another where no other finds any."""
+    if model.rounds is None or not model.rounds.starts_from_another:
+        return
+    if all(other.family.in_rounds for other in models.values()):
+        finders = ", ".join(streaming_names())
+        raise SettingsError(
+            f'clusters = "{model.rounds.clusters}" starts from the clusters of another model: add one of {finders}, '
+            "or give a number"
+        )

@@ -1,0 +1,81 @@
+"""`shoal run`: files through a whole federation in one process."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner, Result
+
+from onebox.run_command import run_command
+from producers.init_command import init_command
+from server_node.clusters.forwarding import events
+from shoal.errors import InvalidData, ShoalError
+
+ROWS = 4000
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("SHOAL_SERVER_PORT", "0")
+    return tmp_path
+
+
+def two_states(path: Path, word: str = "") -> None:
+    """Two rooms that are in one of two states, with decimal commas; with `word`, a file of which no row is usable."""
+    generator = np.random.default_rng(11)
+    values = generator.normal(np.where(np.arange(ROWS) // 100 % 2, 21.0, 35.0)[:, None], 1.0, (ROWS, 2))
+    lines = [
+        f"{14 + n // 1440}.03.2024 {n // 60 % 24:02d}:{n % 60:02d};{'Büro' if n % 2 else 'Flur'};"
+        + ";".join(f"{word}{value:.2f}".replace(".", ",") for value in row)
+        for n, row in enumerate(values)
+    ]
+    path.write_text("\n".join(["Zeit;Raum;innen;außen", *lines]) + "\n", encoding="cp1252")
+
+
+def run(*arguments: str) -> Result:
+    result = CliRunner().invoke(run_command, arguments)
+    if result.exception and not isinstance(result.exception, ShoalError):
+        raise result.exception
+    return result
+
+
+def test_two_commands_lead_from_a_file_to_its_clusters_and_a_third_adds_nothing(folder: Path) -> None:
+    two_states(folder / "a.csv")
+    assert CliRunner().invoke(init_command, ["a.csv", "--public"]).exit_code == 0
+    summary = json.loads(run("a.toml", "a.csv", "--no-wait", "--json").stdout)
+    assert (summary["learnt"], summary["rejected"], summary["clients"]) == (ROWS, 0, 2)
+    clusters = summary["models"]["clusters"]
+    assert sorted(round(one["share"], 1) for one in clusters) == [0.5, 0.5]
+    assert len({one["name"] for one in clusters}) == 2, "no two clusters have one name"
+    text = run("a.toml", "a.csv", "--no-wait").stdout
+    assert f"{ROWS:,} readings of 2 clients." in text
+    assert "clusters: 2 clusters" in text
+
+
+@pytest.mark.parametrize("privacy", ["--private", "--public"])
+def test_no_cluster_is_born_from_readings_that_were_all_rejected(folder: Path, privacy: str) -> None:
+    two_states(folder / "a.csv")
+    assert CliRunner().invoke(init_command, ["a.csv", privacy]).exit_code == 0
+    two_states(folder / "b.csv", word="~")
+    result = run("a.toml", "b.csv", "--no-wait", "--json")
+    summary = json.loads(result.stdout)
+    assert (summary["learnt"], summary["rejected"]) == (0, ROWS)
+    assert summary["models"] == {"clusters": []}
+    listed = CliRunner().invoke(events, ["list", "--config", "a.toml"])
+    assert listed.exit_code == 0
+    assert "is new" not in listed.output
+
+
+def test_a_file_of_which_nothing_is_usable_ends_with_the_likely_cause(folder: Path) -> None:
+    two_states(folder / "a.csv")
+    assert CliRunner().invoke(init_command, ["a.csv", "--public"]).exit_code == 0
+    two_states(folder / "b.csv", word="~")
+    result = run("a.toml", "b.csv", "--no-wait")
+    assert isinstance(result.exception, InvalidData)
+    assert f"none of the {ROWS:,} readings could be used" in str(result.exception)
+    assert "not_a_number" in str(result.exception)
+    assert "~" not in str(result.exception) + result.output

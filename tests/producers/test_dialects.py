@@ -1,0 +1,220 @@
+"""Files as other people write them: each dialect gives the readings and times that were written, or is refused."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import NamedTuple
+from zoneinfo import ZoneInfo
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from producers.files.dialect import Dialect, DialectOptions, encoding_of
+from producers.files.form import AS_FOUND, HELD_MAX, FileForm
+from producers.files.replay import Columns, Replay
+from producers.files.split import split_of
+from producers.files.times import TimeOptions
+from producers.source import SourceReadings
+from shoal.errors import SettingsError
+
+ROWS = 3000
+FEATURES = ("Température (°C)", "pm2.5 [µg/m³]", "count")
+
+
+class Written(NamedTuple):
+    """One way of writing a file."""
+
+    delimiter: str
+    encoding: str
+    number: Callable[[float], str]
+    time: Callable[[datetime], tuple[str, ...]]
+    zone: str | None = None
+
+
+def comma(value: float) -> str:
+    return f"{value:.3f}".replace(".", ",")
+
+
+def grouped(sign: str) -> Callable[[float], str]:
+    return lambda value: f"{value:,.2f}".replace(",", "t").replace(".", ",").replace("t", sign)
+
+
+DIALECTS = {
+    "german": Written(";", "cp1252", comma, lambda t: (t.strftime("%d.%m.%Y %H:%M:%S"),), "Europe/Berlin"),
+    "excel, utf-16": Written("\t", "utf-16", comma, lambda t: (t.strftime("%d.%m.%Y"), t.strftime("%H.%M.%S"))),
+    "french": Written(";", "utf-8", grouped("\u202f"), lambda t: (t.strftime("%d/%m/%y %H:%M:%S"),)),
+    "quoted groups": Written(",", "utf-8-sig", grouped("."), lambda t: (t.strftime("%Y/%m/%d %H:%M:%S"),)),
+    "american": Written("|", "utf-8", lambda v: f"{v:,.2f}", lambda t: (t.strftime("%m/%d/%Y %I:%M:%S %p"),)),
+    "columns of a date": Written(
+        ",", "latin-1", repr, lambda t: tuple(str(n) for n in (t.year, t.month, t.day, t.hour, t.minute, t.second))
+    ),
+    "compact": Written(";", "utf-16-le", comma, lambda t: (t.strftime("%Y%m%d%H%M%S"),)),
+}
+
+
+def written(path: Path, way: Written, values: NDArray[np.float64], times: list[datetime]) -> tuple[str, ...]:
+    """Writes the file; returns the names of its time columns."""
+    columns = tuple(f"t{place}" for place in range(len(way.time(times[0]))))
+    text = io.StringIO()
+    writer = csv.writer(text, delimiter=way.delimiter)
+    writer.writerow([*columns, *FEATURES])
+    for row, time in zip(values, times, strict=True):
+        writer.writerow([*way.time(time), *map(way.number, row.tolist())])
+    path.write_bytes(text.getvalue().encode(way.encoding, "replace"))
+    return columns
+
+
+def features_of(way: Written) -> tuple[str, ...]:
+    return tuple(name.encode(way.encoding, "replace").decode(way.encoding) for name in FEATURES)
+
+
+def all_of(source: Replay) -> SourceReadings:
+    return source.read(10**6)
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("way", DIALECTS.values(), ids=DIALECTS)
+def test_what_was_written_is_what_is_read(way: Written, seed: int, tmp_path: Path) -> None:
+    generator = np.random.default_rng(seed)
+    values = np.round(generator.normal(0, [1.0, 100.0, 100_000.0], (ROWS, 3)), 2)
+    zone = UTC if way.zone is None else ZoneInfo(way.zone)
+    start = datetime(2023, int(generator.integers(1, 13)), 3, tzinfo=UTC)
+    moments = [start + timedelta(minutes=17 * n) for n in range(ROWS)]
+    # A clock shows one hour twice in autumn; without a zone in the file nobody can tell the passes apart.
+    once = [moment for moment in moments if moment.astimezone(zone).fold == 0]
+    times = [moment.astimezone(zone).replace(tzinfo=None) for moment in once]
+    columns = written(tmp_path / "a.csv", way, values[: len(times)], times)
+    form = FileForm(times=TimeOptions(timezone=way.zone))
+    source = Replay([tmp_path / "a.csv"], Columns(features_of(way), columns), split_of("round-robin", 1, 0), form=form)
+    found = all_of(source)
+    np.testing.assert_allclose(np.array([list(row) for row in found.values]), values[: len(times)], atol=1e-9)
+    assert list(found.times) == [moment.timestamp() for moment in once]
+    assert source.faults == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("a;b\n1,234;2\n5,678;3\n", "--decimal"),
+        ("a;b\n1,5;2.5\n", "--decimal"),
+        ("t;a\n01/02/2024;1\n03/04/2024;2\n", "--date-format"),
+        ("t;a\n13/02/2024;1\n03/24/2024;2\n", "--date-format"),
+    ],
+)
+def test_what_may_be_two_things_is_refused_with_the_option_to_set(text: str, said: str, tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text(text)
+    columns = Columns(("a", "b"), ()) if text[0] == "a" else Columns(("a",), ("t",))
+    with pytest.raises(SettingsError, match=f"a.csv: .*{said}"):
+        Replay([tmp_path / "a.csv"], columns, split_of("round-robin", 1, 0))
+
+
+def test_an_option_settles_it(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("t;a\n01/02/2024;1,234\n03/04/2024;5,678\n")
+    read = {
+        (sign, order): all_of(
+            Replay(
+                [tmp_path / "a.csv"],
+                Columns(("a",), ("t",)),
+                split_of("round-robin", 1, 0),
+                form=FileForm(DialectOptions(decimal=sign), TimeOptions(order)),
+            )
+        )
+        for sign in ".,"
+        for order in ("day-first", "%m/%d/%Y")
+    }
+    assert [row[0] for row in read[",", "day-first"].values] == [1.234, 5.678]
+    assert [row[0] for row in read[".", "day-first"].values] == [1234.0, 5678.0]
+    assert read[".", "day-first"].times[0] == datetime(2024, 2, 1, tzinfo=UTC).timestamp()
+    assert read[".", "%m/%d/%Y"].times[0] == datetime(2024, 1, 2, tzinfo=UTC).timestamp()
+
+
+@pytest.mark.parametrize(
+    ("dialect", "cell", "read"),
+    [
+        (Dialect(decimal=","), "1.5", "<1.5>"),
+        (Dialect(decimal=",", thousands="."), "1.5", "<1.5>"),
+        (Dialect(decimal=",", thousands="."), "1.234,5", "1234.5"),
+        (Dialect(decimal=",", thousands="."), "0.123", "<0.123>"),
+        (Dialect(thousands=","), "1,23", "<1,23>"),
+        (Dialect(thousands="'"), "-12'345.5", "-12345.5"),
+        (Dialect(na_values=frozenset({"-200"})), "-200", None),
+    ],
+)
+def test_a_number_is_never_guessed(dialect: Dialect, cell: str, read: str | None) -> None:
+    assert dialect.number_text(cell) == read
+
+
+def test_a_later_number_of_another_form_is_rejected_not_misread(tmp_path: Path) -> None:
+    rows = "".join(f"{n},5;{n}\n" for n in range(3000))
+    (tmp_path / "a.csv").write_text(f"a;b\n{rows}1.5;3\n")
+    found = all_of(Replay([tmp_path / "a.csv"], Columns(("a", "b")), split_of("round-robin", 1, 0)))
+    assert found.values[2999][0] == 2999.5
+    assert list(found.values[3000]) == ["<1.5>", 3.0]
+
+
+@pytest.mark.parametrize(
+    ("text", "encoding"),
+    [
+        ("grün;1", "utf-8-sig"),
+        ("grün;1", "cp1252"),
+        ("a;1;2;3", "utf-16-le"),
+        ("a;1;2;3", "utf-16-be"),
+        ("a;1;2;3", "utf-16"),
+    ],
+)
+def test_an_encoding_is_found(text: str, encoding: str) -> None:
+    assert encoding_of(text.encode(encoding)) == encoding
+
+
+def test_a_character_at_the_end_of_the_head_is_not_taken_for_another_encoding() -> None:
+    assert encoding_of("gr\u00fc".encode()[:-1]) == "utf-8-sig"
+
+
+def test_an_unknown_encoding_or_zone_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("t,a\n2024-01-01,1\n")
+    for form in (FileForm(DialectOptions("utf-9")), FileForm(times=TimeOptions(timezone="Berlin/Europe"))):
+        with pytest.raises(SettingsError, match=r"--encoding|--timezone"):
+            Replay([tmp_path / "a.csv"], Columns(("a",), ("t",)), split_of("round-robin", 1, 0), form=form)
+
+
+def test_hold_fills_with_the_last_values_of_the_client_and_not_for_ever(tmp_path: Path) -> None:
+    rows = ["x,1,10", "y,2,20", "x,,11", "y,NA,21", *["x,,12"] * HELD_MAX, "x,3,13", "x,-200,14"]
+    (tmp_path / "a.csv").write_text("who,a,b\n" + "\n".join(rows) + "\n")
+
+    def opened() -> Replay:
+        form = FileForm(DialectOptions(na_values=("NA", "-200")), hold=True)
+        return Replay([tmp_path / "a.csv"], Columns(("a", "b")), split_of("column:who", 1, 0), form=form)
+
+    source = opened()
+    found = [list(row) for row in all_of(source).values]
+    assert found[2:4] == [[1.0, 11.0], [2.0, 21.0]]
+    assert found[3 + HELD_MAX] == [None, 12.0]  # the last values have been held too long
+    assert found[-1] == [3.0, 14.0]
+    assert source.faults["filled"] == HELD_MAX + 2
+    resumed = opened()
+    resumed.skip(3)
+    assert [list(row) for row in all_of(resumed).values] == found[3:]
+
+
+@pytest.mark.parametrize("odd", ["inf", "abc"])
+def test_a_value_that_the_client_rejects_is_not_held(odd: str, tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text(f"a,b\n1,10\n{odd},11\n,12\n")
+    found = all_of(
+        Replay([tmp_path / "a.csv"], Columns(("a", "b")), split_of("round-robin", 1, 0), form=FileForm(hold=True))
+    )
+    assert [list(row) for row in found.values][2] == [1.0, 12.0]
+
+
+def test_the_same_file_read_in_another_way_is_another_source(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("a;b\n1,234;2\n")
+    split = split_of("round-robin", 1, 0)
+    forms = (FileForm(DialectOptions(decimal=sign)) for sign in ".,")
+    assert len({Replay([tmp_path / "a.csv"], Columns(("a", "b")), split, form=form).identity for form in forms}) == 2
+    (tmp_path / "b.csv").write_text("a;b\n1;2\n")
+    plain = Replay([tmp_path / "b.csv"], Columns(("a", "b")), split, form=AS_FOUND)
+    assert plain.sentences() == ["b.csv: delimiter ';', decimal sign '.', encoding utf-8"]

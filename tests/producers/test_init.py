@@ -1,0 +1,183 @@
+"""`shoal init` on files with other people's habits: what it understands, what it writes, what it refuses."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner, Result
+
+from producers.columns import Sample, bounds_of, understand, unit_of
+from producers.files.times import TimeOptions
+from producers.init_command import init_command
+from producers.producer_command import producer
+from shoal.config.settings import load_config
+from shoal.errors import InvalidData, SettingsError, ShoalError
+
+Write = Callable[[str], Path]
+SECRET = "21,73"
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def run(*arguments: str) -> Result:
+    result = CliRunner().invoke(init_command, arguments)
+    if result.exception and not isinstance(result.exception, ShoalError | SystemExit):
+        raise result.exception
+    return result
+
+
+def german_file(path: Path, rows: int = 1500, seed: int = 3) -> None:
+    """Two rooms, semicolons, decimal commas, dates in two columns, a code for no value, a constant, a text."""
+    generator = np.random.default_rng(seed)
+    with path.open("w", encoding="cp1252", newline="") as file:
+        writer = csv.writer(file, delimiter=";")
+        writer.writerow(["Datum", "Uhrzeit", "Raum", "Temp (°C)", "rF [%]", "CO2_ppm", "Gerät", "Bemerkung", ""])
+        for n in range(rows):
+            day, minute = divmod(n, 1440)
+            warm = 21 + 4 * generator.standard_normal()
+            cells = [f"{warm:.2f}", f"{min(99, max(1, 45 + 9 * generator.standard_normal())):.1f}", "-999"]
+            if n % 50:
+                cells[2] = f"{450 + 300 * generator.random():.0f}"
+            writer.writerow([
+                f"{14 + day:02d}.03.2024", f"{minute // 60:02d}.{minute % 60:02d}.00", "Büro" if n % 2 else "Flur",
+                *(cell.replace(".", ",") for cell in cells), "7", "ok", "",
+            ])  # fmt: skip
+
+
+def test_one_command_understands_a_file_and_writes_one_that_runs(folder: Path) -> None:
+    german_file(folder / "Werk Süd.csv")
+    result = run("Werk Süd.csv")
+    assert result.exit_code == 0, result.output
+    config = load_config(folder / "Werk Süd.toml")
+    contract, files = config.contract, config.source("files")
+    assert contract.federation == "werk-sud"
+    assert [(one.name, one.unit) for one in contract.features] == [
+        ("Temp (°C)", "°C"),
+        ("rF [%]", "%"),
+        ("CO2_ppm", "ppm"),
+    ]
+    assert (contract.features[1].low, contract.features[1].high) == (0.0, 100.0)
+    assert contract.features[2].low >= 0, "the code for no value is no bound"
+    assert contract.privacy.mode == "formal", "private without a terminal"
+    assert contract.models[0].algorithm == "density_tree"
+    assert files.model_dump(exclude_defaults=True) == {
+        "time_columns": ("Datum", "Uhrzeit"),
+        "split": "column:Raum",
+        "na_values": ("-999",),
+    }
+    for said in ("delimiter ';', decimal sign ',', encoding cp1252", "the same value everywhere", "text", "PROPOSALS"):
+        assert said in result.output
+    assert "'Büro' is buro-" in result.output
+    assert "--name flur-" in result.output
+
+
+def test_cells_are_shown_on_a_terminal_only(folder: Path) -> None:
+    german_file(folder / "a.csv")
+    first = (folder / "a.csv").read_text(encoding="cp1252").splitlines()[1].split(";")[3]
+    assert first not in run("a.csv").output
+    assert first not in (folder / "a.toml").read_text()
+
+
+def test_the_file_of_a_person_is_never_overwritten(folder: Path) -> None:
+    german_file(folder / "a.csv")
+    assert run("a.csv", "--public").exit_code == 0
+    mine = (folder / "a.toml").read_text().replace("low = 0.0", "low = -1.0", 1)
+    (folder / "a.toml").write_text(mine)
+    result = run("a.csv", "--public")
+    assert isinstance(result.exception, SettingsError)
+    assert "--diff" in str(result.exception)
+    changed = run("a.csv", "--public", "--diff")
+    assert "-low = -1.0" in changed.output
+    assert "+low = 0.0" in changed.output
+    assert (folder / "a.toml").read_text() == mine
+
+
+@pytest.mark.parametrize(
+    ("text", "said", "error"),
+    [
+        ("", "empty", InvalidData),
+        ("a,b\n", "no rows", InvalidData),
+        ("1,2\n3,4\n", "header", InvalidData),
+        ("a,b\nx,y\nz,w\n", "nothing to cluster", InvalidData),
+        ("a;b\n1,234;2\n3,456;1\n", "--decimal", SettingsError),
+        ("date,a\n01/02/2024,1\n02/02/2024,5\n", "--date-format", SettingsError),
+    ],
+)
+def test_what_is_not_understood_is_refused_with_the_cause(
+    folder: Path, text: str, said: str, error: type[ShoalError]
+) -> None:
+    (folder / "a.csv").write_text(text)
+    result = run("a.csv")
+    assert isinstance(result.exception, error)
+    assert said in str(result.exception)
+    assert not (folder / "a.toml").exists()
+
+
+def test_many_columns_are_one_command(folder: Path) -> None:
+    generator = np.random.default_rng(5)
+    header = ",".join(["unit", "cycle", *(f"s{n}" for n in range(43))])
+    rows = [
+        ",".join([str(1 + n // 40), str(1 + n % 40), *(f"{value:.4f}" for value in generator.normal(n % 3, 1, 43))])
+        for n in range(400)
+    ]
+    (folder / "engines.csv").write_text("\n".join([header, *rows]) + "\n")
+    result = run("engines.csv", "--public")
+    contract = load_config(folder / "engines.toml").contract
+    assert contract.width == 43
+    assert "unit" not in [feature.name for feature in contract.features]
+    assert "--name 1 " in result.output
+
+
+@pytest.mark.parametrize(
+    ("column", "name", "unit"),
+    [
+        ("Temp (°C)", "Temp", "°C"),
+        ("pm2.5 [ug/m3]", "pm2.5", "ug/m3"),
+        ("CO2_ppm", "CO2", "ppm"),
+        ("temp degC", "temp", "°C"),
+        ("ppm", "ppm", ""),
+        ("position", "position", ""),
+    ],
+)
+def test_units_are_read_from_names(column: str, name: str, unit: str) -> None:
+    assert unit_of(column) == (name, unit)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_bounds_are_outside_of_the_values_and_not_far(seed: int) -> None:
+    generator = np.random.default_rng(seed)
+    values = generator.normal(generator.uniform(-1e4, 1e4), 10 ** generator.uniform(-3, 4), 3000)
+    low, high = bounds_of(values, "")
+    assert low < values.min()
+    assert values.max() < high
+    assert high - low < 2 * np.ptp(values)
+    assert not {low, high} & set(values.tolist()), "a bound is no value of somebody's reading"
+
+
+def test_a_gross_error_of_a_sensor_does_not_make_the_bounds() -> None:
+    values = np.append(np.random.default_rng(0).normal(20, 2, 5000), 7e5)
+    assert bounds_of(values, "°C")[1] < 100
+
+
+def test_a_number_in_use_for_no_value_is_a_value_where_others_are_near() -> None:
+    generator = np.random.default_rng(0)
+    rows = [[f"{cold:.0f}", f"{warm:.0f}"] for cold, warm in generator.normal([-200, 5], [50, 1], (900, 2))]
+    rows[10:20] = [["-200", "-999"]] * 10
+    found = understand(Sample(["a", "b"], rows, 900), TimeOptions())
+    assert found.na_values == ("-999",)
+
+
+def test_the_producer_prints_the_same_file(folder: Path) -> None:
+    german_file(folder / "a.csv")
+    assert run("a.csv").exit_code == 0
+    printed = CliRunner().invoke(producer, ["a.csv", "--print-federation"])
+    assert printed.exception is None
+    assert printed.stdout == (folder / "a.toml").read_text()
