@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 
 import click
 import numpy as np
-from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]  # it has no types
 
 from benchmarks.machine import facts, one_line
@@ -19,13 +18,12 @@ from shoal.algorithms.counting import CountingAlgorithm
 from shoal.algorithms.registry import streaming_algorithm
 from shoal.algorithms.streaming import Contribution, ServerHalf
 from shoal.estimators.scoring import scores
+from shoal.kernels.arrays import Floats, Ints
 from shoal.privacy import Bounds, load_mode
 from shoal.privacy.count_noise import CountMechanism, count_noise
 
-Rows = NDArray[np.float64]
-Labels = NDArray[np.int64]
 SEEDS = (7001, 7002, 7003, 7004, 7005)
-"""of the published figures; rules were chosen on others"""
+"""seeds of the published figures; rules were chosen on others"""
 READINGS, JUDGED = 20_000, 2000
 """learnt, and predicted afterwards"""
 CLIENTS, WINDOW = 25, 400
@@ -38,11 +36,11 @@ class Family(NamedTuple):
 
     name: str
     d: int
-    make: Callable[[int, int, np.random.Generator], tuple[Rows, Labels]]
+    make: Callable[[int, int, np.random.Generator], tuple[Floats, Ints]]
     """(rows, features, generator) -> rows (n, d) and the true cluster of each"""
 
 
-def blobs(n: int, d: int, generator: np.random.Generator) -> tuple[Rows, Labels]:
+def blobs(n: int, d: int, generator: np.random.Generator) -> tuple[Floats, Ints]:
     """Six round clusters of equal size, four in one feature."""
     count = 4 if d == 1 else 6
     middles = _apart(count, d, 0.15 if d == 1 else 0.25, generator)
@@ -50,8 +48,8 @@ def blobs(n: int, d: int, generator: np.random.Generator) -> tuple[Rows, Labels]
     return np.clip(middles[labels] + generator.normal(0.0, 0.03, (n, d)), 0.0, 1.0), labels
 
 
-def unequal(n: int, d: int, generator: np.random.Generator) -> tuple[Rows, Labels]:
-    """Ten Gaussian clusters of unequal sizes and shapes in any direction, some of which overlap."""
+def unequal(n: int, d: int, generator: np.random.Generator) -> tuple[Floats, Ints]:
+    """Ten Gaussian clusters of unequal sizes and shapes in any direction; some overlap."""
     middles, share = _apart(10, d, 0.18, generator), generator.dirichlet(np.full(10, 5.0))
     labels, rows = generator.choice(10, n, p=share), np.empty((n, d))
     for cluster in range(10):
@@ -63,7 +61,7 @@ def unequal(n: int, d: int, generator: np.random.Generator) -> tuple[Rows, Label
     return np.clip(rows, 0.0, 1.0), labels
 
 
-def moons(n: int, d: int, generator: np.random.Generator) -> tuple[Rows, Labels]:
+def moons(n: int, d: int, generator: np.random.Generator) -> tuple[Floats, Ints]:
     """Two half circles, one within the other."""
     labels, angle = generator.integers(2, size=n), generator.uniform(0.0, math.pi, n)
     side = 1.0 - 2.0 * labels
@@ -72,8 +70,8 @@ def moons(n: int, d: int, generator: np.random.Generator) -> tuple[Rows, Labels]
     return np.clip((rows + np.array([1.3, 0.8])) / [3.6, 2.1], 0.0, 1.0), labels
 
 
-def bars(n: int, d: int, generator: np.random.Generator) -> tuple[Rows, Labels]:
-    """Three slanting bars, of which no single feature shows more than one hump."""
+def bars(n: int, d: int, generator: np.random.Generator) -> tuple[Floats, Ints]:
+    """Three slanting bars; no single feature shows more than one hump."""
     labels, along = generator.integers(3, size=n), generator.uniform(-0.35, 0.35, n)
     across = (labels - 1) * 0.14
     rows = np.stack([0.5 + along + across, 0.5 + along - across], axis=1) + generator.normal(0.0, 0.015, (n, 2))
@@ -91,7 +89,7 @@ FAMILIES = (
 )
 
 
-def from_counts(name: str, rows: Rows, epsilon: float, seed: int) -> ServerHalf:
+def from_counts(name: str, rows: Floats, epsilon: float, seed: int) -> ServerHalf:
     """A server that has absorbed private counts of all windows, the clients' windows in turn."""
     algorithm = streaming_algorithm(name)
     assert isinstance(algorithm, CountingAlgorithm)
@@ -110,7 +108,7 @@ def from_counts(name: str, rows: Rows, epsilon: float, seed: int) -> ServerHalf:
     return server
 
 
-def from_rows(name: str, rows: Rows, epsilon: float | None, seed: int) -> ServerHalf:
+def from_rows(name: str, rows: Floats, epsilon: float | None, seed: int) -> ServerHalf:
     """A server that has absorbed what clients have learnt from noisy rows, or from the rows themselves."""
     algorithm, d = streaming_algorithm(name), rows.shape[1]
     bounds = Bounds([0.0] * d, [1.0] * d)
@@ -146,7 +144,7 @@ def measure(family: Family, method: str, epsilon: float | None, seeds: tuple[int
     }  # fmt: skip
 
 
-def _apart(count: int, d: int, least: float, generator: np.random.Generator) -> Rows:
+def _apart(count: int, d: int, least: float, generator: np.random.Generator) -> Floats:
     """Middles (count, d) of clusters, no two nearer than `least`."""
     while True:
         middles = generator.uniform(0.1, 0.9, (count, d))

@@ -37,14 +37,14 @@ from shoal.transports.base import RecordBatch, publish_batch
 
 SEED = 4
 BLOCK_READINGS = 20_000
-"""that a client's log gets before the client learns them, and the server what the client has published"""
+"""readings that a client's log gets before the client learns them, and the server what the client has published"""
 UPDATE_ROWS = 500
 """as `publish_readings` has it"""
 SNAPSHOT_UPDATES = 20
 DAY_S = 86_400.0
 LOG_FILES = "federation.db*"
 CONTRIBUTE_READINGS = 5_000
-"""of a region, between two of its contributions"""
+"""readings of a region between two of its contributions"""
 UPSTREAM = "upstream"
 """name of the federation above regions"""
 _UPSTREAM_SECTION = f"""
@@ -60,7 +60,7 @@ class Size:
     """The sizes of a federation; one of them at a time is varied."""
 
     readings: int = 20_000
-    """of each client"""
+    """readings of each client"""
     clients: int = 1
     nodes: int = 100
     """most nodes that a client and the server keep of a model"""
@@ -69,7 +69,7 @@ class Size:
     """blobs in the stream"""
     models: int = 1
     regions: int = 0
-    """federations of so many clients each, which contribute to an upstream federation; 0: one, which does not"""
+    """federations, each with `clients` clients, that contribute to an upstream federation; 0: one, which does not"""
     epsilon_per_feature: float = 20.0
     """at 20 the blobs stand apart; at 5 noise hides them, and a model fills up to its limit of nodes"""
 
@@ -87,21 +87,21 @@ class Cost:
     memory_mib: float
     """most resident memory of the process"""
     client_bytes: int
-    """of the folders of all clients, without their readings logs"""
+    """size of the folders of all clients, without their readings logs"""
     readings_bytes: int
-    """of the readings logs"""
+    """size of the readings logs"""
     server_bytes: int
-    """of the server's folder, or of all regions'"""
+    """size of the server's folder, or of all regions' folders"""
     log_bytes: int
-    """of the federation's log, or of all regions'"""
+    """size of the federation's log, or of all regions' logs"""
     update_bytes: int
-    """of all updates, keys and headers included"""
+    """size of all updates, keys and headers included"""
     absorbed: int
     """readings behind the updates that the server has absorbed"""
     nodes: int
-    """in the newest snapshot of the first model"""
+    """nodes in the newest snapshot of the first model"""
     clusters: int
-    """in it"""
+    """clusters in that snapshot"""
 
 
 @dataclass

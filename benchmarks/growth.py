@@ -22,9 +22,10 @@ from benchmarks.process import ONE_THREAD
 from benchmarks.results import rounded, table, write
 
 FITTED = 3
-"""slopes are those of the largest sizes, so many: what a process takes at its start hides growth among the smallest"""
+"""number of sizes, the largest, that slopes are computed from: what a process takes at its start hides growth among the
+smallest"""
 TOLERANCE = 0.15
-"""of a slope: twice as much may take 2^0.15 = 1.11 times what is proportional"""
+"""tolerance of a slope: twice as much may take 2^0.15 = 1.11 times what is proportional"""
 HEADS = {
     "client_s": "clients, CPU s",
     "server_s": "server, CPU s",
@@ -70,7 +71,7 @@ AXES = (
     Axis(REGIONS, (1, 2), (1, 2, 4, 8), (16,), Size(readings=10_000, clients=4), LINEAR | {"upstream_s": 1.0}),
 )
 QUICK_READINGS = 1_500
-"""of each client, on all axes but that of readings"""
+"""readings of each client, on all axes but that of readings"""
 
 
 @click.command(context_settings={"max_content_width": 100})

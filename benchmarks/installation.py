@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 INSTALLER = ("pip", "setuptools", "wheel")
-"""in an environment before shoal is installed"""
+"""distributions in an environment before shoal is installed"""
 _LIST = (
     "import json, importlib.metadata as m; "
     "print(json.dumps({d.name: [d.version, sum(f.locate().stat().st_size for f in d.files or [] "

@@ -19,7 +19,7 @@ from shoal.privacy.count_noise import count_noise
 
 SEED = 6
 CHUNK_ROWS = 1000
-"""as many as a client makes private in one step"""
+"""rows that a client makes private in one step"""
 CASES = ((2, 1.0), (16, 1.0), (16, 20.0), (64, 1.0))
 """features, epsilon of each"""
 CELLS = (256, 4096)

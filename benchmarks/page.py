@@ -36,7 +36,7 @@ BINS = {FINE_S: 288, COARSE_S: 1440}
 """a day and a month"""
 GOAL_MS = 50.0
 WIDTH, HEIGHT = 1280, 2600
-"""so high that the map is on the screen: else its nodes would not be drawn"""
+"""size of the window, high enough that the map is on the screen: else its nodes would not be drawn"""
 SAMPLING_US = 100
 SLOWEST = 8
 """functions that are named"""
@@ -58,7 +58,7 @@ new PerformanceObserver(list => list.getEntries().forEach(({duration}) => measur
 })()"""
 """`measured`: milliseconds from a click or an input to the end of the frame that shows it; frames, tasks over 50 ms"""
 VERSION_SHOWN = "Number(document.getElementById('counters').lastChild.children[1].textContent)"
-"""of the snapshot, the last of the counters"""
+"""version of the snapshot, the last of the counters"""
 SETTLED = (
     "new Promise(done => requestAnimationFrame(() => setTimeout(() => requestIdleCallback(() => done(true)), 50)))"
 )
@@ -182,7 +182,7 @@ def follow_updates(tab: Tab, board: StatusBoard, updates: int) -> dict[str, Any]
     """Publish snapshots in which every node has moved, each once the one before is shown; the tasks over 50 ms."""
     tab.value_of("void (measured.tasks.length = 0)")
     status = board.status
-    contract, arrays = status.contract, some_nodes(FEATURES, CLUSTERS, NODES)
+    contract, arrays = status.contract.contract, some_nodes(FEATURES, CLUSTERS, NODES)
     for version in range(2, updates + 2):
         moved = {**arrays, "weight": arrays["weight"] + 0.0002 * version}
         snapshots = [a_snapshot(contract, moved, version, model) for model in MODELS]

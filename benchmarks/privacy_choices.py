@@ -17,18 +17,18 @@ from benchmarks.machine import facts, one_line
 from benchmarks.privacy.counting import learn
 from benchmarks.privacy.families import CLIENTS, READINGS, Stream, families
 from benchmarks.results import out_option, table, write
-from benchmarks.steadiness.streams import Labels
 from shoal.algorithms.counting import CountingAlgorithm
 from shoal.algorithms.registry import load_algorithm, rounds_algorithm
 from shoal.algorithms.rounds.base import InitHint
 from shoal.algorithms.rounds.simulation import run_rounds
 from shoal.estimators.scoring import scores
+from shoal.kernels.arrays import Ints
 from shoal.privacy.base import Bounds
 from shoal.privacy.formal import Formal
 from shoal.privacy.keyed import SOURCE_BYTES
 
 SEEDS: Final = (9201, 9302, 9403)
-"""of the published figures; nothing was chosen on them"""
+"""seeds of the published figures; nothing was chosen on them"""
 QUICK_READINGS: Final = 6000
 ROUNDS: Final = ("kmeans", "fcm", "gmm")
 ROUNDS_MAX: Final = 50
@@ -50,14 +50,14 @@ class Case(NamedTuple):
     epsilon: float | None
 
 
-def counted(name: str, stream: Stream, epsilon: float, seed: int, **options: Any) -> Labels:
+def counted(name: str, stream: Stream, epsilon: float, seed: int, **options: Any) -> Ints:
     """What an algorithm that learns from private counts finds."""
     algorithm = load_algorithm(name)
     assert isinstance(algorithm, CountingAlgorithm)
     return np.asarray(algorithm.predict(learn(algorithm, stream, epsilon, seed, **options).snapshot, stream.rows))
 
 
-def in_rounds(name: str, stream: Stream, epsilon: float | None, seed: int) -> Labels:
+def in_rounds(name: str, stream: Stream, epsilon: float | None, seed: int) -> Ints:
     """What an algorithm in rounds, given K, finds in all noisy rows at once, or in the rows themselves."""
     algorithm, d = rounds_algorithm(name), stream.rows.shape[1]
     rows = stream.rows
@@ -91,7 +91,7 @@ def cases(quick: bool) -> Iterator[tuple[Case, Any]]:
             yield Case("users", name, f"{readings} in windows of {window}", epsilon), label
 
 
-def _told(name: str, stream: Stream, epsilon: float, seed: int) -> Labels:
+def _told(name: str, stream: Stream, epsilon: float, seed: int) -> Ints:
     return counted(name, stream, epsilon, seed, clusters=stream.k_told)
 
 

@@ -64,7 +64,7 @@ class ClientProcess:
         raise TimeoutError(f"the client was still busy after {STARTED_WITHIN_S:g} s")
 
     def wait_until_learned(self, readings: int) -> None:
-        """Return when it has logged that updates of so many readings are published."""
+        """Return when it has logged that updates of this number of readings are published."""
         assert self._process.stderr is not None
         lines = []
         for line in self._process.stderr:

@@ -19,6 +19,7 @@ from benchmarks.machine import facts, one_line
 from benchmarks.results import out_option, rounded, table, write
 from deploy.kafka.broker import what_is_missing
 from server_node.regions.replica_model import RegionModel, absorb
+from shoal.config.resolved import resolve
 from shoal.transports import open_log
 from shoal.transports.base import Log
 from tests.house.processes import Process, killed_on_exit, wait_until
@@ -61,7 +62,7 @@ class Trial:
         return {"steps": self.steps, **self.check()}
 
     def start(self, number: int) -> None:
-        """Start replicas until there are so many."""
+        """Start replicas until there are `number`."""
 
         def all_have_regions() -> bool:
             return all(assigned(one) for one in self.replicas)
@@ -91,7 +92,7 @@ class Trial:
         self._measured("let it go on", let_go_on)
 
     def stop(self, number: int) -> None:
-        """Stop replicas in order until so many are left."""
+        """Stop replicas in order until `number` are left."""
 
         def stop_some() -> None:
             while len(self.replicas) > number:
@@ -154,9 +155,10 @@ def run_trial(folder: Path, bootstrap: str, regions: int, kills: int, part: int,
 
 def absorbing(region: Region) -> dict[str, Any]:
     """What it costs one process to absorb an update, with its state as bytes before and after."""
-    (model,) = region.config.contract.models
+    contract = resolve(region.config.contract)
+    (model,) = contract.models.values()
     records = all_records(region.config.log.address, region.config.contract.updates_topic)
-    one, state = RegionModel(region.config, model, bytes(16)), None
+    one, state = RegionModel(region.config, contract, model, bytes(16)), None
     began = time.process_time()
     for record in records:
         state = absorb(one, state, record).state

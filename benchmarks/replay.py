@@ -28,7 +28,7 @@ from benchmarks.streams import Blobs
 DIMENSIONS, CENTRES, SEED = 16, 100, 2
 EPSILON_PER_FEATURE = 20.0
 PUBLISH_S = 600.0
-"""so that at one reading a second updates are of 500 readings, as a live client makes them that has many waiting"""
+"""long, so that at one reading a second updates are of 500 readings, like those of a live client with many waiting"""
 FIRST_TIME = 1.8e9
 STREAMS = 100
 """different streams; client c has stream c mod this"""
@@ -47,7 +47,7 @@ class Case:
     engine: str = "local"
     workers: int = 2
     rounds: bool = False
-    """with a k-means model in rounds beside the streaming one"""
+    """whether there is a k-means model in rounds beside the streaming one"""
     served: bool = False
     """whether a server absorbs the updates afterwards"""
 
@@ -163,7 +163,7 @@ class Run:
                 raise click.ClickException(f"shoal {words[0]} ended with {process.returncode}:\n{log.read()[-2000:]}")
             output.seek(0)
             self.printed: dict[str, Any] = json.loads(output.read().splitlines()[-1])
-        """its last line"""
+        """last line of the output"""
 
     def costs(self) -> dict[str, float]:
         """Seconds from start to end, processor seconds, and the most memory in MiB."""

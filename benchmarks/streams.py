@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from shoal.algorithms.fcac import CAPlus
+from shoal.kernels.arrays import Floats, Ints
 
 SPREAD = 0.005
 """standard deviation of every blob, in the unit cube"""
@@ -21,9 +21,9 @@ UPDATE_ROWS = 500
 class Batch(NamedTuple):
     """Rows for one call."""
 
-    rows: NDArray[np.float64]
+    rows: Floats
     """(n, d)"""
-    counts: NDArray[np.int64]
+    counts: Ints
     """(n,) how many readings each row stands for"""
 
 
@@ -44,7 +44,7 @@ class Blobs:
         self._generator = np.random.default_rng((seed, sensor))
         self._drawn = 0
 
-    def draw(self, n: int) -> NDArray[np.float64]:
+    def draw(self, n: int) -> Floats:
         """The next rows, (n, d)."""
         centres, d = self._places.shape
         step = np.arange(self._drawn, self._drawn + n)
@@ -55,7 +55,7 @@ class Blobs:
         return self._places[which] + SPREAD * self._generator.standard_normal((n, d))
 
 
-def in_batches(rows: NDArray[np.float64], size: int) -> list[Batch]:
+def in_batches(rows: Floats, size: int) -> list[Batch]:
     """Batches of `size` rows with a count of 1 each."""
     pieces = [rows[start : start + size] for start in range(0, len(rows), size)]
     return [Batch(piece, np.ones(len(piece), dtype=np.int64)) for piece in pieces]

@@ -19,7 +19,7 @@ from benchmarks.results import out_option, rounded, table, write
 from shoal.protocol.history import BINS_KEPT, COARSE_S
 
 GOALS: Final = {"file_mib": 20.0, "added_mib": 10.0, "ms": 1.0}
-"""at most: the file after a year, memory, and what is done for the history in one step"""
+"""most that the file has after a year, that memory grows, and that the history takes in one step"""
 
 
 @click.command(context_settings={"max_content_width": 100})

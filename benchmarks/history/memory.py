@@ -21,11 +21,12 @@ from statistics import median
 import numpy as np
 from prometheus_client import CollectorRegistry
 
-import server_node.command  # noqa: F401 - what every server imports
+import server_node.server_command  # noqa: F401 - what every server imports
 from benchmarks.history.plant import CLIENT_NAMES, CLIENTS, CLUSTERS, CONTRACT, MODEL, START, Plant
 from benchmarks.process import ONE_THREAD, footprint_of
 from server_node.clusters.history.store import HISTORY_FILE, HistoryReader, HistoryRecord, HistoryStore
 from server_node.status import ClientStatus, ServerStatus, StatusBoard
+from shoal.config.resolved import resolve
 from shoal.protocol.history import BINS_KEPT, COARSE_S, FINE_S, HistoryBin, HistoryNames
 
 STEPS, UPDATES_PER_STEP = 30, 20
@@ -94,7 +95,7 @@ def read_the_page(folder: Path, plant: Plant) -> None:
 
     now = plant.now
     clients = tuple(ClientStatus(f"client-{i:03}", now, 1, 600, 60.0) for i in range(CLIENTS))
-    status = ServerStatus(CONTRACT, now, now, True, {MODEL: plant.status}, clients)
+    status = ServerStatus(resolve(CONTRACT), now, now, True, {MODEL: plant.status}, clients)
     web = page_server(StatusBoard(status), CollectorRegistry(), history=HistoryReader(folder / HISTORY_FILE))
     port = web.start()
     try:

@@ -14,7 +14,7 @@ from server_node.ingest.outcome import history_records, snapshot_records
 from server_node.models.base import PublishedSnapshot
 from server_node.models.publisher import ModelPublisher
 from server_node.status import ModelStatus
-from shoal.config.privacy import privacy_mode
+from shoal.config.resolved import resolve
 from shoal.protocol.messages import Update
 from shoal.runtime.checkpoint import Checkpoint
 from tests.server_node.web_statuses import a_contract, some_nodes
@@ -25,11 +25,12 @@ READINGS = 600
 """behind each update"""
 SPREAD = 0.01
 UPDATE_EVERY_S = 10.0
-"""of each client"""
+"""seconds between two updates of a client"""
 START = 1_700_001_000.0
 """a time at which bins of both widths begin"""
 CONTRACT = a_contract(FEATURES)
 MODEL = CONTRACT.models[0].name
+RESOLVED = resolve(CONTRACT)
 
 
 class Plant:
@@ -39,10 +40,10 @@ class Plant:
         """`folder` of its checkpoint, and of its history if there is one."""
         self._rng = np.random.default_rng(7)
         self._arrays = some_nodes(FEATURES, CLUSTERS, NODES)
-        self._statement = privacy_mode(CONTRACT).statement()
+        self._statement = RESOLVED.statement
         self.store = HistoryStore(CONTRACT, folder / HISTORY_FILE) if with_history else None
         self._checkpoint = Checkpoint(folder / "checkpoint.db", "plant")
-        self._publisher = ModelPublisher(CONTRACT, CONTRACT.models[0], self.store or NOTHING_PUBLISHED)
+        self._publisher = ModelPublisher(RESOLVED, RESOLVED.models[MODEL], self.store or NOTHING_PUBLISHED)
         self.now, self._turn, self._published_up_to = START, 0, 0
         for _ in range(2):  # a cluster is known once it has lasted
             self._publisher.count_readings(10_000)

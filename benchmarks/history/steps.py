@@ -67,7 +67,7 @@ def timed_history() -> Iterator[Stopwatch]:
 
 
 def measured_steps(folder: Path, updates_per_step: int, steps: int) -> dict[str, Any]:
-    """Milliseconds of each part in steps of so many updates, after each client has sent some."""
+    """Milliseconds of each part in steps of `updates_per_step` updates, after each client has sent some."""
     plant, found = Plant(folder), []
     plant.step(plant.updates(2 * updates_per_step))
     with timed_history() as stopwatch:

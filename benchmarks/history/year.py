@@ -23,7 +23,7 @@ START = 1_700_000_000 // COARSE_S * COARSE_S
 FED = 12
 """clusters that a client feeds"""
 RATE_SPREAD = 1.0
-"""of the logarithm of the clients' rates: some send a hundred times as much as others"""
+"""deviation of the logarithm of the clients' rates: some send a hundred times as much as others"""
 
 
 def measured_year(folder: Path, bins: int) -> dict[str, Any]:

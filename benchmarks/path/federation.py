@@ -55,9 +55,9 @@ class FederationProcesses:
         self._stored: dict[str, tuple[list[int], list[float]]] = {}
         self._read_to: dict[tuple[str, str], Positions] = {}
         self.before: dict[str, Footprint] = {}
-        """of each process before the first reading"""
+        """footprint of each process before the first reading"""
         self.after: dict[str, Footprint] = {}
-        """of each process at the last sample"""
+        """footprint of each process at the last sample"""
 
     def __enter__(self) -> Self:
         """Start all processes but the producer, and wait until they are idle."""

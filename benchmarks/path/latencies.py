@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+from shoal.kernels.arrays import Floats, Ints
+
 NEVER = np.inf
 
 
@@ -25,7 +25,7 @@ class LoggedUpdate(NamedTuple):
     readings: int
     """learnt since the client's previous update"""
     bytes: int
-    """of key, value and headers"""
+    """bytes of key, value and headers"""
 
 
 class SeenSnapshot(NamedTuple):
@@ -42,7 +42,7 @@ class SeenSnapshot(NamedTuple):
 class StoredReadings(NamedTuple):
     """The readings in one client's log, in the order of the log."""
 
-    rows: NDArray[np.int64]
+    rows: Ints
     """(n,) number of the row in the source"""
     at: Floats
     """(n,) when they became readable, seconds since 1970"""
@@ -73,7 +73,7 @@ class SnapshotContents:
             return 0.0
         return max(snapshot.version for snapshot in self._seen) * float(np.mean([each.bytes for each in self._seen]))
 
-    def readings_in(self, client: str) -> NDArray[np.int64]:
+    def readings_in(self, client: str) -> Ints:
         """(snapshots,) number of the client's readings in the newest snapshot read so far, in the order of reading."""
         counts = np.zeros(len(self._updates) + 1, dtype=np.int64)
         last = 0

@@ -15,13 +15,13 @@ SEED = 2
 EPSILON_PER_FEATURE = 20.0
 MODEL = "clusters"
 ROWS = 100_000
-"""of the file that is replayed in a loop"""
+"""rows of the file that is replayed in a loop"""
 
 DEFAULTS: Mapping[str, Mapping[str, float]] = {}
 PROMPT: Mapping[str, Mapping[str, float]] = {"client": {"publish_s": 0.2}}
 KERNELS = "compiled" if find_spec("numba") else "numpy"
 SETTINGS = {"default": DEFAULTS, "prompt": PROMPT}
-"""by name in the results; all other settings have the defaults that `shoal check --settings` prints"""
+"""settings by their name in the results; all others have the defaults that `shoal check --settings` prints"""
 
 
 @dataclass(frozen=True)
@@ -30,9 +30,9 @@ class Extent:
 
     clients: int
     turns: int
-    """of the throughput and its peers"""
+    """turns of the throughput and its peers"""
     readings: int
-    """of a turn, over all clients"""
+    """readings of a turn, over all clients"""
     rates: tuple[int, ...]
     """readings per second over all clients"""
     settings: tuple[str, ...]
@@ -40,7 +40,7 @@ class Extent:
     """before latency is measured"""
     measured_s: float
     kills: int
-    """of each process"""
+    """kills of each process"""
     kill_rate: int
     steady_s: float
     """between a recovery and the next kill"""

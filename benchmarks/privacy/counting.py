@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from benchmarks.privacy.families import Stream
-from benchmarks.steadiness.streams import Labels
 from shoal.algorithms.counting import CountingAlgorithm
 from shoal.algorithms.streaming import Arrays, Contribution
+from shoal.kernels.arrays import Ints
 from shoal.privacy.count_noise import CountMechanism, count_noise
 from shoal.privacy.keyed import SOURCE_BYTES
 
@@ -27,12 +27,12 @@ class Learnt:
     updates: list[Arrays]
 
 
-def windows_of(stream: Stream, window: int = WINDOW) -> Iterator[tuple[str, int, Labels]]:
+def windows_of(stream: Stream, window: int = WINDOW) -> Iterator[tuple[str, int, Ints]]:
     """(client, number of its window, rows of the window), in the order in which windows fill up.
 
     The last window of a client holds what is left.
     """
-    full: list[tuple[int, str, int, Labels]] = []
+    full: list[tuple[int, str, int, Ints]] = []
     for client in np.unique(stream.owner).tolist():
         own = np.flatnonzero(stream.owner == client)
         # The first window of a client is shorter, so that clients do not all publish at once.
@@ -56,7 +56,7 @@ def learn(
 ) -> Learnt:
     """Let the algorithm, with its `own` options or default ones, learn a stream from private counts.
 
-    The noise is for so many readings of a user in a window.
+    The noise is for `readings_of_a_user` readings of a user in a window.
     """
     noise = None if epsilon is None else count_noise(epsilon, readings_of_a_user)
     key = np.random.default_rng(seed).bytes(32)

@@ -11,7 +11,8 @@ from functools import partial
 
 import numpy as np
 
-from benchmarks.steadiness.streams import Floats, Labels, blobs, centres_apart, moons
+from benchmarks.steadiness.streams import blobs, centres_apart, moons
+from shoal.kernels.arrays import Floats, Ints
 
 CLIENTS = 50
 READINGS = 20_000
@@ -22,7 +23,7 @@ SKEWED_CLUSTERS = 2
 """clusters that a client sees, of skewed streams"""
 
 Generator = np.random.Generator
-Table = tuple[Floats, Labels]
+Table = tuple[Floats, Ints]
 
 
 @dataclass(frozen=True)
@@ -33,9 +34,9 @@ class Stream:
     family: str
     rows: Floats
     """(n, d) in the unit cube"""
-    truth: Labels
+    truth: Ints
     """(n,) cluster of each row"""
-    owner: Labels
+    owner: Ints
     """(n,) client of each row"""
     judged_from: int = 0
     """the rows from here on are judged"""

@@ -15,11 +15,11 @@ import numpy as np
 
 from benchmarks.privacy.counting import learn
 from benchmarks.privacy.families import Stream
-from benchmarks.steadiness.streams import Floats, Labels
 from shoal.algorithms.counting import CountingAlgorithm
 from shoal.algorithms.registry import load_algorithm
 from shoal.estimators.density_tree import DensityTree
 from shoal.estimators.fcac import FCAC
+from shoal.kernels.arrays import Floats, Ints
 from shoal.privacy.base import Bounds
 from shoal.privacy.formal import Formal
 from shoal.privacy.keyed import SOURCE_BYTES
@@ -31,7 +31,7 @@ except ImportError as missing:
 
 UPDATE_ROWS = 1000
 FCAC_READINGS_MAX = 5000
-"""FCAC learns the first of so many readings: with noise it has nodes_max nodes soon, and each row takes long"""
+"""readings that FCAC learns, the first ones: with noise it soon has nodes_max nodes, and each row takes long"""
 OBLIQUE_AXES = 6
 GRID_ALGORITHM = "cluster_tree_from_counts"
 
@@ -43,7 +43,7 @@ class Learner:
     """One way to cluster with the guarantee `epsilon` for every reading."""
 
     name: str
-    label: Callable[[Stream, Epsilon, int], Labels]
+    label: Callable[[Stream, Epsilon, int], Ints]
     """(stream, epsilon, seed) -> (n,) the cluster of each row without noise, by what was learnt from all of them"""
     parameters: str
     seeds: int
@@ -61,13 +61,13 @@ class Learner:
         return fits and (not self.families or stream.family in self.families)
 
 
-def density_tree(stream: Stream, epsilon: Epsilon, seed: int, oblique_axes: int = 0) -> Labels:
+def density_tree(stream: Stream, epsilon: Epsilon, seed: int, oblique_axes: int = 0) -> Ints:
     """Private counts of windows of 400 readings."""
     model = DensityTree(epsilon=epsilon, random_state=seed, oblique_axes=oblique_axes)
     return np.asarray(model.fit(stream.rows, clients=stream.owner).predict(stream.rows))
 
 
-def fcac(stream: Stream, epsilon: Epsilon, seed: int) -> Labels:
+def fcac(stream: Stream, epsilon: Epsilon, seed: int) -> Ints:
     """Noise on every reading, then FCAC as published."""
     rows, model = noisy_rows(stream, epsilon, seed), FCAC(random_state=seed, nodes_max=2000)
     for first in range(0, min(len(rows), FCAC_READINGS_MAX), UPDATE_ROWS):
@@ -76,7 +76,7 @@ def fcac(stream: Stream, epsilon: Epsilon, seed: int) -> Labels:
     return np.asarray(model.predict(stream.rows))
 
 
-def k_means(stream: Stream, epsilon: Epsilon, seed: int) -> Labels:
+def k_means(stream: Stream, epsilon: Epsilon, seed: int) -> Ints:
     """Noise on every reading, then k-means on all noisy rows in one place."""
     model = KMeans(stream.k_told, n_init=3, random_state=seed).fit(noisy_rows(stream, epsilon, seed))
     return np.asarray(model.predict(stream.rows), dtype=np.int64)
@@ -111,7 +111,7 @@ class Central:
         )
         self.version = self._answer()
 
-    def label(self, stream: Stream, epsilon: Epsilon, seed: int) -> Labels:
+    def label(self, stream: Stream, epsilon: Epsilon, seed: int) -> Ints:
         """(n,) the cluster of each row."""
         file = Path(self._folder.name) / "stream.npz"
         np.savez(file, rows=stream.rows, k=stream.k_told, epsilon=np.inf if epsilon is None else epsilon, seed=seed)
@@ -133,7 +133,7 @@ def running(python: Path) -> Central:
     return Central(python)
 
 
-def on_a_grid(stream: Stream, epsilon: Epsilon, seed: int) -> Labels:
+def on_a_grid(stream: Stream, epsilon: Epsilon, seed: int) -> Ints:
     """Private counts on a grid over the whole space, from which cluster_tree learns."""
     algorithm = load_algorithm(GRID_ALGORITHM)
     assert isinstance(algorithm, CountingAlgorithm)

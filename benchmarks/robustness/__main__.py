@@ -24,7 +24,7 @@ SPLITS = ("alike", "dirichlet", "few")
 MALICIOUS = (1, 2, 3)
 RECOVERY_ROUNDS_MAX = 10
 RECOVERED = 0.05
-"""from where the other clients alone would have a centre, by the same method: half of what one client may do"""
+"""distance from where the other clients alone would have a centre, by the same method: half of what a client may do"""
 
 
 def measured_case(algorithm: str, split_name: str, method: str, seeds: int, rounds: int) -> dict[str, Any]:

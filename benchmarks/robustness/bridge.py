@@ -14,7 +14,7 @@ CLUSTERS = np.array([[0.15, 0.2], [0.5, 0.15], [0.85, 0.25], [0.2, 0.75], [0.55,
 SPREAD = 0.035
 CLIENTS = 6
 ROWS = 150
-"""that a client learns before each update"""
+"""rows that a client learns before each update"""
 BRIDGE_NODES = 200
 SHARES = (1.0, 0.9, 0.8, 0.7, 0.6)
 

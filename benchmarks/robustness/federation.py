@@ -7,14 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from shoal.algorithms.registry import rounds_algorithm
 from shoal.algorithms.rounds.base import InitHint, Params, RoundsAlgorithm
 from shoal.algorithms.rounds.policies import Answer, Policy, PolicyState, select_answers
+from shoal.kernels.arrays import Floats
 from shoal.kernels.matching import match_order
 
-Floats = NDArray[np.float64]
 CLIENTS = 10
 CLUSTERS = 5
 ROWS = 4000

@@ -45,7 +45,7 @@ class Size:
     service: tuple[str, ...]
     """algorithms whose rounds go through the service"""
     service_rows: int
-    """of a client there: its window"""
+    """rows of a client there: its window"""
     service_rounds: int
     live_clients: int
     """whole client nodes"""

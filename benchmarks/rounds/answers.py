@@ -10,17 +10,16 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from benchmarks.results import spread
 from shoal.algorithms.registry import rounds_algorithm
 from shoal.algorithms.rounds.base import Params, Stats
 from shoal.algorithms.rounds.simulation import bounding_box
 from shoal.kernels import forms
+from shoal.kernels.arrays import Floats
 from shoal.kernels.forms import COMPILED, NUMPY, Forms
 from shoal.protocol.codec import pack
 
-Floats = NDArray[np.float64]
 Work = Callable[[], Any]
 SEED = 3
 
@@ -113,7 +112,7 @@ COMPILED_FORM = ("kmeans", "fcm", "gmm", "dbscan", "spectral")
 """algorithms whose answers have a compiled form"""
 FORMS = {NUMPY: Forms(NUMPY), COMPILED: Forms(COMPILED)}
 OPTIONS: Mapping[str, Mapping[str, Any]] = {"tsk": {"condition_rounds": 0}}
-"""with which two rounds reach the answers that are measured: tsk's normal equations"""
+"""options with which two rounds reach the answers that are measured: tsk's normal equations"""
 
 
 def by_row(name: str, params: Params, rows: Floats) -> None:

@@ -25,7 +25,7 @@ ALGORITHM = "kmeans"
 
 
 def measured_clients(clients: int, rows: int, rounds: int) -> dict[str, Any]:
-    """Processor microseconds of a client node for an answer, with so many rows in its window."""
+    """Processor microseconds of a client node for an answer, with `rows` rows in its window."""
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         config = _config(Path(folder), clients, rows)
         generator = np.random.default_rng(SEED)

@@ -23,12 +23,14 @@ from client_nodes.privacy import PrivateBatch
 from client_nodes.publisher import Publisher
 from client_nodes.round_answers import RoundAnswers
 from client_nodes.snapshots import Snapshots
+from server_node.clusters.history.store import HistoryStore
 from server_node.node import ServerNode
 from shoal.algorithms.registry import rounds_algorithm
 from shoal.algorithms.rounds.policies import Answer, Policy, PolicyState, select_answers
 from shoal.algorithms.streaming import Rows
 from shoal.config.contract import Contract, parse_contract
 from shoal.config.limits import UPDATE_RECORD_BYTES_MAX
+from shoal.config.resolved import resolve
 from shoal.config.sections import ClientSettings, ServerSettings
 from shoal.protocol.topics import ensure_topics
 from shoal.protocol.validation import Validator
@@ -120,16 +122,19 @@ class _Federation:
         server_log = stack.enter_context(closing(SqliteLog(folder / "federation.db")))
         checkpoint = stack.enter_context(Checkpoint(folder / "checkpoint.db", "server"))
         settings = ServerSettings(pool_clients=len(windows), pool_s=DEADLINE_S)
-        self._server = ServerNode(self._contract, settings, server_log, checkpoint)
+        self._server = ServerNode(
+            resolve(self._contract), settings, server_log, checkpoint, history=HistoryStore(self._contract)
+        )
         self._server.resume()
-        validator = Validator(self._contract)
-        publisher = Publisher(self._contract, validator, UPDATE_RECORD_BYTES_MAX)
+        contract = resolve(self._contract)
+        validator = Validator(contract)
+        publisher = Publisher(contract, validator, UPDATE_RECORD_BYTES_MAX)
         self._clients: list[RoundAnswers] = []
         self._snapshots: list[Snapshots] = []
         for number, rows in enumerate(windows):
-            snapshots = Snapshots(self._contract, validator, self._log)
+            snapshots = Snapshots(self._contract.snapshots_topic, validator, self._log)
             client_settings = ClientSettings(window_rows=len(rows))
-            client = RoundAnswers(self._contract, f"client-{number}", publisher, snapshots, client_settings)
+            client = RoundAnswers(contract, f"client-{number}", publisher, snapshots, client_settings)
             times: list[float | None] = [float(place) for place in range(len(rows))]
             client.keep(PrivateBatch(rows, times, np.arange(len(rows)), times), time.time())
             self._clients.append(client)
@@ -138,7 +143,7 @@ class _Federation:
             pass
 
     def round(self, together: int) -> _Used:
-        """Run one round, from an open request to the next one; so many answers are flushed at a time."""
+        """Run one round, from an open request to the next one; `together` answers are flushed at a time."""
         used, before = _Used(), time.thread_time()
         for number, (client, snapshots) in enumerate(zip(self._clients, self._snapshots, strict=True), 1):
             snapshots.follow()

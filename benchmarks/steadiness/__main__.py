@@ -1,4 +1,4 @@
-"""How steady streaming clusterers are, on streams of which the true clusters are known at every moment."""
+"""How steady streaming clusterers are, on streams whose true clusters are known at every moment."""
 
 from __future__ import annotations
 

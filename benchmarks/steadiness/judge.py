@@ -7,10 +7,10 @@ from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.metrics import adjusted_rand_score
 
-from benchmarks.steadiness.streams import Event, Floats, Labels, Stream
+from benchmarks.steadiness.streams import Event, Stream
+from shoal.kernels.arrays import Floats, Ints
 
 STEP_ROWS = 500
 """rows between two checks"""
@@ -29,7 +29,7 @@ class Learner(Protocol):
 
     def learn(self, rows: Floats) -> None: ...
 
-    def predict(self, rows: Floats) -> Labels:
+    def predict(self, rows: Floats) -> Ints:
         """rows (n, d) -> (n,) label of each row."""
         ...
 
@@ -140,14 +140,14 @@ class _Checks:
         )
 
 
-def _judged(stream: Stream, end: int) -> Labels:
+def _judged(stream: Stream, end: int) -> Ints:
     """Positions of the rows that are judged after `end` rows."""
     first = 0 if stream.window is None else max(0, end - stream.window)
     known = first + np.flatnonzero(stream.truth[first:end] != UNJUDGED)
     return known[np.linspace(0, len(known) - 1, min(len(known), SAMPLE_ROWS)).astype(np.int64)]
 
 
-def _majority(labels: NDArray[np.int64]) -> int | None:
+def _majority(labels: Ints) -> int | None:
     if len(labels) < KNOWN_ROWS:
         return None
     values, n = np.unique(labels, return_counts=True)

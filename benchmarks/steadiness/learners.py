@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 
 from benchmarks.steadiness.judge import Learner
-from benchmarks.steadiness.streams import Floats, Labels, Stream
+from benchmarks.steadiness.streams import Stream
 from shoal.estimators.cluster_tree import ClusterTree
 from shoal.estimators.fcac import FCAC
+from shoal.kernels.arrays import Floats, Ints
 
 try:
     from river.cluster import DBSTREAM, CluStream, DenStream
@@ -33,7 +34,7 @@ class Peer:
     name: str
     make: Callable[[Stream], Learner]
     parameters: str
-    """its parameters, in words"""
+    """parameters in words"""
     features_max: int = 1000
     """streams of more features are left out, because it would take minutes for each"""
     rows_max: int = 1_000_000
@@ -56,7 +57,7 @@ class Shoal:
     def learn(self, rows: Floats) -> None:
         self.model.partial_fit(rows, clients=np.arange(len(rows)) % CLIENTS)
 
-    def predict(self, rows: Floats) -> Labels:
+    def predict(self, rows: Floats) -> Ints:
         return np.asarray(self.model.predict(rows))
 
     def count(self) -> int:
@@ -73,7 +74,7 @@ class River:
         for row in rows.tolist():
             self._model.learn_one(dict(enumerate(row)))
 
-    def predict(self, rows: Floats) -> Labels:
+    def predict(self, rows: Floats) -> Ints:
         return np.array([self._model.predict_one(dict(enumerate(row))) or 0 for row in rows.tolist()], dtype=np.int64)
 
     def count(self) -> int:
@@ -89,7 +90,7 @@ class KMeans:
     def learn(self, rows: Floats) -> None:
         self._model.partial_fit(rows)
 
-    def predict(self, rows: Floats) -> Labels:
+    def predict(self, rows: Floats) -> Ints:
         return np.asarray(self._model.predict(rows), dtype=np.int64)
 
     def count(self) -> int:
@@ -108,7 +109,7 @@ class Recent:
         inside = model.labels_ >= 0
         self._known, self._labels = self._rows[inside], model.labels_[inside]
 
-    def predict(self, rows: Floats) -> Labels:
+    def predict(self, rows: Floats) -> Ints:
         if not len(self._known):
             return np.full(len(rows), -1)
         far = (rows**2).sum(1)[:, None] - 2.0 * rows @ self._known.T + (self._known**2).sum(1)
@@ -127,7 +128,7 @@ class Tree:
     def learn(self, rows: Floats) -> None:
         self._model.partial_fit(rows)
 
-    def predict(self, rows: Floats) -> Labels:
+    def predict(self, rows: Floats) -> Ints:
         return np.asarray(self._model.predict(rows), dtype=np.int64)
 
     def count(self) -> int:

@@ -12,7 +12,7 @@ from sklearn.neighbors import KNeighborsClassifier
 
 from benchmarks.results import table
 from benchmarks.steadiness.sensors import Table, read
-from benchmarks.steadiness.streams import Floats, Labels
+from shoal.kernels.arrays import Floats, Ints
 
 TABLES = {
     "hill_valley": Table("hill_valley"),
@@ -24,7 +24,7 @@ TABLES = {
 NEIGHBOURS, FOLDS = 10, 5
 
 
-def known_by_neighbours(rows: Floats, classes: Labels) -> tuple[float, float, float]:
+def known_by_neighbours(rows: Floats, classes: Ints) -> tuple[float, float, float]:
     """-> the share of the rows whose class most of the nearest other rows have, the share of the largest class, and the
     adjusted Rand index between the classes and those of the nearest rows. Every feature is scaled to its range."""
     spans = np.ptp(rows, axis=0)

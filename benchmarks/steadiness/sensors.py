@@ -9,7 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.steadiness.streams import Floats, Labels, Stream, repeated, shuffled
+from benchmarks.steadiness.streams import Stream, repeated, shuffled
+from shoal.kernels.arrays import Floats, Ints
 
 ROWS_MAX = 24_000
 
@@ -62,7 +63,7 @@ def again(folder: Path, name: str, seed: int) -> Stream:
     return repeated(Stream(name, "sensor", *read(folder, SHUFFLED[name])), seed, REPEATED_ROWS)
 
 
-def read(folder: Path, table: Table) -> tuple[Floats, Labels]:
+def read(folder: Path, table: Table) -> tuple[Floats, Ints]:
     """(n, d) features in the units of the file, complete rows only; (n,) classes, 0 where there are none."""
     with gzip.open(folder / f"{table.file}.csv.gz", "rt", encoding="utf-8", newline="") as file:
         lines = csv.reader(file)

@@ -12,17 +12,17 @@ from benchmarks.forms import FORMS, seconds_by_form
 from benchmarks.results import rounded, spread, table
 from shoal.algorithms.cluster_tree import ClusterTreeClient, ClusterTreeServer
 from shoal.algorithms.streaming import Contribution, State
-from shoal.kernels.distance import Floats
+from shoal.kernels.arrays import Floats
 from shoal.kernels.forms import COMPILED
 
 CELLS = 1000
 GOAL = {"sketched_rows_per_s": 500_000, "rebuild_ms": 5.0}
-"""of the compiled form, with so many cells"""
+"""goals of the compiled form, with `CELLS` cells"""
 BLOBS, SD = 10, 0.02
 UPDATE_ROWS, UPDATES = 500, 10
 """rows of an update, and updates of a turn"""
 REBUILDS = 3
-"""of a turn, each of a server of its own"""
+"""rebuilds of a turn, each of a server of its own"""
 PART_ROWS = 100
 """rows of an update that the servers have absorbed"""
 ROWS = 20_000
@@ -30,7 +30,7 @@ ROWS = 20_000
 
 def measure(widths: tuple[int, ...], turns: int) -> list[dict[str, Any]]:
     """For each number of features and form: rows sketched per second, and milliseconds of a rebuild with all cells
-    there are, of which none has been merged; and of one in the course of a stream, when as many readings as there are
+    there are and none merged; and of one in the course of a stream, when as many readings as there are
     between two rebuilds have come from several clients, each of them a point."""
     return [_measured(d, turns) for d in widths]
 
@@ -74,7 +74,7 @@ def _server(d: int, parts: list[Floats]) -> ClusterTreeServer:
 
 
 def _just_before_a_rebuild(d: int, parts: list[Floats]) -> State:
-    """The state of a server that has absorbed most of these rows, of which the next would make it rebuild its tree."""
+    """The state of a server that has absorbed most of these rows; the next ones would make it rebuild its tree."""
     waiting = ClusterTreeServer(d).options.rebuild_readings - PART_ROWS
     kept = len(parts) - waiting // PART_ROWS
     for end in range(kept, len(parts) + 1):

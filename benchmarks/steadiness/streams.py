@@ -1,4 +1,4 @@
-"""Streams of which the true clusters are known at every moment.
+"""Streams whose true clusters are known at every moment.
 
 Every stream is a function of its seed. Rows of the synthetic ones lie roughly in the unit cube.
 """
@@ -11,10 +11,8 @@ from functools import partial
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
-Labels = NDArray[np.int64]
+from shoal.kernels.arrays import Floats, Ints
 
 ROWS = 10_000
 APART = 10.0
@@ -43,7 +41,7 @@ class Stream:
     family: str
     """"stationary", "changing", "sensor", "shuffled" or "repeated" """
     rows: Floats
-    truth: Labels
+    truth: Ints
     """(n,) cluster of each row when it came; of a sensor the class in the file, which need not be a cluster"""
     window: int | None = None
     """last rows that are judged; None: all so far"""
@@ -57,7 +55,7 @@ def stationary(size: int = ROWS) -> dict[str, Maker]:
     """Separable, and the same from the first row to the last."""
     made: dict[str, Maker] = {}
 
-    def add(name: str, make: Callable[[np.random.Generator], tuple[Floats, Labels]]) -> None:
+    def add(name: str, make: Callable[[np.random.Generator], tuple[Floats, Ints]]) -> None:
         made[name] = lambda seed: Stream(name, "stationary", *make(np.random.default_rng(seed)))
 
     for k, d in ((5, 2), (10, 2), (8, 4), (10, 8), (6, 16), (10, 64), (25, 2)):
@@ -106,7 +104,7 @@ def sd_for(k: int, d: int) -> float:
     return 0.012 if k > 10 else 0.02 if d < 16 else 0.03
 
 
-def blobs(generator: np.random.Generator, n: int, k: int, d: int) -> tuple[Floats, Labels]:
+def blobs(generator: np.random.Generator, n: int, k: int, d: int) -> tuple[Floats, Ints]:
     """Gaussian blobs of equal shares."""
     sd = sd_for(k, d)
     centres = centres_apart(generator, k, d, min(APART * sd, 0.25))
@@ -114,7 +112,7 @@ def blobs(generator: np.random.Generator, n: int, k: int, d: int) -> tuple[Float
     return centres[truth] + sd * generator.standard_normal((n, d)), truth
 
 
-def moons(generator: np.random.Generator, n: int) -> tuple[Floats, Labels]:
+def moons(generator: np.random.Generator, n: int) -> tuple[Floats, Ints]:
     """Two half circles, each around an end of the other."""
     truth, angle = generator.integers(2, size=n), generator.uniform(0.0, np.pi, size=n)
     upper = np.stack([np.cos(angle), np.sin(angle)], axis=1)
@@ -122,29 +120,29 @@ def moons(generator: np.random.Generator, n: int) -> tuple[Floats, Labels]:
     return np.where(truth[:, None] == 0, upper, lower) + 0.06 * generator.standard_normal((n, 2)), truth
 
 
-def rings(generator: np.random.Generator, n: int) -> tuple[Floats, Labels]:
+def rings(generator: np.random.Generator, n: int) -> tuple[Floats, Ints]:
     """A ring around a ring around a blob."""
     truth, angle = generator.integers(3, size=n), generator.uniform(0.0, 2.0 * np.pi, size=n)
     rows = 0.5 * truth[:, None] * np.stack([np.cos(angle), np.sin(angle)], axis=1)
     return rows + 0.04 * generator.standard_normal((n, 2)), truth
 
 
-def scales(generator: np.random.Generator, n: int) -> tuple[Floats, Labels]:
+def scales(generator: np.random.Generator, n: int) -> tuple[Floats, Ints]:
     """Four blobs, the widest twelve times as wide as the narrowest."""
     truth = generator.integers(4, size=n)
     centres, sd = np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0], [1.0, 1.0]]), np.array([0.01, 0.023, 0.052, 0.12])
     return centres[truth] + sd[truth, None] * generator.standard_normal((n, 2)), truth
 
 
-def background(generator: np.random.Generator, n: int, k: int, d: int) -> tuple[Floats, Labels]:
+def background(generator: np.random.Generator, n: int, k: int, d: int) -> tuple[Floats, Ints]:
     """Blobs, and 10 % of uniform rows that belong to none: their label is -1 and they are not judged."""
     rows, truth = blobs(generator, n, k, d)
     stray = generator.random(n) < 0.1
     return np.where(stray[:, None], generator.uniform(size=(n, d)), rows), np.where(stray, -1, truth)
 
 
-def unequal(generator: np.random.Generator, n: int) -> tuple[Floats, Labels]:
-    """Five blobs, one of which has 1 % of the rows."""
+def unequal(generator: np.random.Generator, n: int) -> tuple[Floats, Ints]:
+    """Five blobs; one has 1 % of the rows."""
     centres = centres_apart(generator, 5, 2, 0.25)
     truth = generator.choice(5, size=n, p=[0.4, 0.3, 0.2, 0.09, 0.01])
     return centres[truth] + 0.02 * generator.standard_normal((n, 2)), truth
@@ -156,19 +154,19 @@ def small(seed: int, n: int) -> Stream:
     return Stream("small 1 %", "stationary", rows, truth, None, (Event(0, "birth", 4),))
 
 
-def coarse(generator: np.random.Generator, n: int, step: float) -> tuple[Floats, Labels]:
+def coarse(generator: np.random.Generator, n: int, step: float) -> tuple[Floats, Ints]:
     """Values with one digit after the point, a binary column and a constant one."""
     rows, truth = blobs(generator, n, 5, 2)
     return np.column_stack([np.round(rows * 20.0 / step) * step, truth % 2, np.full(n, 3.0)]), truth
 
 
-def noisy(generator: np.random.Generator, n: int, epsilon: float) -> tuple[Floats, Labels]:
+def noisy(generator: np.random.Generator, n: int, epsilon: float) -> tuple[Floats, Ints]:
     """Readings made private one by one: Laplace noise of scale d / epsilon in the unit cube."""
     rows, truth = blobs(generator, n, 5, 2)
     return rows + generator.laplace(scale=2.0 / epsilon, size=rows.shape), truth
 
 
-def sojourns(generator: np.random.Generator, n: int) -> tuple[Floats, Labels]:
+def sojourns(generator: np.random.Generator, n: int) -> tuple[Floats, Ints]:
     """A sensor that stays in one of four states for about 100 rows, each row near the one before (AR 0.9)."""
     centres = centres_apart(generator, 4, 3, 0.3)
     truth, at, shift = np.empty(n, dtype=np.int64), 0, np.zeros(3)

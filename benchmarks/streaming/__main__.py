@@ -51,7 +51,7 @@ class Size:
     widths: tuple[int, ...]
     centres: tuple[int, ...]
     centres_flat: tuple[int, ...]
-    """for d = 2, where centres are so close that CA+ gives several of them one node"""
+    """centres for d = 2, so close that CA+ gives several of them one node"""
     walk_rows: int
     walk_rows_client: int
     warm_nodes: int
@@ -79,7 +79,7 @@ class Cell(NamedTuple):
 @click.command(context_settings={"max_content_width": 100})
 @click.option("--quick", is_flag=True, help="Small streams, in seconds: shows that it runs; no figures to keep.")
 @click.option(
-    "--d", "widths", multiple=True, type=click.Choice(["2", "16", "64", "784"]), help="Only so many features."
+    "--d", "widths", multiple=True, type=click.Choice(["2", "16", "64", "784"]), help="Only this number of features."
 )
 @click.option("--centres", type=click.Choice(["50", "100", "200", "500"]), help="Only this number of centres.")
 @out_option("streaming")

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from benchmarks.results import rounded, table
 
 WIDE = 784
-"""as many features as a small picture has; only CA+ is measured with so many, and beside peers that take arrays"""
+"""features of a small picture; with these only CA+ is measured, beside peers that take arrays"""
 
 
 class Goal(NamedTuple):

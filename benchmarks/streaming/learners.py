@@ -26,7 +26,7 @@ except ImportError as missing:
 RADIUS_SPREADS = 3.0
 """radius of river's micro-clusters, in standard deviations of a blob times the root of d: one covers one blob"""
 FADING = 1e-4
-"""of river's learners: a weight is halved in 10 000 rows, so that they keep what they have learnt, as CA+ does"""
+"""fading of river's learners: a weight is halved in 10 000 rows, so that they keep what they have learnt, like CA+"""
 Dicts = list[dict[int, float]]
 
 
@@ -130,11 +130,11 @@ class Peer:
     make: Callable[[int, int, int], Learner]
     """(features d, nodes k of ours, rows n before the first turn) -> a learner that has learnt nothing"""
     description: str
-    """its parameters, in words"""
+    """parameters in words"""
     rows_by_one: int | None = None
     """rows of each turn, learnt with one call per row, by the peer and by ours; None: the whole turn in batches"""
     rows_of_turn: int | None = None
-    """for a slow peer, the first so many rows of each turn"""
+    """rows of each turn that a slow peer learns, the first ones; None: all"""
 
 
 def dbstream(d: int, k: int, n: int) -> Learner:

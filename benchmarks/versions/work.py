@@ -138,7 +138,7 @@ def _config(folder: Path, name: str, clients: int, terms: str, server: str = "")
 
 @contextmanager
 def _open_clients(config: Config, clients: int, readings: int, seed: int) -> Iterator[list[Node]]:
-    """So many clients, each with so many readings around centres that are the same for all."""
+    """Clients, each with the same number of readings around centres that are the same for all."""
     centres = np.random.default_rng(CENTRES).uniform(size=(CENTRES, DIMENSIONS))
     with ExitStack() as stack:
         nodes: list[Node] = []
