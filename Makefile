@@ -8,7 +8,7 @@ export OMP_NUM_THREADS = 1
 # Tests start many processes; where nothing may be cached, each would compile shoal's Python files for itself.
 export PYTHONDONTWRITEBYTECODE =
 
-.PHONY: help demo check test lint check-types bench fuzz soak audit screenshots kafka-start kafka-stop clean
+.PHONY: help demo check test integration lint check-types bench fuzz soak audit screenshots kafka-start kafka-stop clean
 
 help: ## list the commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -18,12 +18,16 @@ demo: $(VENV)/.demo ## cluster a real sensor stream on this machine, with a live
 
 # Kernels are compiled once, meanwhile: otherwise every process that needs them first would compile them for itself.
 # Long tests wait for processes more than they compute, so more workers than two cores gain time.
-test: $(VENV)/.dev ## lint, check types, run all tests
+test: $(VENV)/.dev ## in a quarter of an hour: lint, check types, run all tests but those of `make integration`
 	$(BIN)/shoal kernels & $(MAKE) --no-print-directory lint check-types; passed=$$?; wait; exit $$passed
-	$(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder $(TESTS)
+	$(BIN)/pytest -n 4 --dist loadfile --no-loadscope-reorder -m "not integration" $(TESTS)
 
-check: $(VENV)/.dev lint check-types ## in two minutes, while you work: lint, types, and the tests that need no other program
-	$(BIN)/python -m pytest -q -n 2 --dist loadfile -m "not external and not long" $(TESTS)
+check: $(VENV)/.dev ## in two minutes, while you work: lint, types, and the tests that need no other program
+	$(BIN)/shoal kernels & $(MAKE) --no-print-directory lint check-types; passed=$$?; wait; exit $$passed
+	$(BIN)/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder -m "not external and not long" $(TESTS)
+
+integration: $(VENV)/.dev ## what is slow and seldom breaks: long outages, many kills, dashboards, quick benchmarks
+	$(BIN)/pytest -n 4 --dist loadfile --no-loadscope-reorder -m integration $(TESTS)
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
@@ -40,6 +44,7 @@ bench: $(VENV)/.bench ## in nearly two hours: measure speed and memory beside pe
 	$(BIN)/python -m benchmarks.noise
 	$(BIN)/python -m benchmarks.path
 	$(BIN)/python -m benchmarks.kernels
+	$(BIN)/python -m benchmarks.kernel_pairs
 	$(BIN)/python -m benchmarks.steadiness
 	$(BIN)/python -m benchmarks.robustness
 	$(BIN)/python -m benchmarks.from_counts
