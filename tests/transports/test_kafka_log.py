@@ -181,6 +181,10 @@ def test_a_topic_that_would_lose_what_counts_as_stored_is_reported(
     log.ensure(topic, TopicSettings())
     by_the_senders_clock = ConfigResource(ConfigResourceType.TOPIC, topic, {"message.timestamp.type": "CreateTime"})
     admin.alter_configs([by_the_senders_clock])
+    # A broker answers before it has applied a changed setting.
+    setting = ConfigResource(ConfigResourceType.TOPIC, topic, {"message.timestamp.type": None})
+    while "CreateTime" not in str(admin.describe_configs([setting])):
+        pass
     with pytest.raises(LogError, match=r"declared: message.timestamp.type is CreateTime, not LogAppendTime"):
         log.ensure(topic, TopicSettings())
 
