@@ -14,8 +14,7 @@ import click
 from client_nodes.bootstrap import open_client
 from client_nodes.monitoring import SHAREABLE, Heartbeat
 from client_nodes.node import ClientNode
-from shoal.cli.options import config_option, log_json_option, until_idle_option, verbose_option
-from shoal.config.base import check_client_name
+from shoal.cli.options import CLIENT_NAME, config_option, log_json_option, until_idle_option, verbose_option
 from shoal.config.sections import ClientSettings, is_loopback
 from shoal.config.settings import Config, load_config
 from shoal.kernels.forms import PROCESS
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @config_option
-@click.option("--name", required=True, help="This client's name: a-z, 0-9, - and _, the same at every start.")
+@click.option("--name", required=True, type=CLIENT_NAME, metavar="NAME", help="This client's name, always the same.")
 @until_idle_option("reading")
 @log_json_option
 @verbose_option
@@ -40,7 +39,6 @@ def client(file: Path, name: str, until_idle: float | None, as_json: bool, verbo
     the folder NAME within [client] folder of the federation file. Stop the client with Ctrl-C or SIGTERM, or kill it:
     started again under the same name it continues where it was; no reading is lost, none is learnt twice.
     """
-    name = check_client_name(name)
     config = load_config(file)
     contract = config.resolved
     for log in (config.log, config.readings) if config.readings.address else (config.log,):

@@ -78,12 +78,15 @@ def open_run(config: Config, options: Mapping[str, Any]) -> Iterator[Run]:
     source = FILES.open(config.contract, given)
     for sentence in () if options["as_json"] else FILES.sentences(source):
         click.echo(sentence, err=True)
-    names = FILES.clients(source)
+    names, texts = FILES.clients(source), FILES.texts(source)
+    for name, text in () if options["as_json"] else texts.items():
+        if text != name:
+            click.echo(f"client {text!r} has the name {name}", err=True)
     with ExitStack() as stack:
         box = stack.enter_context(OneBox(config, names))
         pump = Pump(
             source,
-            lambda name: open_readings(config, name, client_folder(config.client.folder, name).parent),
+            lambda name: open_readings(config, name, client_folder(config.client.folder, name, texts.get(name)).parent),
             clock=time.monotonic,
             pacing=Pacing(),
             bookmark=open_bookmark(config.client.folder, source.identity),

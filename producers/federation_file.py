@@ -17,8 +17,8 @@ import click
 from producers.columns import UNITS, Column, Sample, Understood, understand
 from producers.files.form import form_of
 from producers.files.parsing import number_of
-from producers.files.split import safe_name, similar_name
 from producers.files.tables import CsvTable, Table, open_table
+from shoal.config.base import client_name_of, given_client_name, similar_name
 from shoal.config.contract import FEATURES_MAX
 from shoal.errors import InvalidData, SettingsError
 
@@ -142,7 +142,7 @@ def _publish_readings(plan: Plan) -> int:
 def next_commands(file: Path, plan: Plan, data: Sequence[Path]) -> list[str]:
     """The commands that use the file, with the real names of the clients."""
     path, files = shlex.quote(str(file)), " ".join(shlex.quote(str(one)) for one in data)
-    names = [safe_name(text) for text in plan.understood.clients] or ["client-1"]
+    names = [shlex.quote(written_name(text)) for text in plan.understood.clients] or ["client-1"]
     first = names[0]
     more = f", and the same for {', '.join(names[1:4])}{' ...' if len(names) > 4 else ''}" if len(names) > 1 else ""
     return [
@@ -152,6 +152,12 @@ def next_commands(file: Path, plan: Plan, data: Sequence[Path]) -> list[str]:
         f"shoal client --config {path} --name {first}   # at its site{more}",
         f"shoal producer --config {path} {files}",
     ]
+
+
+def written_name(text: str) -> str:
+    """What a person writes on the command line for the client that data call `text`: the text, wherever that is it."""
+    name = client_name_of(text)
+    return text if text.isprintable() and given_client_name(text) == name and not text.startswith("-") else name
 
 
 def _toml(value: Any) -> str:

@@ -14,11 +14,13 @@ import click
 from producers.columns import Column, Understood
 from producers.federation_file import BOUNDS_SENTENCE, Plan, federation_file, next_commands, plan_of, stem_of
 from producers.files.form import FORM_PARAMETERS
-from producers.files.split import safe_name
 from producers.source_type import PATH
+from shoal.config.base import client_name_of
 from shoal.config.contract import parse_contract
 from shoal.errors import SettingsError
 
+NAMES_SHOWN = 24
+"""clients whose names are printed"""
 SMALL = 2000
 """readings below which private counts show next to nothing"""
 
@@ -102,9 +104,11 @@ def _remarks(plan: Plan) -> list[str]:
         remarks.append(f"{', '.join(understood.na_values)} lies far from all other values: taken for no value.")
     if understood.missing > 0.02:
         remarks.append(f"{understood.missing:.0%} of the rows lack a value of some feature: filled with the last ones.")
-    if understood.clients and any(safe_name(text) != text for text in understood.clients):
-        pairs = [f"{text!r} is {safe_name(text)}" for text in understood.clients if safe_name(text) != text]
-        remarks.append(f"Names of clients: {'; '.join(pairs[:8])}{' ...' if len(pairs) > 8 else ''}")
+    named = {text: client_name_of(text) for text in understood.clients if client_name_of(text) != text}
+    if named:
+        remarks.append("Clients with another name in folders and messages; commands take both:")
+        remarks += [f"  {text!r} is {name}" for text, name in list(named.items())[:NAMES_SHOWN]]
+        remarks += [f"  and {len(named) - NAMES_SHOWN} more"] * (len(named) > NAMES_SHOWN)
     if plan.private:
         remarks.append(BOUNDS_SENTENCE)
         if plan.readings < SMALL:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,6 +20,7 @@ from producers.progress import Display, display_on
 from producers.publisher import Bookmark, client_folder, open_bookmark
 from producers.pump import LONGEST_WAIT_S, Pacing, Pump, rate_of, speed_of
 from producers.source import Source
+from shoal.cli.options import CLIENT_NAME
 from shoal.config.contract import Contract
 from shoal.config.extension_settings import SourceSettings
 from shoal.config.settings import Config
@@ -151,6 +152,12 @@ BATCH_READINGS = (500, 8000)
 BATCH_NUMBERS = 2**20
 """values of the features in a batch, so that readings of many features take no more memory"""
 CLIENTS = click.Option(["--clients"], type=int, help="Number of clients, named client-1, client-2, ... [default: 1]")
+NAME = click.Option(
+    ["--name"],
+    type=CLIENT_NAME,
+    metavar="CLIENT",
+    help="With --mqtt: the client whose sensors these are, the same at every start.",
+)
 SEED = click.Option(
     ["--seed"], default=0, show_default=True, type=click.IntRange(min=0), help="Seed of everything random."
 )
@@ -190,6 +197,10 @@ class PumpedSource(SourceType):
         """How it was understood, for people, if there is more than one way; without a value of a reading."""
         return ()
 
+    def texts(self, source: Source) -> Mapping[str, str]:
+        """client -> what the source calls it, of those that the source has met."""
+        return {}
+
     def run(self, task: ProducerTask) -> ProducerTotals:
         """See `SourceType.run`. A run that was stopped or killed continues where it was."""
         options, contract = task.options, task.config.contract
@@ -198,7 +209,7 @@ class PumpedSource(SourceType):
         bookmark = open_bookmark(task.folder, source.identity)
         if options["again"]:
             bookmark.start_again()
-        pump = _pump(source, task, pacing, bookmark)
+        pump = _pump(source, task, pacing, bookmark, lambda: self.texts(source))
         log_event("started", federation=contract.federation, contract=contract.digest)
         for sentence in () if task.as_json else self.sentences(source):
             click.echo(sentence, err=True)
@@ -218,9 +229,14 @@ class PumpedSource(SourceType):
         return Pacing(speed=speed, longest_wait_s=options["longest_wait"], wall=wall)
 
 
-def _pump(source: Source, task: ProducerTask, pacing: Pacing, bookmark: Bookmark) -> Pump:
+def _pump(
+    source: Source, task: ProducerTask, pacing: Pacing, bookmark: Bookmark, texts: Callable[[], Mapping[str, str]]
+) -> Pump:
     def open_log(client: str) -> Log:
-        client_folder(task.folder, client)
+        text = texts().get(client, client)
+        client_folder(task.folder, client, text)
+        if text != client and not task.as_json:
+            click.echo(f"client {text!r} has the name {client}", err=True)
         return open_readings(task.config, client, task.folder)
 
     try:

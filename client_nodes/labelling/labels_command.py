@@ -19,7 +19,7 @@ from client_nodes.labelling.labeller import Labeller
 from client_nodes.node import LABELS_PART, required_values
 from client_nodes.publisher import OwnUpdates, all_headers, make_signer
 from client_nodes.snapshots import Snapshots
-from shoal.cli.options import config_option, json_option
+from shoal.cli.options import CLIENT_NAME, config_option, json_option
 from shoal.config.base import check_client_name
 from shoal.config.settings import Config, load_config
 from shoal.errors import CheckpointInUse, SettingsError
@@ -90,7 +90,7 @@ def _relabel(config: Config, client: str, checkpoint: Checkpoint, readings: Log,
 
 PARQUET = "parquet"
 
-name_option = click.option("--name", required=True, help="The client's name.")
+name_option = click.option("--name", required=True, type=CLIENT_NAME, metavar="NAME", help="The client's name.")
 
 
 @click.group()
@@ -140,7 +140,7 @@ def relabel(file: Path, name: str, as_json: bool) -> None:
     Stop the client before, and start it again afterwards. Novelty is computed again too, in the order of the readings.
     """
     config = load_config(file)
-    done = relabel_readings(config, check_client_name(name))
+    done = relabel_readings(config, name)
     if as_json:
         click.echo(json.dumps(done))
         return

@@ -16,7 +16,7 @@ import numpy as np
 from producers.files.dialect import DialectOptions
 from producers.files.form import AS_FOUND, HELD_MAX, FileForm
 from producers.files.parsing import NumberRows, Row, Rows, others_of, text_of, user_of, values_in, values_of
-from producers.files.split import CLASSES_MAX, Split
+from producers.files.split import CLASSES_MAX, ByColumn, Split
 from producers.files.tables import CsvTable, Table, open_table, require_columns
 from producers.files.times import TimeReader, time_reader, with_times
 from producers.source import SourceReadings, identity_of, joined
@@ -113,6 +113,11 @@ class Replay:
         # The same rows with other numbers or times are another source.
         understood = tuple(self.sentences())
         return identity_of("replay 2", heads, self._columns, self._split.name, counts, order, understood, form, *part)
+
+    @property
+    def texts(self) -> Mapping[str, str]:
+        """client -> its text in the column that names clients, of those met so far."""
+        return self._split.texts if isinstance(self._split, ByColumn) else {}
 
     def clients(self) -> list[str]:
         """The names of the clients that the rows belong to, in the order in which they come; one pass over the files.

@@ -15,6 +15,7 @@ from producers.files.split import CLIENTS_MAX, RULES, split_of
 from producers.files.times import ORDERS
 from producers.source import Source
 from producers.source_type import CLIENTS, PATH, PUMP_PARAMETERS, SEED, ProducerTask, ProducerTotals, PumpedSource
+from shoal.cli.options import CLIENT_NAME
 from shoal.config.contract import Contract
 from shoal.config.extension_settings import SourceSettings
 from shoal.config.settings import Config
@@ -84,7 +85,9 @@ class FilesSource(PumpedSource):
             ["--split"],
             help=f"How rows are assigned to clients: {RULES}. [default: round-robin]",
         ),
-        click.Option(["--only"], metavar="CLIENT", help="Feed this client's part of the split, and no other."),
+        click.Option(
+            ["--only"], type=CLIENT_NAME, metavar="CLIENT", help="Feed this client's part of the split, and no other."
+        ),
         click.Option(
             ["--column", "columns"],
             multiple=True,
@@ -146,6 +149,10 @@ class FilesSource(PumpedSource):
         """The names of all clients that the files feed, which takes a pass over them. Raises `InvalidData`."""
         assert isinstance(source, Replay)
         return source.clients()
+
+    def texts(self, source: Source) -> Mapping[str, str]:
+        """See `PumpedSource.texts`."""
+        return source.texts if isinstance(source, Replay) else {}
 
     def sentences(self, source: Source) -> Sequence[str]:
         """See `PumpedSource.sentences`."""

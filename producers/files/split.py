@@ -9,13 +9,12 @@ from __future__ import annotations
 import hashlib
 import itertools
 import math
-import re
-import unicodedata
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
 import numpy as np
 
+from shoal.config.base import client_name_of
 from shoal.errors import SettingsError
 
 CLIENTS_MAX = 256
@@ -78,29 +77,6 @@ def split_of(rule: str, clients: int, seed: int, label_column: str | None = None
     raise SettingsError(f"split {rule!r}: the rules are {RULES}")
 
 
-def safe_name(text: str) -> str:
-    """A valid client name: `text` itself where it is one, otherwise a similar name with a digest of `text`.
-
-    The same text has the same name everywhere. A text that itself looks like a name with a digest gets one too,
-    so two texts never share a name (short of a collision in 48 bits of SHA-256).
-    """
-    if not text:
-        return "unnamed"
-    valid = re.fullmatch(r"[a-z0-9]([a-z0-9_-]{0,62}[a-z0-9])?", text)
-    if valid and text != "unnamed" and not re.search(r"-[0-9a-f]{12}$", text):
-        return text
-    similar = similar_name(text)
-    digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:12]
-    return f"{similar or 'client'}-{digest}"
-
-
-def similar_name(text: str) -> str:
-    """A valid name that looks like the text, letters without their accents: "Werk Süd" -> "werk-sud"; may be empty."""
-    plain = unicodedata.normalize("NFKD", text.lower().replace("ß", "ss"))
-    plain = "".join(letter for letter in plain if not unicodedata.combining(letter))
-    return re.sub(r"[^a-z0-9_]+", "-", plain)[:48].strip("-_")
-
-
 def numbered(clients: int) -> list[str]:
     """client-1 to client-N."""
     return [f"client-{number}" for number in range(1, clients + 1)]
@@ -114,6 +90,8 @@ class ByColumn:
     def __init__(self, column: str) -> None:
         self.column = column
         self.name = f"column:{column}"
+        self.texts: dict[str, str] = {}
+        """client -> its text in the column, of all clients that were met"""
 
     def assigner(self, counts: Counts) -> Assigner:
         names: dict[str, str] = {}
@@ -124,7 +102,8 @@ class ByColumn:
                     raise SettingsError(
                         f"column {self.column!r} names more than {CLIENTS_MAX} clients; is it the column of the client?"
                     )
-                names[text] = safe_name(text)
+                names[text] = client_name_of(text)
+                self.texts[names[text]] = text
             return names[text]
 
         return assign

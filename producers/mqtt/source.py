@@ -8,8 +8,7 @@ from typing import Any
 import click
 
 from producers.mqtt.settings import MqttSettings, mqtt_settings
-from producers.source_type import ProducerTask, ProducerTotals, SourceType
-from shoal.config.base import check_client_name
+from producers.source_type import NAME, ProducerTask, ProducerTotals, SourceType
 from shoal.config.settings import Config
 from shoal.errors import SettingsError
 from shoal.telemetry.events import log_event
@@ -25,7 +24,7 @@ class MqttSource(SourceType):
         click.Option(
             ["--mqtt"], is_flag=True, help="Receive the values of the sensors in [mqtt] of the federation file."
         ),
-        click.Option(["--name"], help="With --mqtt: the client whose sensors these are, the same at every start."),
+        NAME,
     )
 
     def is_chosen(self, options: Mapping[str, Any]) -> bool:
@@ -47,7 +46,7 @@ class MqttSource(SourceType):
             raise SettingsError("--mqtt and --name CLIENT go together: one producer serves one client's sensors")
         from producers.mqtt.ingest import run_ingest  # noqa: PLC0415 - MQTT is an extra
 
-        config, client = task.config, check_client_name(task.options["name"])
+        config, client = task.config, task.options["name"]
         log_event("started", federation=config.contract.federation, contract=config.contract.digest, client=client)
         return run_ingest(config, client, task.folder, task.as_json)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 
 from server_node.ingest.requests import quarantine_records, request_signer
-from shoal.cli.options import config_option, json_option
+from shoal.cli.options import CLIENT_NAME, config_option, json_option
 from shoal.config.base import check_client_name
 from shoal.config.contract import Contract
 from shoal.config.resolved import ResolvedContract
@@ -128,7 +128,7 @@ LIST = "list"
 @click.option("--release", is_flag=True, help="Absorb the client's updates again, from here on.")
 @click.option("--reason", default="", metavar="TEXT", help="Why, for people; shown in the list.")
 @json_option
-@click.argument("client")
+@click.argument("client", type=CLIENT_NAME)
 def quarantine(file: Path, release: bool, reason: str, as_json: bool, client: str) -> None:
     """Absorb nothing more that CLIENT sends, or show who is in quarantine: `shoal quarantine list`.
 
@@ -149,7 +149,7 @@ def quarantine(file: Path, release: bool, reason: str, as_json: bool, client: st
 @config_option
 @click.option("--reason", default="", metavar="TEXT", help="Why, for people; shown in the list.")
 @json_option
-@click.argument("client")
+@click.argument("client", type=CLIENT_NAME)
 def unlearn(file: Path, reason: str, as_json: bool, client: str) -> None:
     """Rebuild every model without CLIENT, and put it into quarantine.
 

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import click
 
-from shoal.cli.options import config_option, json_option
-from shoal.config.base import check_client_name
+from shoal.cli.options import CLIENT_NAME, config_option, json_option
 from shoal.config.settings import Config, load_config
 from shoal.errors import SettingsError
 from shoal.files import write_secret
@@ -25,7 +24,7 @@ def keys() -> None:
 
 @keys.command()
 @config_option
-@click.option("--name", required=True, metavar="NAME", help="The client that the key is for.")
+@click.option("--name", required=True, type=CLIENT_NAME, metavar="NAME", help="The client that the key is for.")
 @click.option("--rotate", is_flag=True, help="Add a new key above the existing ones. Without it they are an error.")
 @json_option
 def new(file: Path, name: str, rotate: bool, as_json: bool) -> None:
@@ -36,12 +35,11 @@ def new(file: Path, name: str, rotate: bool, as_json: bool) -> None:
     in a secure way. The server accepts every key in a file; a client signs with the first.
     """
     config = load_config(file)
-    client = check_client_name(name)
-    places = _places(config, client)
+    places = _places(config, name)
     existing = {place: read_keys(place) for place in places.values() if place.exists()}
     if existing and not rotate:
         raise SettingsError(
-            f"{' and '.join(map(str, existing))}: exists already; to change the key of {client} give --rotate"
+            f"{' and '.join(map(str, existing))}: exists already; to change the key of {name} give --rotate"
         )
     key = secrets.token_bytes(KEY_BYTES)
     # The server's file first: the server must know a key before anything is signed with it.

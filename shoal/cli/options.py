@@ -2,13 +2,43 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from shoal.config.base import given_client_name
+
 F = TypeVar("F", bound=Callable[..., object])
+
+
+if TYPE_CHECKING:
+    _TextParameter = click.ParamType[str]
+else:
+    # Not generic before click 8.4.
+    _TextParameter = click.ParamType
+
+
+class ClientName(_TextParameter):
+    """The name of a client as people write it: "Werk Süd" is converted to the valid name, and that is printed."""
+
+    name = "client"
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """The valid name of the client."""
+        text = value.strip()
+        if not text:
+            self.fail("the name of a client has at least one letter or digit", param, ctx)
+        name = given_client_name(text)
+        if name != text and "--json" not in sys.argv:
+            click.echo(f"client {text!r} has the name {name}", err=True)
+        return name
+
+
+CLIENT_NAME = ClientName()
+"""type of every option and argument that takes the name of a client"""
 
 
 def config_option_as(name: str, meaning: str, **attributes: Any) -> Callable[[F], F]:

@@ -9,8 +9,7 @@ from typing import Any
 
 import click
 
-from shoal.cli.options import config_option, json_option
-from shoal.config.base import check_client_name
+from shoal.cli.options import CLIENT_NAME, config_option, json_option
 from shoal.config.privacy_report import privacy_report
 from shoal.config.sections import ClientSettings
 from shoal.config.settings import load_config
@@ -26,7 +25,12 @@ def privacy() -> None:
 
 @privacy.command()
 @config_option
-@click.option("--name", help="Only this client's ledger; otherwise all that are on this machine.")
+@click.option(
+    "--name",
+    type=CLIENT_NAME,
+    metavar="NAME",
+    help="Only this client's ledger; otherwise all here.",
+)
 @click.option(
     "--readings",
     type=click.IntRange(min=1),
@@ -69,7 +73,7 @@ def _number(number: int, noun: str) -> str:
 def _ledgers(settings: ClientSettings, name: str | None) -> dict[str, Path]:
     """client -> its ledger, of the one that is asked for or of all in the folder. Raises `InvalidState` for none."""
     if name is not None:
-        path = settings.folder / check_client_name(name) / LEDGER
+        path = settings.folder / name / LEDGER
         if not path.exists():
             raise InvalidState(
                 f"there is no {path}: run this on the machine of the client. A client has a ledger from its first "

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
+import re
 import tomllib
+import unicodedata
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -105,6 +108,32 @@ def check_client_name(name: str) -> str:
         return TypeAdapter(Name).validate_python(name)
     except ValidationError:
         raise SettingsError(f"client name {name!r}: {NAME_FORMAT}") from None
+
+
+def client_name_of(text: str) -> str:
+    """The valid name of the client that data call `text`: `text` itself, otherwise a similar name with a digest of it.
+
+    The same text has the same name everywhere. A text that itself looks like a name with a digest gets one too,
+    so two texts never share a name (short of a collision in 48 bits of SHA-256).
+    """
+    if not text:
+        return "unnamed"
+    if re.fullmatch(NAME_PATTERN, text) and text != "unnamed" and not re.search(r"-[0-9a-f]{12}$", text):
+        return text
+    digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:12]
+    return f"{similar_name(text) or 'client'}-{digest}"
+
+
+def given_client_name(text: str) -> str:
+    """The valid name of the client that a person calls `text`; unlike data, people also give names with a digest."""
+    return text if re.fullmatch(NAME_PATTERN, text) else client_name_of(text)
+
+
+def similar_name(text: str) -> str:
+    """A valid name that looks like the text, letters without their accents: "Werk Süd" -> "werk-sud"; may be empty."""
+    plain = unicodedata.normalize("NFKD", text.lower().replace("ß", "ss"))
+    plain = "".join(letter for letter in plain if not unicodedata.combining(letter))
+    return re.sub(r"[^a-z0-9_]+", "-", plain)[:48].strip("-_")
 
 
 _MESSAGES = {

@@ -76,7 +76,7 @@ def test_one_command_understands_a_file_and_writes_one_that_runs(folder: Path) -
     for said in ("delimiter ';', decimal sign ',', encoding cp1252", "the same value everywhere", "text", "PROPOSALS"):
         assert said in result.output
     assert "'Büro' is buro-" in result.output
-    assert "--name flur-" in result.output
+    assert "--name Flur " in result.output, "every command takes the real names"
 
 
 def test_cells_are_shown_on_a_terminal_only(folder: Path) -> None:

@@ -18,8 +18,11 @@ import pytest
 from click import Context
 from click.testing import CliRunner
 
+from client_nodes.labelling.labels_command import labels
 from producers.producer_command import producer
-from shoal.errors import ShoalError
+from shoal.cli.main import shoal
+from shoal.cli.options import CLIENT_NAME
+from shoal.errors import SettingsError, ShoalError
 from shoal.protocol.readings import USER_ID
 from shoal.protocol.topics import READINGS
 from shoal.transports import open_log
@@ -106,6 +109,40 @@ def test_a_column_names_the_clients_and_another_one_a_feature(config: Path, tmp_
     done = totals_of("--config", config, path, "--column", "b=bb", "--split", "column:room", "--readings", readings)
     assert list(done["clients"]) == ["hall", "room-1-e28e96c7614f"]
     assert [reading.values for reading in stored_in(readings)["hall"]] == [[3.0, 4.0]]
+
+
+def test_a_client_that_data_call_by_another_name_is_printed_kept_and_found_by_every_command(
+    config: Path, folder: Path, tmp_path: Path
+) -> None:
+    path = csv_of(tmp_path / "a.csv", [(1, 2, "Werk Süd"), (3, 4, "hall")], header="a,b,plant")
+    arguments = ["--config", str(config), str(path), "--split", "column:plant"]
+    result = CliRunner().invoke(producer, arguments, catch_exceptions=False)
+    (name,) = stored_in(folder).keys() - {"hall"}
+    assert f"client 'Werk Süd' has the name {name}" in result.stderr
+    assert (folder / name / "name.txt").read_text(encoding="utf-8") == "Werk Süd\n"
+    assert not (folder / "hall" / "name.txt").exists()
+    for given in ("Werk Süd", name):
+        with pytest.raises(SettingsError, match=f"{name} has no labels"):
+            CliRunner().invoke(labels, ["export", "--config", str(config), "--name", given], catch_exceptions=False)
+        elsewhere = ["--only", given, "--readings", str(tmp_path / given)]
+        CliRunner().invoke(producer, [*arguments, *elsewhere], catch_exceptions=False)
+        assert list(stored_in(tmp_path / given)) == [name]
+
+
+@pytest.mark.parametrize(
+    ("words", "parameter"),
+    [
+        *(("client", "name"), ("producer", "name"), ("producer", "only"), ("quarantine", "client")),
+        *(("unlearn", "client"), ("labels export", "name"), ("labels relabel", "name")),
+        *(("privacy report", "name"), ("keys new", "name")),
+    ],
+)
+def test_a_name_of_a_client_is_taken_as_people_write_it(words: str, parameter: str) -> None:
+    command: Any = shoal
+    for word in words.split():
+        command = command.get_command(Context(command), word)
+    (found,) = (one for one in command.get_params(Context(command)) if one.name == parameter)
+    assert found.type is CLIENT_NAME
 
 
 def test_a_user_column_is_stored_with_the_readings_and_needed_where_users_are_protected(
@@ -280,7 +317,6 @@ def test_asked_to_stop_it_ends_in_order_and_prints_its_totals(
     [
         (["--mqtt"], "--mqtt and --name CLIENT go together"),
         (["--name", "attic"], "--mqtt and --name CLIENT go together"),
-        (["--mqtt", "--name", "The Attic"], "client name 'The Attic'"),
         (["--mqtt", "--name", "attic"], r"--mqtt needs the section \[mqtt.topics\]"),
         (["--mqtt", "--name", "attic", "--limit", "3"], "--limit means nothing with --mqtt; leave it out"),
         (["--mqtt", "--name", "attic", "--speed", "60x"], "--speed means nothing with --mqtt"),

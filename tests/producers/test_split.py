@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
-from producers.files.split import CLIENTS_MAX, safe_name, split_of
+from producers.files.split import CLIENTS_MAX, split_of
+from shoal.config.base import client_name_of, given_client_name
 from shoal.config.contract import Name
 from shoal.errors import SettingsError
 
@@ -83,15 +84,15 @@ def test_dirichlet_deals_a_class_the_same_way_whatever_else_there_is() -> None:
 
 @given(st.text())
 def test_every_text_has_a_name_that_is_fit_for_a_client(text: str) -> None:
-    TypeAdapter(Name).validate_python(safe_name(text))
+    TypeAdapter(Name).validate_python(client_name_of(text))
 
 
 @given(st.sets(st.text(alphabet="aAbB -_é1"), max_size=50))
 def test_two_texts_never_share_a_name(some: set[str]) -> None:
-    names = {safe_name(text) for text in some}
+    names = {client_name_of(text) for text in some}
     assert len(names) == len(some)
     # Not even one text with the name of another.
-    assert len({safe_name(text) for text in some | names}) == len(some | names)
+    assert len({client_name_of(text) for text in some | names}) == len(some | names)
 
 
 @pytest.mark.parametrize(
@@ -106,8 +107,15 @@ def test_two_texts_never_share_a_name(some: set[str]) -> None:
     ],
 )
 def test_a_name_is_like_its_text(text: str, name: str) -> None:
-    assert safe_name(text).startswith(name)
-    assert (safe_name(text) == name) == (not name.endswith("-"))
+    assert client_name_of(text).startswith(name)
+    assert (client_name_of(text) == name) == (not name.endswith("-"))
+
+
+@given(st.text())
+def test_people_may_give_the_text_or_the_name_and_mean_one_client(text: str) -> None:
+    name = client_name_of(text)
+    assert given_client_name(name) == name
+    assert given_client_name(text) in (name, text)
 
 
 @pytest.mark.parametrize(
