@@ -248,6 +248,7 @@ def _federation_file(size: Size, name: str) -> str:
         # By number alone: the work must not depend on how fast the machine is.
         '[server]\nfolder = "server"\nport = 0\npool_clients = 1\n'
         f"snapshot_updates = {SNAPSHOT_UPDATES}\nsnapshot_s = 86400.0\n"
+        f"regions = {json.dumps([f'federation-{number}' for number in range(1, size.regions + 1)])}\n"
     )
 
 

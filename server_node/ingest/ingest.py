@@ -20,7 +20,7 @@ from shoal.config.limits import UPDATE_RECORD_BYTES_MAX
 from shoal.errors import MessageRejected
 from shoal.protocol.conflicts import content_digest
 from shoal.protocol.messages import Update
-from shoal.protocol.regions import decode_update, update_arrays
+from shoal.protocol.regions import RegionUpdate, decode_update, update_arrays
 from shoal.protocol.rejected import Rejected
 from shoal.protocol.signatures import OPERATOR, ClientKeys
 from shoal.runtime.checkpoint import OutboxRecord
@@ -127,6 +127,8 @@ class Ingest:
                 self._keys.check(update.client, record.topic, record.value or b"", record.headers)
             if self._server.quarantine.excludes(update.model, update.client, (record.partition, record.offset)):
                 return Ingested(outcome._replace(result="quarantined", model=update.model, client=update.client))
+            if isinstance(update, RegionUpdate):
+                self._server.quotas.check_region(update.client)
             self._server.quotas.check(update.client, record)
             self._server.validator.check_update(update)
             taken = self._take(update, record.value or b"", outcome)

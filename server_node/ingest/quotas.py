@@ -21,7 +21,8 @@ class Quotas:
     """Limits of a federation for its clients. Memory is bounded by `clients_max`."""
 
     def __init__(self, settings: ServerSettings) -> None:
-        self._allowed = frozenset(settings.clients)
+        self._regions = frozenset(settings.regions)
+        self._allowed = frozenset(settings.clients and (*settings.clients, *settings.regions))
         self._names_max = settings.clients_max
         self._rate = settings.client_updates_per_s
         self._names: set[str] = set()
@@ -30,11 +31,17 @@ class Quotas:
         """client -> partition -> records that it may still send at once, and the time of the newest, in seconds"""
         self._groups = ClientGroups()
 
+    def check_region(self, region: str) -> None:
+        """An update that says it is of a region: of many clients. Raises `MessageRejected` ("client")."""
+        if region not in self._regions:
+            raise MessageRejected("client", "its client is not among [server] regions; name it there if it is a region")
+
     def check(self, client: str, record: Record) -> None:
         """A record of this client. Raises `MessageRejected` ("client", "quota")."""
         if self._allowed and client not in self._allowed:
             raise MessageRejected("client", "its client is not among [server] clients")
-        if client not in self._names and not self._allowed and len(self._names) >= self._names_max:
+        new = client not in self._names and client not in self._regions
+        if new and not self._allowed and len(self._names) - len(self._regions & self._names) >= self._names_max:
             raise MessageRejected("quota", f"there are {len(self._names)} clients, as many as clients_max allows")
         if self._rate:
             self._spend(client, record)

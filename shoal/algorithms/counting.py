@@ -108,14 +108,16 @@ def check_private_counts(
     readings: int,
     noise_variance: float,
     windows: NDArray[np.integer[Any]] | None = None,
+    window_readings: float = math.inf,
 ) -> None:
     """Raises `InvalidData` for private counts (n,) that no window with this number of readings has, whatever the noise.
 
-    `windows` (n,): the number of windows that each count is the sum of; the readings are those of all. None: one.
+    `windows` (n,): the number of windows that each count is the sum of; the readings are those of all. None: one. None
+    of them has more than `window_readings`.
     """
     summed = np.ones(len(counts)) if windows is None else windows.astype(np.float64)
     reach = _noise_reach(noise_variance, summed)
-    in_reach = (counts >= -reach) & (counts <= readings + reach)
+    in_reach = (counts >= -reach) & (counts <= np.minimum(readings, summed * window_readings) + reach)
     require_possible(bool(in_reach.all()), "count holds a number that no window has")
     total = float(counts.sum(dtype=np.float64))
     spread = TOTAL_NOISE_MAX * math.sqrt(noise_variance * float(summed.sum())) + float(reach.max(initial=0.0))

@@ -208,8 +208,14 @@ class ServerSettings(Settings):
         description="the clients whose updates are processed, others are rejected; none: any. In the environment, with "
         "commas between them",
     )
+    regions: tuple[str, ...] = Field(
+        default=(),
+        strict=False,
+        description="the federations that are regions below this one; updates of regions that are not named are "
+        "rejected. In the environment, with commas between them",
+    )
     clients_max: int = Field(
-        default=10_000, ge=1, le=10**6, description="most clients, where `clients` does not name them"
+        default=10_000, ge=1, le=10**6, description="most clients besides `regions`, where `clients` does not name them"
     )
     client_updates_per_s: float = Field(
         default=300.0,
@@ -232,12 +238,12 @@ class ServerSettings(Settings):
         description="folder with a NAME.key for each client; updates not signed with their client's key are rejected",
     )
 
-    @field_validator("clients")
+    @field_validator("clients", "regions")
     @classmethod
     def _are_client_names(cls, names: tuple[str, ...]) -> tuple[str, ...]:
         for name in names:
             if not re.fullmatch(NAME_PATTERN, name):
-                raise ValueError(f"{name[:64]!r} is no name of a client: {NAME_FORMAT}")
+                raise ValueError(f"{name[:64]!r} is no name of a client or region: {NAME_FORMAT}")
         return names
 
     @field_validator("allowed_hosts")

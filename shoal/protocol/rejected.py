@@ -25,7 +25,7 @@ REASONS: Final[Mapping[str, str]] = {
     "bounds": "holds a value outside the bounds of the contract",
     "claims": "claims what no rows within the bounds can give: its numbers do not agree",
     "sequence": "has an impossible sequence number",
-    "client": "is of a client that is not among `[server] clients`",
+    "client": "is of a client that is not among `[server] clients`, or of a region not among `regions`",
     "quota": "is beyond what one client, or all clients, may send or have kept",
     "conflict": "has the sequence number of another update of this client",
     "repeated": "is a request that has been taken before, or was made before one that has been taken",

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from shoal.algorithms.claims import Box, Claims
 from shoal.algorithms.cluster_tree import CLUSTER_TREE
 from shoal.algorithms.density_tree import DENSITY_TREE
-from shoal.algorithms.density_tree.arrays import DensityTreeAggregator
+from shoal.algorithms.density_tree.arrays import PARTIAL_WINDOWS_MAX, DensityTreeAggregator, windows_max
 from shoal.algorithms.density_tree.server import DensityTreeServer
 from shoal.algorithms.fcac import FCAC
 from shoal.algorithms.registry import load_algorithm, streaming_names
@@ -113,7 +113,8 @@ def test_honest_sums_of_windows_are_accepted_and_forged_ones_rejected() -> None:
     DENSITY_TREE.check_claims(OPTIONS, honest, claims)
     forged: list[dict[str, Any]] = [
         {"count": honest["count"] + 10**6},
-        {"windows": honest["windows"] + 10**6},
+        {"windows": honest["windows"] + windows_max(30 * WINDOW, WINDOW)},
+        {"windows": np.ones_like(honest["windows"]), "exposure": np.full_like(honest["exposure"], WINDOW + 1.0)},
         {"exposure": honest["exposure"] + 30 * WINDOW},
         {"places": honest["places"] + 1},
         {"count": honest["count"][:-1]},
@@ -121,6 +122,19 @@ def test_honest_sums_of_windows_are_accepted_and_forged_ones_rejected() -> None:
     for change in forged:
         with pytest.raises(InvalidData):
             DENSITY_TREE.check_claims(OPTIONS, {**honest, **change}, claims)
+
+
+def test_a_region_contributes_before_it_has_more_windows_than_its_readings_make() -> None:
+    """Windows that time has closed have few readings each."""
+    server, aggregator, added = DensityTreeServer(3, **OPTIONS), DensityTreeAggregator(WINDOW), 0
+    rows, _ = blobs(100, CORNERS, seed=1)
+    windows = [counted(rows[number : number + 1], server, number) for number in range(100)]
+    while aggregator.has_room(windows[added], 1):
+        aggregator.add(windows[added], 1)
+        added += 1
+    assert added >= PARTIAL_WINDOWS_MAX
+    assert DENSITY_TREE.check_claims is not None
+    DENSITY_TREE.check_claims(OPTIONS, aggregator.contribute(), Claims(added, Box(np.zeros(3), np.ones(3))))
 
 
 def updates_of(algorithm: StreamingAlgorithm, number: int) -> list[Arrays]:

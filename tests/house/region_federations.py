@@ -93,6 +93,7 @@ def write_file(folder: Path, name: str, more: str = "", models: Sequence[str] = 
     """Write the file of one federation; `more` are more sections."""
     file = file_of(folder, name)
     file.parent.mkdir(parents=True, exist_ok=True)
+    more = f'regions = ["north", "south", "harbour", "alps", "baltic", "cape"]\n{more}'
     text = FILE.format(name=name, models="\n".join({**MODELS, **IN_ROUNDS}[model] for model in models), more=more)
     file.write_text(text, encoding="utf-8")
     return file

@@ -35,7 +35,8 @@ def region_file(name: str, above: str = "world") -> str:
     found = re.search(r"^(    \[upstream\]\n.*?\n)\n`file`", PAGE, re.MULTILINE | re.DOTALL)
     assert found
     added = textwrap.dedent(found[1])
-    text = world_file().replace('name = "world"', f'name = "{name}"') + added.replace("../world/", f"../{above}/")
+    alone, _, _ = world_file().partition("[server]")
+    text = alone.replace('name = "world"', f'name = "{name}"') + added.replace("../world/", f"../{above}/")
     return text.replace("[upstream]", "[upstream]\npublish_s = 0.5")
 
 
@@ -72,8 +73,9 @@ def test_the_page_can_be_followed_and_the_tree_of_regions_is_seen(tmp_path: Path
     files = {"world": world_file(), "north": region_file("north"), "harbour": region_file("harbour", "north")}
     for name, text in files.items():
         # Any free port: other tests run beside this one.
-        alone = text.replace("[server]\nport = 8766\n", "")
-        write(tmp_path, name, alone + "\n[server]\nport = 0\n")
+        below = '["harbour"]' if name == "north" else '["north", "south"]'
+        alone = re.sub(r"\[server\]\n(port|regions) = .*\n", "", text)
+        write(tmp_path, name, alone + f"\n[server]\nport = 0\nregions = {below}\n")
     checked = CliRunner().invoke(shoal, ["check", str(tmp_path / "north" / "federation.toml")])
     assert "region of   world" in checked.output
     assert "contributes to rooms" in checked.output

@@ -13,7 +13,7 @@ import numpy as np
 
 from shoal.algorithms.claims import ROUNDING_SHARE, Claims, require_possible
 from shoal.algorithms.counting import CountingAlgorithm, check_private_counts
-from shoal.algorithms.density_tree.arrays import REGION_UPDATE, SNAPSHOT, UPDATE, DensityTreeAggregator
+from shoal.algorithms.density_tree.arrays import REGION_UPDATE, SNAPSHOT, UPDATE, DensityTreeAggregator, windows_max
 from shoal.algorithms.density_tree.leaf import BINS
 from shoal.algorithms.density_tree.options import DensityTreeOptions
 from shoal.algorithms.density_tree.plan import CountedWindow, CountingPlan
@@ -52,19 +52,24 @@ def check_claims(options: Mapping[str, Any], arrays: Arrays, claims: Claims) -> 
 
     They are of one window of a client, or of all windows that a region has added up.
     """
-    variance = DensityTreeOptions.parse(options).noise_variance
+    parsed = DensityTreeOptions.parse(options)
+    variance, full = parsed.noise_variance, parsed.window_readings
     counts, cells, windows = arrays["count"], arrays["cells"], arrays.get("windows")
     require_possible(int(arrays["places"][0]) == claims.readings, "its window has other readings than the update")
     for name in ("leaf", "axis", "epoch"):
         require_possible(bool((arrays[name] >= 0).all()), f"{name} holds a number below 0")
     require_possible(bool((cells <= 2 * BINS).all()), "a block has more cells than an axis can have")
     require_possible(int(cells.sum()) == len(counts), "the cells of its blocks do not add up to its counts")
-    if windows is not None:
-        require_possible(bool((windows <= claims.readings).all()), "it has more windows than readings")
-        exposed = bool((arrays["exposure"] <= claims.readings * (1.0 + ROUNDING_SHARE)).all())
-        require_possible(exposed, "exposure is above its readings")
-        windows = np.repeat(windows, cells)
-    check_private_counts(counts, claims.readings, variance, windows)
+    if windows is None:
+        require_possible(claims.readings <= full, "it has more readings than a window")
+        check_private_counts(counts, claims.readings, variance)
+        return
+    most = min(claims.readings, windows_max(claims.readings, full))
+    require_possible(bool((windows <= most).all()), "it has more windows than its readings make")
+    readings = np.minimum(claims.readings, windows.astype(np.float64) * full)
+    exposed = bool((arrays["exposure"] <= readings * (1.0 + ROUNDING_SHARE)).all())
+    require_possible(exposed, "exposure is above the readings of its windows")
+    check_private_counts(counts, claims.readings, variance, np.repeat(windows, cells), full)
 
 
 def _server(options: Mapping[str, Any], dimensions: int | None) -> DensityTreeServer:
@@ -84,6 +89,8 @@ DENSITY_TREE: Final = CountingAlgorithm(
     check_claims=check_claims,
     counted_points=counted_points,
     aggregation=Aggregation(
-        lambda options, dimensions: DensityTreeAggregator(), update=REGION_UPDATE, plan_from_upstream=True
+        lambda options, dimensions: DensityTreeAggregator(DensityTreeOptions.parse(options).window_readings),
+        update=REGION_UPDATE,
+        plan_from_upstream=True,
     ),
 )

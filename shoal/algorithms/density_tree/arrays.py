@@ -7,6 +7,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from shoal.algorithms.density_tree.options import WINDOW_READINGS_DEFAULT
 from shoal.algorithms.state_reader import StateReader
 from shoal.algorithms.streaming import Arrays, ArraySpec, State
 from shoal.errors import InvalidData, InvalidState
@@ -117,6 +118,15 @@ def _exposures_and_windows(arrays: Arrays, leaves: list[int]) -> tuple[list[floa
     return [places / sampled[leaf] for leaf in leaves], [1] * len(leaves)
 
 
+PARTIAL_WINDOWS_MAX: Final = 16
+"""windows of a region's update that may be of few readings, beside those that are half full"""
+
+
+def windows_max(readings: int, window_readings: int) -> int:
+    """Most windows that a region adds up in one update of this many readings: noise grows with their number."""
+    return PARTIAL_WINDOWS_MAX + 2 * readings // window_readings
+
+
 STATE_VERSION: Final = 1
 _COLUMNS: Final = ("leaf", "axis", "epoch", "cells")
 _SAVED: Final = {**REGION_UPDATE, "places": ArraySpec("<i8", ("p",))}
@@ -141,13 +151,19 @@ class DensityTreeAggregator:
     Whether a block still fits the tree is decided where the tree is, in the federation at the top.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, window_readings: int = WINDOW_READINGS_DEFAULT) -> None:
+        self._window_readings = window_readings
         self._sums: dict[Key, _Sum] = {}
         self._places = 0
 
     def has_room(self, arrays: Arrays, readings: int) -> bool:
-        """Always: a sum is as large as its largest part."""
-        return True
+        """Whether an update may be of as many windows as there are with these; a sum is as large as its largest part.
+
+        Always after the first one, which is a window, or an update that has passed the same check.
+        """
+        most = windows_max(self._places + int(arrays["places"].sum()), self._window_readings)
+        windows = int(arrays["windows"].max(initial=0)) if "windows" in arrays else 1
+        return max((one.windows for one in self._sums.values()), default=0) + windows <= most
 
     def add(self, arrays: Arrays, readings: int) -> None:
         """Add the blocks of one update. Raises `InvalidData`."""
@@ -188,7 +204,7 @@ class DensityTreeAggregator:
         arrays = StateReader(sums, STATE_VERSION).read_arrays("sums", _SAVED, 0)
         saved.check(len(arrays["places"]) <= 1, "places must be one number or none")
         saved.check(len(arrays["places"]) == 1 or not len(arrays["leaf"]), "there are sums of no readings")
-        fresh = DensityTreeAggregator()
+        fresh = DensityTreeAggregator(self._window_readings)
         try:
             if len(arrays["places"]):
                 fresh.add(arrays, 0)

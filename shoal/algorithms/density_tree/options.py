@@ -7,6 +7,7 @@ from typing import Any
 from shoal.algorithms.options import AlgorithmOptions, option
 
 FINEST_DEFAULT = 1 / 128
+WINDOW_READINGS_DEFAULT = 400
 
 
 class DensityTreeOptions(AlgorithmOptions):
@@ -18,7 +19,7 @@ class DensityTreeOptions(AlgorithmOptions):
     ALGORITHM = "density_tree"
 
     noise_variance: float = option(0.0, "variance of the noise of one published count", least=0.0)
-    window_readings: int = option(400, "readings of a full window", least=1)
+    window_readings: int = option(WINDOW_READINGS_DEFAULT, "readings of a full window", least=1)
     leaves_max: int = option(64, "leaves that the tree has at most", least=1)
     grow_readings: int = option(2000, "readings absorbed between two changes of the tree", least=1)
     cut_significance: float = option(
