@@ -53,9 +53,9 @@ def producer(context: click.Context, /, **options: Any) -> None:
     """Feed readings into the clients' readings logs, paced, each exactly once.
 
     Replays FILES (CSV or JSON lines, also .gz, or Parquet; columns by name) one after the other, makes a --synthetic
-    stream, or receives sensor values by --mqtt. Each client reads from <readings folder>/<client>/readings.db, or from
-    the broker of [readings]. A value in a file that is not a number is passed on unchanged: the client rejects and
-    counts it. A readings log keeps the newest [client] readings_bytes_max bytes.
+    stream, reads a topic by --kafka, or receives sensor values by --mqtt. Each client reads from <readings
+    folder>/<client>/readings.db, or from the broker of [readings]. A value in a file that is not a number is passed on
+    unchanged: the client rejects and counts it. A readings log keeps the newest [client] readings_bytes_max bytes.
 
     \b
     shoal producer --synthetic plant --print-federation > plant.toml

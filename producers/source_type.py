@@ -48,6 +48,8 @@ FAULTS = {
     "infinite": "values were infinite",
     "late": "messages came too late for their reading",
     "repeated": "messages came a second time",
+    "nameless": "messages did not name their client",
+    "crowded": "messages were of more clients than one producer feeds",
     "incomplete": "readings lacked a value and were dropped",
     "filled": "readings were filled up with last values",
 }
@@ -156,11 +158,12 @@ NAME = click.Option(
     ["--name"],
     type=CLIENT_NAME,
     metavar="CLIENT",
-    help="With --mqtt: the client whose sensors these are, the same at every start.",
+    help="With --mqtt or --kafka: the client that all messages are of, or the only one to feed.",
 )
 SEED = click.Option(
     ["--seed"], default=0, show_default=True, type=click.IntRange(min=0), help="Seed of everything random."
 )
+AGAIN = click.Option(["--again"], is_flag=True, help="Publish all once more, though an earlier run has published it.")
 PUMP_PARAMETERS: tuple[click.Parameter, ...] = (
     click.Option(
         ["--speed"], help="60x: sixty times as fast as it happened; max. [default: max for files, 1x for --synthetic]"
@@ -178,7 +181,7 @@ PUMP_PARAMETERS: tuple[click.Parameter, ...] = (
         type=click.IntRange(min=0),
         help="End after this many readings, counted from the source's beginning.",
     ),
-    click.Option(["--again"], is_flag=True, help="Publish all once more, though an earlier run has published it."),
+    AGAIN,
 )
 
 

@@ -16,8 +16,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from producers.messages import ParsedPayload, RejectedMessages, TopicField, parse_payload
 from producers.mqtt.connection import Connection, Message
-from producers.mqtt.readings import AlignedReading, Aligner, ParsedPayload, Rules, TopicField, parse_payload, topics_of
+from producers.mqtt.readings import AlignedReading, Aligner, Rules, topics_of
 from producers.mqtt.settings import MqttSettings, mqtt_settings
 from producers.progress import display_on
 from producers.publisher import Mark, ReadingsPublisher, client_folder
@@ -68,7 +69,6 @@ DELIVERIES_MAX = 1024
 """newest deliveries that are recognised when they are repeated: more than are sent without acknowledgement"""
 TICK_S = 1e-6
 """seconds between the times of two messages when the clock does not advance"""
-REPORT_EVERY_S = 10.0
 STATE_VERSION = 2
 
 
@@ -124,8 +124,7 @@ class MqttIngest:
         self._delivered: dict[bytes, None] = {}
         self._source, self._next_number = secrets.token_hex(8), 0
         self._mark: Mark | None = None
-        self._unreported: Counter[tuple[str, str]] = Counter()
-        self._reported_at = -math.inf
+        self._rejected = RejectedMessages(counts.faults)
         left = self._restore(resources.checkpoint.load())
         self._publisher = ReadingsPublisher(
             resources.readings, READINGS, self._source, self._mark, resources.topic_settings
@@ -155,7 +154,7 @@ class MqttIngest:
         self._report_silence(now)
         became = self._aligner.counts - before
         self._counts.faults.update({name: number for name, number in became.items() if name != "aligned"})
-        self._report_faults(now)
+        self._rejected.report(now)
         if not (messages or became):
             return False
         self._save(aligned)
@@ -165,7 +164,7 @@ class MqttIngest:
 
     def close(self) -> None:
         """Close the connection; the broker sends again what was not acknowledged."""
-        self._report_faults(math.inf)
+        self._rejected.report(math.inf)
         self._connection.close()
 
     def _begin(self) -> None:
@@ -223,22 +222,12 @@ class MqttIngest:
         return known
 
     def _count_fault(self, reason: str, topic: str) -> list[AlignedReading]:
-        self._counts.faults[reason] += 1
-        self._unreported[reason, topic] += 1
+        self._rejected.add(reason, topic)
         return []
 
     def _report_silence(self, now: float) -> None:
         for topic in self._counts.silence.newly_silent(now):
             log_event("sensor_silent", logging.WARNING, topic=topic, silent_s=self._settings.silent_s)
-
-    def _report_faults(self, now: float) -> None:
-        """Log what was not used, at intervals, without its content."""
-        if not self._unreported or now < self._reported_at + REPORT_EVERY_S:
-            return
-        self._reported_at = now
-        for (reason, topic), number in sorted(self._unreported.items()):
-            log_event("messages_rejected", logging.WARNING, reason=reason, topic=topic, messages=number)
-        self._unreported.clear()
 
     def _save(self, aligned: Sequence[AlignedReading]) -> None:
         readings = [[self._next_number + number, *reading] for number, reading in enumerate(aligned)]

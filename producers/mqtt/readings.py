@@ -12,15 +12,14 @@ The result depends only on the messages put in, their order, and the times given
 
 from __future__ import annotations
 
-import json
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from producers.files.parsing import number_of, seconds_of, user_of
+from producers.messages import SensorValues, TopicField
 from producers.mqtt.settings import MqttSettings
 from shoal.config.contract import Contract
 from shoal.errors import SettingsError
@@ -28,15 +27,6 @@ from shoal.kernels.arrays import Floats
 
 GROUPS_MAX = 1000
 """most open readings; above it the oldest one is closed"""
-
-
-class SensorValues(NamedTuple):
-    """The values in one message: of some features, all of one time."""
-
-    time: float
-    """event time, seconds since 1970"""
-    values: Mapping[int, float]
-    """index of a feature in the contract -> its value; at least one"""
 
 
 class AlignedReading(NamedTuple):
@@ -198,26 +188,6 @@ TOPIC_BYTES_MAX = 65535
 """longest topic of MQTT"""
 
 
-class TopicField(NamedTuple):
-    """The place of one feature in the messages of a topic."""
-
-    feature: int
-    """index of the feature in the contract"""
-    field: str
-    """JSON field that holds it; empty where the message is the number"""
-
-
-class ParsedPayload(NamedTuple):
-    """The usable values of one message, and the reasons of the others."""
-
-    values: SensorValues | None
-    """usable values; None when there are none"""
-    faults: Sequence[str]
-    """reason, one of `producers.source_type.FAULTS`, for each value that cannot be used, or for the whole message"""
-    user: str | None = None
-    """user id; None without one"""
-
-
 def topics_of(settings: MqttSettings, contract: Contract, client: str) -> dict[str, list[TopicField]]:
     """topic -> the features in its messages. Raises `SettingsError` without topics, or for an impossible one."""
     if not settings.topics:
@@ -232,50 +202,3 @@ def topics_of(settings: MqttSettings, contract: Contract, client: str) -> dict[s
         if len({field == "" for _, field in there}) > 1:
             raise SettingsError(f"[mqtt.topics] {topic}: its messages are plain numbers or JSON, not both")
     return wanted
-
-
-def parse_payload(payload: bytes, wanted: Sequence[TopicField], settings: MqttSettings, now: float) -> ParsedPayload:
-    """The values of a message that arrived at `now`, in seconds since 1970. Never raises."""
-    if len(payload) > settings.payload_bytes_max:
-        return ParsedPayload(None, ["oversized"])
-    try:
-        text = payload.decode()
-    except UnicodeDecodeError:
-        return ParsedPayload(None, ["not_text"])
-    if not wanted[0].field:
-        return _parsed(now, {feature: text.strip() for feature, _ in wanted})
-    try:
-        fields = json.loads(text)
-    except (ValueError, RecursionError):
-        fields = None
-    if not isinstance(fields, dict):
-        return ParsedPayload(None, ["not_json"])
-    time = seconds_of(_at(fields, settings.time)) if settings.time else now
-    if time is None or time > now + settings.ahead_s:
-        return ParsedPayload(None, ["timeless" if time is None else "ahead"])
-    parsed = _parsed(time, {feature: _at(fields, field) for feature, field in wanted})
-    return parsed._replace(user=user_of(_at(fields, settings.user_id))) if settings.user_id else parsed
-
-
-def _parsed(time: float, cells: Mapping[int, Any]) -> ParsedPayload:
-    values: dict[int, float] = {}
-    faults: list[str] = []
-    for feature, cell in cells.items():
-        value = number_of(cell)
-        if isinstance(value, float) and math.isfinite(value):
-            values[feature] = value
-        elif value is None:
-            faults.append("missing")
-        else:
-            faults.append("infinite" if isinstance(value, float) and math.isinf(value) else "not_a_number")
-    return ParsedPayload(SensorValues(time, values) if values else None, faults)
-
-
-def _at(fields: dict[str, Any], path: str) -> Any:
-    """The field of that name, or, for `a.b`, b in a; None when there is none."""
-    if path in fields:
-        return fields[path]
-    found: Any = fields
-    for name in path.split("."):
-        found = found.get(name) if isinstance(found, dict) else None
-    return found

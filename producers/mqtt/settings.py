@@ -108,6 +108,11 @@ class MqttSettings(SourceSettings):
             )
 
     @property
+    def client_field(self) -> str:
+        """See `MessageSettings.client_field`."""
+        return ""
+
+    @property
     def address(self) -> str:
         """mqtt://host:port, with TLS mqtts://host:port."""
         return f"mqtt{'s' if self.tls else ''}://{self.host}:{self.port or (8883 if self.tls else 1883)}"

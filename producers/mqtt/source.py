@@ -29,7 +29,7 @@ class MqttSource(SourceType):
 
     def is_chosen(self, options: Mapping[str, Any]) -> bool:
         """See `SourceType.is_chosen`."""
-        return bool(options["mqtt"]) or options["name"] is not None
+        return bool(options["mqtt"]) or (options["name"] is not None and not options.get("kafka"))
 
     def client_name(self, options: Mapping[str, Any]) -> str | None:
         """See `SourceType.client_name`."""

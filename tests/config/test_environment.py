@@ -9,6 +9,7 @@ import click
 import pytest
 
 from producers.files.source import FilesSettings
+from producers.kafka.settings import KafkaSourceSettings
 from producers.mqtt.settings import MqttSettings
 from shoal.cli.main import ORDER, shoal
 from shoal.config.contract import Contract
@@ -23,6 +24,7 @@ FORMS = {
     "readings": ReadingsSettings,
     "server": ServerSettings,
     "files": FilesSettings,
+    "kafka": KafkaSourceSettings,
     "mqtt": MqttSettings,
     "replica": ReplicaSettings,
     "upstream": UpstreamSettings,

@@ -63,7 +63,7 @@ def test_settings_are_not_part_of_the_contract(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("settings", "expected"),
     [
-        ("[clients]", f"unknown section [clients]; there are {', '.join(SECTIONS)}, files, mqtt"),
+        ("[clients]", f"unknown section [clients]; there are {', '.join(SECTIONS)}, files, kafka, mqtt"),
         ("[[client]]", "[client] is not a table"),
         ("[client]\npublish = 3", "[client]: publish: unknown name; remove it or correct its spelling"),
         ("[client]\npublish_readings = 0", "[client]: publish_readings: should be greater than or equal to 1"),

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from producers.mqtt.readings import ParsedPayload, SensorValues, TopicField, parse_payload, topics_of
+from producers.messages import ParsedPayload, SensorValues, TopicField, parse_payload
+from producers.mqtt.readings import topics_of
 from producers.mqtt.settings import MqttSettings
 from producers.source_type import FAULTS
 from shoal.config.contract import Contract, parse_contract
@@ -46,6 +47,8 @@ def test_fields_of_an_object_are_found_by_name_and_inside_one_another() -> None:
 
 def test_a_field_whose_name_has_a_point_is_found_by_its_name() -> None:
     assert parsed('{"warm": 1, "air.damp": 2}').values == SensorValues(NOW, {0: 1.0, 2: 2.0})
+    quoted = [TopicField(0, 'air."damp.in %"')]
+    assert parsed('{"air": {"damp.in %": 3}}', quoted).values == SensorValues(NOW, {0: 3.0})
 
 
 @pytest.mark.parametrize(

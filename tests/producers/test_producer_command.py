@@ -186,7 +186,7 @@ def test_a_printed_federation_feeds_its_stream(tmp_path: Path) -> None:
     [
         ([], "--config FILE is needed"),
         (["--print-federation"], "--print-federation needs FILES or --synthetic"),
-        (["--config", "CONFIG"], "name a source of readings: FILES or --mqtt or --synthetic"),
+        (["--config", "CONFIG"], "name a source of readings: FILES or --kafka or --mqtt or --synthetic"),
         (["--config", "CONFIG", "DATA", "--synthetic", "plant"], "FILES and --synthetic are sources of readings"),
         (["--config", "CONFIG", "--synthetic", "plant"], "no feature 'a'; it has temperature"),
         (["--config", "CONFIG", "--synthetic", "plant", "--loop"], "--loop means nothing with --synthetic"),

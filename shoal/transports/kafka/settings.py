@@ -13,8 +13,8 @@ from shoal.config.base import FilePath, Settings
 from shoal.errors import MissingExtra
 
 
-class KafkaSettings(Settings):
-    """How Kafka brokers are reached, and how they keep a topic."""
+class BrokerAccess(Settings):
+    """How Kafka brokers are reached."""
 
     tls: bool = Field(default=False, description="connect by TLS, and verify the brokers")
     ca_file: FilePath | None = Field(
@@ -30,10 +30,6 @@ class KafkaSettings(Settings):
     user: str = Field(default="", description="user name (not for `oauthbearer`)")
     secret_file: FilePath | None = Field(
         default=None, description="file with the password, or with the bearer token, read at each connection"
-    )
-    replication: int = Field(default=0, ge=0, le=100, description="copies of each topic; 0: the default of the brokers")
-    compression: Literal["none", "gzip", "lz4"] = Field(
-        default="none", description="compression of records; `lz4` needs the extra `lz4`"
     )
 
     @model_validator(mode="after")
@@ -51,6 +47,15 @@ class KafkaSettings(Settings):
         if (self.certificate_file is None) != (self.key_file is None):
             raise ValueError("certificate_file and key_file go together")
         return self
+
+
+class KafkaSettings(BrokerAccess):
+    """How Kafka brokers are reached, and how they keep a topic."""
+
+    replication: int = Field(default=0, ge=0, le=100, description="copies of each topic; 0: the default of the brokers")
+    compression: Literal["none", "gzip", "lz4"] = Field(
+        default="none", description="compression of records; `lz4` needs the extra `lz4`"
+    )
 
 
 def check_compression(settings: KafkaSettings) -> None:

@@ -1,0 +1,324 @@
+"""Ingest of a topic: JSON messages become readings in the clients' logs, each once.
+
+A kill at any instant loses no message and repeats none, as with the pump: publish, flush, save the bookmark. Every
+reading has the offset of its message in a header, for each partition apart, so the logs themselves say what they hold.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import sys
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from producers.files.split import CLIENTS_MAX
+from producers.kafka.settings import KafkaSourceSettings, kafka_settings
+from producers.messages import RejectedMessages, TopicField, parse_payload, quoted_path
+from producers.progress import display_on
+from producers.publisher import Mark, ReadingsPublisher, client_folder
+from producers.source import SourceReading, SourceReadings, identity_of
+from producers.source_type import ProducerTask, ProducerTotals
+from shoal.config.base import client_name_of
+from shoal.errors import InvalidState, LogUnavailable
+from shoal.protocol.topics import READINGS, readings_settings
+from shoal.runtime.checkpoint import Checkpoint
+from shoal.runtime.logs import open_readings
+from shoal.runtime.reader import read_next
+from shoal.runtime.service import run, stopped_by_signals
+from shoal.telemetry.events import log_event
+from shoal.transports.base import Log, Positions, Record
+from shoal.transports.kafka import KAFKA
+from shoal.transports.kafka.settings import BrokerAccess, KafkaSettings
+
+BATCH_RECORDS_MAX = 2000
+PARTITIONS_CHECK_S = 60.0
+"""seconds after which the number of partitions is looked at again"""
+STATE_VERSION = 1
+
+
+class KafkaCounts:
+    """Counts since the process started: they outlive a connection."""
+
+    def __init__(self) -> None:
+        self.published: Counter[str] = Counter()
+        """readings stored, by client"""
+        self.already_there = 0
+        """readings that an earlier process had stored"""
+        self.faults: Counter[str] = Counter()
+        """messages and values that were not used, by reason (`producers.source_type.FAULTS`)"""
+        self.starts_again = False
+        """whether the next bookmark begins at the first record, and publishes once more"""
+
+    @property
+    def position(self) -> int:
+        """Readings stored."""
+        return self.published.total() + self.already_there
+
+
+class KafkaBookmark:
+    """Positions in the topic, and what the logs held when they were saved."""
+
+    def __init__(self, checkpoint: Checkpoint) -> None:
+        """Raises `InvalidState` for what is no bookmark of a topic."""
+        self._checkpoint = checkpoint
+        self.run = 0
+        self.positions: Positions = {}
+        self.marks: dict[tuple[str, int], Mark] = {}
+        """(client, partition) -> what the client's log had of that partition"""
+        state = checkpoint.load()
+        if state is None:
+            return
+        try:
+            if state["version"] != STATE_VERSION:
+                raise ValueError
+            self.run = int(state["run"])
+            self.positions = {int(partition): int(offset) for partition, offset in state["positions"]}
+            self.marks = {(str(name), int(partition)): Mark(*mark) for name, partition, mark in state["marks"]}
+        except (KeyError, TypeError, ValueError):
+            raise InvalidState(
+                "the bookmark of the topic is of another version; delete it to read from the first "
+                "record: what the readings logs hold is found in them"
+            ) from None
+
+    def save(self) -> None:
+        """Store it. Raises `LogUnavailable` if the disk fails."""
+        self._checkpoint.save(
+            {
+                "version": STATE_VERSION,
+                "run": self.run,
+                "positions": [list(pair) for pair in self.positions.items()],
+                "marks": [[client, partition, list(mark)] for (client, partition), mark in self.marks.items()],
+            }
+        )
+
+    def start_again(self) -> None:
+        """Begin at the first record, and publish what an earlier run has published."""
+        self.run += 1
+        self.positions, self.marks = {}, {}
+
+
+class SourceTopic(NamedTuple):
+    """The topic, open."""
+
+    log: Log
+    name: str
+    identity: str
+    """of the source: another one when the topic was created again, or for another client's part"""
+
+
+class KafkaIngest:
+    """Reads one topic and stores its messages as readings, step by step.
+
+    open_log: opens the readings log of a client, which the data call as the second argument says. clock: seconds since
+    1970. steady: a clock that never goes back.
+    """
+
+    def __init__(
+        self,
+        task: ProducerTask,
+        topic: SourceTopic,
+        bookmark: KafkaBookmark,
+        counts: KafkaCounts,
+        open_log: Callable[[str, str], Log],
+        *,
+        clock: Callable[[], float] = time.time,
+        steady: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Find the first records that may not be stored. Raises as the logs do."""
+        self._settings, self._topic, self._bookmark, self._counts = kafka_settings(task.config), topic, bookmark, counts
+        self._only: str | None = task.options["name"]
+        self._width = task.config.contract.width
+        self._wanted = [
+            TopicField(place, self._settings.fields.get(feature.name) or quoted_path([feature.name]))
+            for place, feature in enumerate(task.config.contract.features)
+        ]
+        self._topic_settings = readings_settings(task.config.client)
+        self._open_log, self._clock, self._steady = open_log, clock, steady
+        self._rejected = RejectedMessages(counts.faults)
+        self._check_due = steady() + PARTITIONS_CHECK_S
+        self._logs: dict[str, Log] = {}
+        self._publishers: dict[tuple[str, int], ReadingsPublisher] = {}
+        try:
+            self._find_start()
+        except BaseException:
+            self.close()
+            raise
+
+    def step(self, timeout_s: float = 0.0) -> bool:
+        """Store the next messages as readings; False when there was none.
+
+        Raises `LogUnavailable`, `LogError` and `OffsetOutOfRange`; after an error only a new object may continue.
+        """
+        now = self._steady()
+        self._rejected.report(now)
+        if now >= self._check_due:
+            self._check_due = now + PARTITIONS_CHECK_S
+            self._check_partitions()
+        before = self._bookmark.positions
+        records, after = read_next(
+            self._topic.log, self._topic.name, before, BATCH_RECORDS_MAX, timeout_s, self._settings.accept_gap
+        )
+        if after == before:
+            return False
+        parts: defaultdict[tuple[str, int], list[tuple[int, SourceReading]]] = defaultdict(list)
+        for record in records:
+            if (reading := self._reading(record)) is not None:
+                parts[reading.client, record.partition].append((record.offset, reading))
+        self._store(parts)
+        self._bookmark.positions = dict(after)
+        self._bookmark.save()
+        return True
+
+    def close(self) -> None:
+        """Close the clients' logs."""
+        self._rejected.report(math.inf)
+        with ExitStack() as stack:
+            for log in self._logs.values():
+                stack.callback(log.close)
+            self._logs.clear()
+
+    def _check_partitions(self) -> None:
+        """Raises `LogUnavailable`, after which a new object reads them, when the topic has more partitions."""
+        # An open log knows the partitions that there were.
+        with closing(open_topic(self._settings)) as log:
+            found = len(log.bounds(self._topic.name))
+        if found != len(self._bookmark.positions):
+            raise LogUnavailable(f"topic {self._topic.name} has {found} partitions now; it is opened again to read all")
+
+    def _find_start(self) -> None:
+        bookmark = self._bookmark
+        bounds = self._topic.log.bounds(self._topic.name)
+        newest = self._settings.start == "newest" and not bookmark.positions and not bookmark.run
+        # A partition that was added later is read from its first record.
+        begin = {partition: end if newest else first for partition, (first, end) in bounds.items()}
+        bookmark.positions = begin | bookmark.positions
+        for client, partition in list(bookmark.marks):
+            publisher = self._publisher(client, partition, client)
+            if not publisher.intact:
+                log_event("readings_log_replaced", logging.WARNING, client=client)
+                again = max(publisher.last_number + 1, bounds[partition][0])
+                bookmark.positions[partition] = min(bookmark.positions[partition], again)
+        bookmark.save()
+        log_event("topic_opened", topic=self._topic.name, partitions=len(bounds))
+
+    def _reading(self, record: Record) -> SourceReading | None:
+        """The reading that a message is; None for one that is rejected, or of another client."""
+        settings = self._settings
+        now = self._clock()
+        arrival = now if settings.time else record.timestamp_ms / 1000
+        parsed = parse_payload(record.value or b"", self._wanted, settings, max(arrival, 0.0))
+        if parsed.values is None or len(parsed.values.values) < self._width:
+            for reason in parsed.faults or ["incomplete"]:
+                self._reject(reason, record)
+            return None
+        client = self._only or ""
+        if settings.client:
+            if not parsed.client:
+                self._reject("nameless", record)
+                return None
+            client = client_name_of(parsed.client)
+            if self._only is not None and client != self._only:
+                return None
+            if client not in self._logs and not self._has_room(client, parsed.client):
+                self._reject("crowded", record)
+                return None
+        values = parsed.values.values
+        numbers = np.array([values[feature] for feature in range(self._width)])
+        return SourceReading(client, parsed.values.time, numbers, user=parsed.user)
+
+    def _reject(self, reason: str, record: Record) -> None:
+        self._rejected.add(reason, record.topic, {"partition": record.partition, "offset": record.offset})
+
+    def _has_room(self, client: str, text: str) -> bool:
+        if len(self._logs) >= CLIENTS_MAX:
+            return False
+        self._logs[client] = self._open_log(client, text)
+        return True
+
+    def _store(self, parts: Mapping[tuple[str, int], Sequence[tuple[int, SourceReading]]]) -> None:
+        stored: list[tuple[str, int, int]] = []
+        for (client, partition), numbered in parts.items():
+            publisher = self._publisher(client, partition, client)
+            new = [(number, reading) for number, reading in numbered if number > publisher.last_number]
+            if new:
+                publisher.publish([number for number, _ in new], SourceReadings.of([reading for _, reading in new]))
+            stored.append((client, len(new), len(numbered) - len(new)))
+        for client in dict.fromkeys(client for client, _ in parts):
+            self._logs[client].flush()
+        for client, new_ones, earlier in stored:
+            self._counts.published[client] += new_ones
+            self._counts.already_there += earlier
+        for place in parts:
+            self._bookmark.marks[place] = self._publishers[place].mark()
+
+    def _publisher(self, client: str, partition: int, text: str) -> ReadingsPublisher:
+        place = client, partition
+        if place not in self._publishers:
+            if client not in self._logs:
+                self._logs[client] = self._open_log(client, text)
+            source = f"{self._topic.identity}.{partition}.{self._bookmark.run}"
+            self._publishers[place] = ReadingsPublisher(
+                self._logs[client], READINGS, source, self._bookmark.marks.get(place), self._topic_settings
+            )
+        return self._publishers[place]
+
+
+def run_kafka(task: ProducerTask) -> ProducerTotals:
+    """Read the topic until SIGTERM or SIGINT; wait while brokers or a disk are unavailable. Raises `ShoalError`."""
+    settings, counts = kafka_settings(task.config), KafkaCounts()
+    counts.starts_again = bool(task.options["again"])
+    idle_s: float | None = task.options["until_idle"]
+    with stopped_by_signals() as stop, closing(display_on(sys.stderr, time.monotonic, task.as_json)) as display:
+        run(
+            lambda: open_kafka_ingest(task, counts),
+            stop,
+            idle_s,
+            on_step=lambda _: display.show(counts.position, None),
+        )
+        ended = not stop.is_set()
+    where = f"{settings.address}/{settings.topic}"
+    return ProducerTotals(
+        ended,
+        counts.published,
+        counts.already_there,
+        counts.position,
+        counts.faults,
+        where,
+    )
+
+
+@contextmanager
+def open_kafka_ingest(
+    task: ProducerTask, counts: KafkaCounts, clock: Callable[[], float] = time.time
+) -> Iterator[KafkaIngest]:
+    """The ingest as its bookmark has it, closed at the end. Raises `InvalidState`, and as the logs do."""
+    settings = kafka_settings(task.config)
+
+    def open_log(client: str, text: str) -> Log:
+        client_folder(task.folder, client, text)
+        return open_readings(task.config, client, task.folder)
+
+    with ExitStack() as stack:
+        log = stack.enter_context(closing(open_topic(settings)))
+        identity = identity_of("kafka 1", log.identity(settings.topic).hex(), task.options["name"] or "")
+        task.folder.mkdir(parents=True, exist_ok=True)
+        owner = f"the producer of topic {settings.topic}"
+        bookmark = KafkaBookmark(stack.enter_context(Checkpoint(task.folder / f"producer.{identity}.db", owner)))
+        if counts.starts_again:
+            bookmark.start_again()
+            bookmark.save()
+            counts.starts_again = False
+        topic = SourceTopic(log, settings.topic, identity)
+        yield stack.enter_context(closing(KafkaIngest(task, topic, bookmark, counts, open_log, clock=clock)))
+
+
+def open_topic(settings: KafkaSourceSettings) -> Log:
+    """The log that has the topic. Raises `SettingsError`, `MissingExtra`."""
+    access: dict[str, Any] = {name: getattr(settings, name) for name in BrokerAccess.model_fields}
+    return KAFKA.open(settings.address.partition(":")[2], KafkaSettings(**access))

@@ -1,0 +1,58 @@
+"""The source type `kafka`: reads the readings of clients from a topic of JSON messages that there is already."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import click
+
+from producers.kafka.settings import KafkaSourceSettings, kafka_settings
+from producers.source_type import AGAIN, NAME, ProducerTask, ProducerTotals, SourceType
+from shoal.config.settings import Config
+from shoal.errors import SettingsError
+from shoal.telemetry.events import log_event
+
+
+class KafkaSource(SourceType):
+    """Reads a topic until it is stopped."""
+
+    name = "kafka"
+    settings = KafkaSourceSettings
+    shows_events = True
+    parameters = (
+        click.Option(["--kafka"], is_flag=True, help="Read the topic in [kafka] of the federation file."),
+        NAME,
+        AGAIN,
+        click.Option(
+            ["--until-idle"],
+            type=click.FloatRange(min=0),
+            metavar="SECONDS",
+            help="With --kafka: end when no message has arrived for this long.",
+        ),
+    )
+
+    def client_name(self, options: Mapping[str, Any]) -> str | None:
+        """See `SourceType.client_name`."""
+        name: str | None = options["name"]
+        return name
+
+    def gives_users(self, config: Config, options: Mapping[str, Any]) -> bool:
+        """See `SourceType.gives_users`."""
+        return bool(kafka_settings(config).user_id)
+
+    def run(self, task: ProducerTask) -> ProducerTotals:
+        """See `SourceType.run`. Raises `MissingExtra`."""
+        settings = kafka_settings(task.config)
+        if not settings.client and task.options["name"] is None:
+            raise SettingsError(
+                "give --name CLIENT, or set client in [kafka] to the field that names the client of a message"
+            )
+        from producers.kafka.ingest import run_kafka  # noqa: PLC0415 - loaded only by a producer that reads a topic
+
+        contract = task.config.contract
+        log_event("started", federation=contract.federation, contract=contract.digest)
+        return run_kafka(task)
+
+
+KAFKA = KafkaSource()

@@ -1,0 +1,157 @@
+"""Messages of sensors: JSON objects, or plain numbers, as values of features, and what was wrong with the others."""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import Any, NamedTuple, Protocol
+
+from producers.files.parsing import number_of, seconds_of, text_of, user_of
+from shoal.telemetry.events import log_event
+
+PATH = re.compile(r'("[^"]+"|[^".]+)(\.("[^"]+"|[^".]+))*')
+"""a field of a JSON object: `a.b` is b in a; a name with a point is quoted, `a."b.c"`"""
+_PART = re.compile(r'"([^"]+)"|([^".]+)')
+REPORT_EVERY_S = 10.0
+
+
+class MessageSettings(Protocol):
+    """The settings that messages are read by."""
+
+    @property
+    def time(self) -> str: ...
+
+    @property
+    def user_id(self) -> str: ...
+
+    @property
+    def client_field(self) -> str:
+        """Field with the client that a message is from; empty for none."""
+        ...
+
+    @property
+    def ahead_s(self) -> float: ...
+
+    @property
+    def payload_bytes_max(self) -> int: ...
+
+
+class SensorValues(NamedTuple):
+    """The values in one message: of some features, all of one time."""
+
+    time: float
+    """event time, seconds since 1970"""
+    values: Mapping[int, float]
+    """index of a feature in the contract -> its value; at least one"""
+
+
+class TopicField(NamedTuple):
+    """The place of one feature in the messages of a topic."""
+
+    feature: int
+    """index of the feature in the contract"""
+    field: str
+    """JSON field that holds it; empty where the message is the number"""
+
+
+class ParsedPayload(NamedTuple):
+    """The usable values of one message, and the reasons of the others."""
+
+    values: SensorValues | None
+    """usable values; None when there are none"""
+    faults: Sequence[str]
+    """reason, one of `producers.source_type.FAULTS`, for each value that cannot be used, or for the whole message"""
+    user: str | None = None
+    """user id; None without one"""
+    client: str = ""
+    """what the message calls the client it is from; empty without a name"""
+
+
+def parse_payload(payload: bytes, wanted: Sequence[TopicField], settings: MessageSettings, now: float) -> ParsedPayload:
+    """The values of a message that arrived at `now`, in seconds since 1970. Never raises."""
+    if len(payload) > settings.payload_bytes_max:
+        return ParsedPayload(None, ["oversized"])
+    try:
+        text = payload.decode()
+    except UnicodeDecodeError:
+        return ParsedPayload(None, ["not_text"])
+    if not wanted[0].field:
+        return _parsed(now, {feature: text.strip() for feature, _ in wanted})
+    try:
+        fields = json.loads(text)
+    except (ValueError, RecursionError):
+        fields = None
+    if not isinstance(fields, dict):
+        return ParsedPayload(None, ["not_json"])
+    time = seconds_of(field_at(fields, settings.time)) if settings.time else now
+    if time is None or time > now + settings.ahead_s:
+        return ParsedPayload(None, ["timeless" if time is None else "ahead"])
+    parsed = _parsed(time, {feature: field_at(fields, field) for feature, field in wanted})
+    return parsed._replace(
+        user=user_of(field_at(fields, settings.user_id)) if settings.user_id else None,
+        client=text_of(field_at(fields, settings.client_field)) if settings.client_field else "",
+    )
+
+
+def _parsed(time: float, cells: Mapping[int, Any]) -> ParsedPayload:
+    values: dict[int, float] = {}
+    faults: list[str] = []
+    for feature, cell in cells.items():
+        value = number_of(cell)
+        if isinstance(value, float) and math.isfinite(value):
+            values[feature] = value
+        elif value is None:
+            faults.append("missing")
+        else:
+            faults.append("infinite" if isinstance(value, float) and math.isinf(value) else "not_a_number")
+    return ParsedPayload(SensorValues(time, values) if values else None, faults)
+
+
+def field_at(fields: Mapping[str, Any], path: str) -> Any:
+    """The field of that name, or, for `a.b`, b in a; None when there is none."""
+    if path in fields:
+        return fields[path]
+    found: Any = fields
+    for name in _parts_of(path):
+        found = found.get(name) if isinstance(found, dict) else None
+    return found
+
+
+@cache
+def _parts_of(path: str) -> tuple[str, ...]:
+    return tuple(quoted or plain for quoted, plain in _PART.findall(path))
+
+
+def quoted_path(parts: Sequence[str]) -> str:
+    """The path whose parts these are, quoted where needed. A part that has quotes itself cannot be named."""
+    return ".".join(part if re.fullmatch(r'[^".]+', part) else f'"{part}"' for part in parts)
+
+
+class RejectedMessages:
+    """Counts of what was not used, by reason, which are logged at intervals: where, and never a value."""
+
+    def __init__(self, faults: Counter[str]) -> None:
+        """`faults`: the totals by reason, which outlive this object."""
+        self._faults = faults
+        self._unreported: dict[tuple[str, str], tuple[int, Mapping[str, int]]] = {}
+        self._reported_at = -math.inf
+
+    def add(self, reason: str, topic: str, place: Mapping[str, int] | None = None) -> None:
+        """Count a message of `topic`; `place` is where it is, if that can be said."""
+        self._faults[reason] += 1
+        number, first = self._unreported.get((reason, topic), (0, place or {}))
+        self._unreported[reason, topic] = number + 1, first
+
+    def report(self, now: float) -> None:
+        """Log what was counted since the last report, if that is long ago; `now` of a steady clock, inf for at once."""
+        if not self._unreported or now < self._reported_at + REPORT_EVERY_S:
+            return
+        self._reported_at = now
+        for (reason, topic), (number, first) in sorted(self._unreported.items(), key=lambda one: one[0]):
+            log_event("messages_rejected", logging.WARNING, reason=reason, topic=topic, messages=number, **first)
+        self._unreported.clear()
