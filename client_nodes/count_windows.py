@@ -297,7 +297,7 @@ class ModelCounter:
     def make_update(self, window: ClosedWindow, snapshots: Snapshots, ledger: Ledger | None) -> EncodedUpdate:
         """Count the window under the newest plan, make the counts private, and charge them."""
         newest = snapshots.newest(self.name)
-        if newest is not None and newest.version > self._version:
+        if newest is not None and newest.version != self._version:
             self._counter.adopt(newest.arrays)
             self._version = newest.version
         counted = self._counter.count(window.rows, window.valid, self._public_name, window.number)

@@ -9,7 +9,7 @@ import numpy as np
 
 from client_nodes.privacy import PrivateBatch
 from client_nodes.publisher import EncodedUpdate, Publisher
-from client_nodes.snapshots import Snapshots
+from client_nodes.snapshots import VERSIONS_AHEAD_MAX, Snapshots
 from shoal.algorithms.streaming import Rows
 from shoal.config.resolved import ResolvedContract, ResolvedModel
 from shoal.config.sections import ClientSettings
@@ -178,7 +178,11 @@ class RoundAnswers:
     def _open_request(self, model: ResolvedModel, now: float) -> RoundRequest | None:
         snapshot = self._snapshots.newest(model.name)
         request = None if snapshot is None else round_request_of(snapshot)
-        if request is None or request.version <= self._answered[model.name]:
+        if request is None:
+            return None
+        # Versions far below are of a server that was restored; the one that was answered may have been forged.
+        answered = self._answered[model.name]
+        if answered - VERSIONS_AHEAD_MAX < request.version <= answered:
             return None
         rows_min = max(request.rows_min, model.declared.rounds.rows_min)
         if now >= request.deadline or len(self.window) < rows_min:
