@@ -45,7 +45,7 @@ class ClientProcess:
 
     def __init__(self, python: Path, config: Path, name: str, key: Path) -> None:
         """`key` is the client's noise key; when it exists, the client has started."""
-        command = [str(python), "-m", "shoal", "client", "--config", str(config), "--name", name, "--json"]
+        command = [str(python), "-m", "shoal", "client", "--config", str(config), "--name", name, "--no-wait", "--json"]
         self._key = key
         self._process = subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ONE_THREAD, cwd=config.parent

@@ -11,13 +11,15 @@ from typing import TYPE_CHECKING, Final
 from client_nodes.node import ClientNode, ClientResources
 from shoal.config.base import check_client_name
 from shoal.config.settings import Config
-from shoal.errors import InvalidState
+from shoal.errors import ContractMissing, InvalidState
 from shoal.privacy import load_or_create_key
 from shoal.privacy.ledger import LEDGER, Ledger
+from shoal.protocol.published_contract import CONTRACT_KEY, check_contract
 from shoal.protocol.signatures import read_client_key
 from shoal.protocol.topics import ensure_local_topics, ensure_topics
 from shoal.runtime.checkpoint import Checkpoint
 from shoal.runtime.logs import check_separate, open_client_log, open_federation_log
+from shoal.transports.base import Log, latest
 
 if TYPE_CHECKING:
     from shoal.telemetry.metrics import ClientMetrics
@@ -38,10 +40,14 @@ def open_client(
     client: str,
     metrics: ClientMetrics | None = None,
     clock: Callable[[], float] = time.time,
+    *,
+    needs_contract: bool = False,
 ) -> Iterator[ClientNode]:
     """The client, resumed from the checkpoint in its folder; closed at the end.
 
-    Raises `InvalidState` when only one of checkpoint and noise key is there, and as `ClientNode.resume` does.
+    Raises `ContractDiffers`; with `needs_contract` `ContractMissing` where a new client finds no contract that the
+    server has published; `InvalidState` when only one of checkpoint and noise key is there; and as `ClientNode.resume`
+    does.
     """
     folder = config.client.folder / check_client_name(client)
     contract = config.resolved
@@ -56,6 +62,8 @@ def open_client(
         # Under the checkpoint's lock, and after all that a first start may have to wait for: a key that is made here
         # has marked nothing yet, which a later start would not know.
         key_is_new = not (folder / NOISE_KEY).exists()
+        if key_is_new:
+            _check_first_start(config, log, needs_contract)
         noise_key = load_or_create_key(folder / NOISE_KEY)
         ledger = None
         if contract.mode.formal:
@@ -72,6 +80,17 @@ def open_client(
         node = ClientNode(contract, client, config.client, resources, log, metrics, clock, config.log.update_bytes_max)
         node.resume()
         yield node
+
+
+def _check_first_start(config: Config, log: Log, needs_contract: bool) -> None:
+    """Before a client claims its name by its noise key. Raises `ContractDiffers` and `ContractMissing`."""
+    contract = config.contract
+    published = latest(log, contract.snapshots_topic).get(CONTRACT_KEY)
+    if not check_contract(published, contract) and needs_contract:
+        raise ContractMissing(
+            f"no server has published the contract of federation {contract.federation} yet, and a new client compares "
+            "its own with it before it publishes anything: start `shoal server`, or go on with --no-wait"
+        )
 
 
 def checkpoint_owner(config: Config, client: str) -> str:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
+import math
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,6 +19,7 @@ from client_nodes.node import ClientNode
 from shoal.cli.options import CLIENT_NAME, config_option, log_json_option, until_idle_option, verbose_option
 from shoal.config.sections import ClientSettings, is_loopback
 from shoal.config.settings import Config, load_config
+from shoal.errors import ContractMissing, LogError
 from shoal.kernels.forms import PROCESS
 from shoal.runtime.service import run, stopped_by_signals
 from shoal.telemetry.events import log_event, start_logging
@@ -26,14 +29,22 @@ if TYPE_CHECKING:
     from shoal.telemetry.metrics import ClientMetrics
 
 
+SERVER_START_S = 30.0
+"""for which a new client with --until-idle waits at least for a server that is started beside it"""
+
+
 @click.command()
 @config_option
 @click.option("--name", required=True, type=CLIENT_NAME, metavar="NAME", help="This client's name, always the same.")
 @until_idle_option("reading")
+@click.option("--no-wait", is_flag=True, help="Go on at a first start though no server has published its contract yet.")
 @log_json_option
 @verbose_option
-def client(file: Path, name: str, until_idle: float | None, as_json: bool, verbose: bool) -> None:
+def client(file: Path, name: str, until_idle: float | None, no_wait: bool, as_json: bool, verbose: bool) -> None:
     """Run a client node: make this site's readings private, learn them and publish what was learnt.
+
+    At its first start it waits for the contract that the server publishes, and ends if its own differs, before it has
+    published anything.
 
     The client reads its own log, which a `shoal producer` writes. The log, the noise key and the checkpoint are in
     the folder NAME within [client] folder of the federation file. Stop the client with Ctrl-C or SIGTERM, or kill it:
@@ -52,10 +63,12 @@ def client(file: Path, name: str, until_idle: float | None, as_json: bool, verbo
     PROCESS.start()
     totals: dict[str, int] = {}
     heartbeat = Heartbeat()
+    longest_s = math.inf if until_idle is None else max(until_idle, SERVER_START_S)
+    contract_by = None if no_wait else time.monotonic() + longest_s
     with stopped_by_signals() as stop:
         metrics = _serve_metrics(config.client, heartbeat) if config.client.metrics_port else None
         run(
-            lambda: _counted(config, name, metrics, heartbeat, totals),
+            lambda: _counted(config, name, metrics, heartbeat, totals, contract_by),
             stop,
             until_idle,
             on_step=lambda _: heartbeat.beat(),
@@ -85,12 +98,25 @@ def make_metrics(settings: ClientSettings) -> ClientMetrics:
 
 @contextmanager
 def _counted(
-    config: Config, name: str, metrics: ClientMetrics | None, heartbeat: Heartbeat, totals: dict[str, int]
+    config: Config,
+    name: str,
+    metrics: ClientMetrics | None,
+    heartbeat: Heartbeat,
+    totals: dict[str, int],
+    contract_by: float | None,
 ) -> Iterator[ClientNode]:
-    """The resumed client; its totals are copied to `totals` when it is closed."""
+    """The resumed client; its totals are copied to `totals` when it is closed.
+
+    `contract_by`: when a new client no longer waits for the federation's contract, monotonic; None: it does not wait.
+    """
     heartbeat.beat()
-    with open_client(config, name, metrics) as node:
-        try:
-            yield node
-        finally:
-            totals.update(node.totals)
+    try:
+        with open_client(config, name, metrics, needs_contract=contract_by is not None) as node:
+            try:
+                yield node
+            finally:
+                totals.update(node.totals)
+    except ContractMissing as missing:
+        if contract_by is not None and time.monotonic() >= contract_by:
+            raise LogError(str(missing)) from None
+        raise

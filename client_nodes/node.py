@@ -25,6 +25,7 @@ from shoal.config.sections import ClientSettings
 from shoal.errors import InvalidState
 from shoal.privacy.ledger import Ledger
 from shoal.protocol.conflicts import CONFLICTS_KEY
+from shoal.protocol.published_contract import CONTRACT_KEY, check_contract
 from shoal.protocol.topics import READINGS
 from shoal.protocol.validation import Validator
 from shoal.runtime.checkpoint import Checkpoint, OutboxRecord, Required, SavedPart, SavedParts
@@ -121,7 +122,7 @@ class ClientNode:
         self._budget = Budget(contract, settings, resources.ledger)
         self._row_charges = RowCharges(resources.ledger, contract.rows_epsilon)
         self._learner = Learner(contract, client, publisher, settings, clock())
-        self._snapshots = Snapshots(contract.contract.snapshots_topic, validator, log)
+        self._snapshots = Snapshots(contract.contract, validator, log)
         self._round_answers = RoundAnswers(contract, client, publisher, self._snapshots, settings)
         # Noise is bound to the identity of the readings log.
         mechanism = contract.mode.mechanism
@@ -144,9 +145,9 @@ class ClientNode:
     def resume(self) -> None:
         """Restore the checkpoint and publish its outbox again. Once, before the first step.
 
-        Raises `InvalidState` when the checkpoint does not belong to the contract, the noise key and the readings log,
-        the log has updates made with its noise key that it does not know, or the server has refused an update because
-        another one has its number; and as the logs do.
+        Raises `ContractDiffers`; `InvalidState` when the checkpoint does not belong to the contract, the noise key and
+        the readings log, the log has updates made with its noise key that it does not know, or the server has refused
+        an update because another one has its number; and as the logs do.
         """
         self._updates_log = self._log.identity(self._contract.contract.updates_topic)
         state = self._resources.checkpoint.load()
@@ -157,8 +158,10 @@ class ClientNode:
         else:
             self._saved.restore(state)
             new_log = state["updates_log"] != self._updates_log
+        published = self._snapshots.newest_records()
+        check_contract(published.get(CONTRACT_KEY), self._contract.contract)
         if not new_log:
-            check_no_conflict(self._snapshots.newest_record(CONFLICTS_KEY), self._client, self._publisher.digests)
+            check_no_conflict(published.get(CONFLICTS_KEY), self._client, self._publisher.digests)
         if new_log:
             self._own_updates.reset()
             self._learner.reset_published()

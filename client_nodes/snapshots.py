@@ -7,9 +7,11 @@ versions count only under a newer lease, so that an old snapshot that is publish
 
 from __future__ import annotations
 
+from shoal.config.contract import Contract
 from shoal.errors import MessageRejected
 from shoal.protocol.lease import Lease, is_for_servers, is_lease
 from shoal.protocol.messages import Snapshot
+from shoal.protocol.published_contract import CONTRACT_KEY, check_contract
 from shoal.protocol.validation import Validator
 from shoal.transports.base import Log, Positions, Record, beginning, latest
 
@@ -81,10 +83,11 @@ class _ModelVersions:
 class Snapshots:
     """Follows the topic of snapshots of all models from its beginning. Skips records that fail validation."""
 
-    def __init__(self, topic: str, validator: Validator, log: Log) -> None:
+    def __init__(self, contract: Contract, validator: Validator, log: Log) -> None:
         self._validator = validator
         self._log = log
-        self._topic = topic
+        self._contract = contract
+        self._topic = contract.snapshots_topic
         self._positions: Positions | None = None
         self._models: dict[str, _ModelVersions] = {}
         self._lease = 0
@@ -96,7 +99,7 @@ class Snapshots:
         return self._models[model].newest if model in self._models else None
 
     def follow(self) -> None:
-        """Read all snapshots that are not read yet. Raises as the log does."""
+        """Read all snapshots that are not read yet. Raises `ContractDiffers`, and as the log does."""
         if self._positions is None:
             self._positions = beginning(self._log, self._topic)
         records, self._positions = self._log.read(self._topic, self._positions)
@@ -104,13 +107,15 @@ class Snapshots:
             for record in records:
                 if is_lease(record):
                     self._keep_lease(record)
+                elif record.key == CONTRACT_KEY:
+                    check_contract(record, self._contract)
                 elif not is_for_servers(record):
                     self._keep_if_newer(record)
             records, self._positions = self._log.read(self._topic, self._positions)
 
-    def newest_record(self, key: bytes) -> Record | None:
-        """The newest record of a key that is no model's, as servers write them. Raises as the log does."""
-        return latest(self._log, self._topic).get(key)
+    def newest_records(self) -> dict[bytes, Record]:
+        """The newest record of each key, with those that are of no model. Raises as the log does."""
+        return latest(self._log, self._topic)
 
     def take_rejected(self) -> list[MessageRejected]:
         """Why records were skipped since the previous call."""

@@ -31,10 +31,11 @@ class OneBox:
         self._config = config
         self._stack = ExitStack()
         with ExitStack() as opening:
+            # The server first: clients compare their contract with the one that it publishes.
+            self.server: ServerNode = opening.enter_context(open_server(config, clock=clock))
             self.clients: dict[str, ClientNode] = {
                 name: opening.enter_context(open_client(config, name, clock=clock)) for name in sorted(clients)
             }
-            self.server: ServerNode = opening.enter_context(open_server(config, clock=clock))
             self._stack = opening.pop_all()
 
     def step(self) -> bool:

@@ -31,6 +31,7 @@ from shoal.config.sections import ServerSettings
 from shoal.errors import InvalidState, LogError, MessageRejected
 from shoal.protocol.lease import is_for_servers
 from shoal.protocol.messages import Snapshot
+from shoal.protocol.published_contract import publish_contract
 from shoal.protocol.signatures import ClientKeys
 from shoal.protocol.validation import Validator
 from shoal.runtime.checkpoint import (
@@ -187,7 +188,7 @@ class ServerNode:
         self._ingest = Ingest(parts, self._clock, self._rejections, self._keys)
 
     def resume(self) -> None:
-        """Restore the checkpoint and publish its outbox again. Once, before the first step.
+        """Restore the checkpoint, and publish its outbox again and the contract. Once, before the first step.
 
         Raises `InvalidState`: a checkpoint of another contract, or none although snapshots have been published; and as
         the log does.
@@ -197,6 +198,7 @@ class ServerNode:
         clients = client_statuses((model.clients for model in self._models.values()), self._started_at)
         self._monitoring.resumed(self._models, clients, restored=restored)
         self._outbox.publish_pending()
+        publish_contract(self._log, self._contract)
         self._history.catch_up(self._log)
 
     def _restore(self) -> bool:

@@ -42,6 +42,10 @@ class LogFolderMissing(SettingsError):
     """The folder of a log's file is not there: the address is wrong, or no process has started there yet."""
 
 
+class ContractDiffers(SettingsError):
+    """The contract in the federation file is not the one that the federation's server has published."""
+
+
 class InvalidData(ShoalError, ValueError):
     """Rows that cannot be learnt from: wrong width, not a number, infinite, or too few."""
 
@@ -64,6 +68,10 @@ class LogUnavailable(ShoalError):
 
     retriable = True
     exit_code = 4
+
+
+class ContractMissing(LogUnavailable):
+    """No server has published the contract of the federation yet, and the client waits for it."""
 
 
 class LogError(ShoalError):

@@ -16,6 +16,7 @@ from shoal.protocol.conflicts import CONFLICTS_KEY, ConflictList
 from shoal.protocol.history import BINS_KEPT
 from shoal.protocol.lease import LEASE_KEY
 from shoal.protocol.messages import CHUNKS_MAX, MESSAGE_ITEMS_MAX, VERSION, Snapshot, Wake
+from shoal.protocol.published_contract import CONTRACT_KEY
 from shoal.protocol.quarantine import LIST_KEY, QuarantineList
 from shoal.protocol.reference import ENTRIES, MESSAGES, arrays_table, message_table, topics_table
 from shoal.protocol.regions import RegionUpdate
@@ -48,7 +49,7 @@ def test_the_table_of_topics_and_that_of_arrays_agree_with_the_declarations() ->
 
 def test_keys_headers_limits_and_reasons_are_those_of_the_code() -> None:
     text = PAGE.replace("\n", " ")
-    for key in (LEASE_KEY, LIST_KEY, CONFLICTS_KEY):
+    for key in (LEASE_KEY, LIST_KEY, CONFLICTS_KEY, CONTRACT_KEY):
         assert f"`{key.decode()}`" in text
     assert f"`v`: `{VERSION}`" in text
     assert f"`{HEADER}`" in text

@@ -132,7 +132,7 @@ class _Federation:
         self._clients: list[RoundAnswers] = []
         self._snapshots: list[Snapshots] = []
         for number, rows in enumerate(windows):
-            snapshots = Snapshots(self._contract.snapshots_topic, validator, self._log)
+            snapshots = Snapshots(self._contract, validator, self._log)
             client_settings = ClientSettings(window_rows=len(rows))
             client = RoundAnswers(contract, f"client-{number}", publisher, snapshots, client_settings)
             times: list[float | None] = [float(place) for place in range(len(rows))]

@@ -65,7 +65,7 @@ def _relabel(config: Config, client: str, checkpoint: Checkpoint, readings: Log,
     if state is None:
         return dict.fromkeys(contract.models, 0)
     check_required(state, required_values(contract.digest, readings.identity(READINGS)))
-    snapshots = Snapshots(config.contract.snapshots_topic, Validator(contract), log)
+    snapshots = Snapshots(config.contract, Validator(contract), log)
     labeller = Labeller(contract, client, config.client, snapshots, readings)
     labeller.ensure_topics()
     if LABELS_PART in state:

@@ -22,6 +22,7 @@ from shoal.errors import InvalidState, LogFolderMissing, LogUnavailable, Message
 from shoal.protocol.conflicts import CONFLICTS_KEY, content_digest
 from shoal.protocol.lease import is_for_servers
 from shoal.protocol.messages import Snapshot
+from shoal.protocol.published_contract import CONTRACT_KEY, check_contract
 from shoal.protocol.regions import decode_update, update_arrays
 from shoal.protocol.signatures import HEADER, client_file, read_keys, signature
 from shoal.protocol.topics import ensure_topics
@@ -121,10 +122,15 @@ class Bridge:
         self._upstream_log.publish(topic, value, record.key, record.headers + signed)
 
     def _read_snapshots(self) -> Sequence[Record]:
-        """The records of the topic of snapshots since the last call; the snapshots among them are passed on."""
+        """The records of the topic of snapshots since the last call; the snapshots among them are passed on.
+
+        Raises `ContractDiffers`.
+        """
         topic = self._upstream_contract.snapshots_topic
         records, self._snapshot_positions = self._upstream_log.read(topic, self._snapshot_positions)
         for record in records:
+            if record.key == CONTRACT_KEY:
+                check_contract(record, self._upstream_contract)
             if record.value is None or is_for_servers(record) or ("type", b"snapshot") not in record.headers:
                 continue
             try:

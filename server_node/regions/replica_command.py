@@ -17,7 +17,9 @@ from shoal.config.extension_settings import parse_address
 from shoal.config.settings import Config, load_config
 from shoal.errors import InvalidState, LogError, MissingExtra, SettingsError
 from shoal.protocol.lease import is_lease
+from shoal.protocol.published_contract import publish_contract
 from shoal.protocol.topics import ensure_topics
+from shoal.runtime.logs import open_federation_log
 from shoal.telemetry.events import log_event, start_logging
 from shoal.transports import check_installed, open_log
 from shoal.transports.base import Log, TopicSettings, beginning, latest
@@ -99,7 +101,10 @@ def check_regions(files: Sequence[Path], configs: Sequence[Config]) -> None:
 
 
 def open_region(config: Config, log: Log) -> Region:
-    """A region whose topics are there. Raises `InvalidState`, `LogError`, `SettingsError`, and as the log does."""
+    """A region whose topics are there, with its contract published.
+
+    Raises `InvalidState`, `LogError`, `SettingsError`, and as the log does.
+    """
     contract = config.contract
     ensure_topics(log, contract, config.log)
     changelog = changelog_topic(config.replica.group, contract.updates_topic)
@@ -109,6 +114,8 @@ def open_region(config: Config, log: Log) -> Region:
     )
     if not any(end for _, end in log.bounds(changelog).values()):
         _check_begins(config, log)
+    with closing(open_federation_log(config)) as signed:
+        publish_contract(signed, contract)
     return Region(config, log.identity(contract.updates_topic))
 
 

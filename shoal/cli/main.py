@@ -146,6 +146,6 @@ def _fail(exit_code: int, message: str) -> NoReturn:
     if "--json" in sys.argv:
         line = json.dumps({"error": message, "exit_code": exit_code})
     else:
-        line = f"shoal: {' '.join(message.split())}"
+        line = "shoal: " + "\n  ".join(" ".join(part.split()) for part in message.strip().split("\n  "))
     click.echo(line, err=True)
     sys.exit(exit_code)

@@ -58,6 +58,6 @@ def is_lease(record: Record) -> bool:
 
 
 def is_for_servers(record: Record) -> bool:
-    """Whether this record of the topic of snapshots is about the server itself, and so not for clients: a lease, or the
-    list of clients in quarantine. No model's name begins as the keys of such records do."""
+    """Whether this record of the topic of snapshots is of no model: a lease, a list, or the contract. No model's name
+    begins as the keys of such records do."""
     return (record.key or b"").startswith(b"@") or is_lease(record)

@@ -18,6 +18,7 @@ from shoal.protocol.conflicts import Conflict, ConflictList
 from shoal.protocol.history import FINE_S, NO_CLUSTER, HistoryBin, HistoryNames
 from shoal.protocol.lease import Lease
 from shoal.protocol.messages import ClusterIdentity, ClusterName, Snapshot, Update, Wake
+from shoal.protocol.published_contract import PublishedContract
 from shoal.protocol.quarantine import ACTIONS, QuarantinedClient, QuarantineList, QuarantineRequest
 from shoal.protocol.readings import Reading
 from shoal.protocol.regions import Contribute, Region, RegionUpdate
@@ -25,7 +26,7 @@ from shoal.protocol.topics import declared_topics
 
 MESSAGES: Final = (
     *(Update, RegionUpdate, Snapshot, Wake, Contribute, ClusterName, QuarantineRequest),
-    *(QuarantineList, ConflictList, Lease, HistoryBin, HistoryNames, Reading),
+    *(QuarantineList, ConflictList, PublishedContract, Lease, HistoryBin, HistoryNames, Reading),
 )
 ENTRIES: Final = (Region, ClusterIdentity, QuarantinedClient, Conflict)
 """lists within messages whose places have names"""

@@ -139,7 +139,7 @@ def test_a_server_without_a_page_and_a_client_run(run: Run, file: Path) -> None:
     )
     assert fed.returncode == 0, fed.stderr
     for name in ("client-1", "client-2"):
-        assert run("client", "--config", file, "--name", name, "--until-idle", 0).returncode == 0
+        assert run("client", "--config", file, "--name", name, "--until-idle", 0, "--no-wait").returncode == 0
     served = run("server", "--config", file, "--no-page", "--until-idle", 0, "--json")
     assert served.returncode == 0, served.stderr
     assert json.loads(served.stdout)["models"]

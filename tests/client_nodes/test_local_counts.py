@@ -36,7 +36,9 @@ def test_the_totals_and_the_stop_event_do_not_depend_on_what_readings_hold(tmp_p
             for number, value in enumerate(values):
                 log.publish(READINGS, Reading(1e9 + 100 + number, value).encode(), headers=Reading.headers())
             log.flush()
-        ended = CliRunner().invoke(client, ["--config", str(file), "--name", "attic", "--until-idle", "0", "--json"])
+        ended = CliRunner().invoke(
+            client, ["--config", str(file), "--name", "attic", "--until-idle", "0", "--no-wait", "--json"]
+        )
         assert ended.exit_code == 0, ended.output
         lines = [json.loads(line) for line in ended.output.splitlines()]
         (stopped,) = [line for line in lines if line.get("event") == "stopped"]

@@ -125,7 +125,7 @@ def test_a_forged_version_hides_no_snapshot(tmp_path: Path) -> None:
             log.publish(contract.snapshots_topic, snapshot.encode(), snapshot.model.encode(), Snapshot.headers())
             log.flush()
 
-        follower = Snapshots(contract.snapshots_topic, Validator(resolve(contract)), log)
+        follower = Snapshots(contract, Validator(resolve(contract)), log)
         for version, newest in ((1, 1), (FORGED, 1), (2, 2), (2 + VERSIONS_AHEAD_MAX + 1, 2), (3, 3)):
             publish(version)
             follower.follow()
@@ -134,7 +134,7 @@ def test_a_forged_version_hides_no_snapshot(tmp_path: Path) -> None:
             assert found.version == newest
         assert len(follower.take_rejected()) == 2
         publish(FORGED)
-        late = Snapshots(contract.snapshots_topic, Validator(resolve(contract)), log)
+        late = Snapshots(contract, Validator(resolve(contract)), log)
         late.follow()
         publish(4)
         late.follow()
@@ -161,7 +161,7 @@ def test_with_a_server_key_only_signed_leases_and_snapshots_count(tmp_path: Path
         log.flush()
         wait_until(lambda: len(page.events("unsigned_records")) > 0)
         with closing(open_federation_log(config)) as signed:
-            known = Snapshots(contract.snapshots_topic, Validator(resolve(contract)), signed)
+            known = Snapshots(contract, Validator(resolve(contract)), signed)
 
             def newest_version() -> int:
                 known.follow()

@@ -45,7 +45,7 @@ def test_a_client_that_starts_late_says_how_many_readings_are_gone_and_skips_the
     with closing(open_readings(load_config(file), "client-1")) as log:
         first, end = log.bounds("readings")[0]
     assert (first > 0, end) == (True, READINGS)
-    run = ["client", "--config", str(file), "--name", "client-1", "--until-idle", "0.5", "--json"]
+    run = ["client", "--config", str(file), "--name", "client-1", "--until-idle", "0.5", "--no-wait", "--json"]
     refused = shoal(tmp_path, *run)
     assert refused.returncode == 4
     assert f"{first} records are lost" in refused.stderr

@@ -102,7 +102,7 @@ def test_an_error_that_nobody_expects_is_reported_and_numpy_computes_on(monkeypa
 @pytest.mark.parametrize(
     ("node", "command", "options"),
     [
-        (client_nodes.client_command, client_nodes.client_command.client, ["--name", "attic"]),
+        (client_nodes.client_command, client_nodes.client_command.client, ["--name", "attic", "--no-wait"]),
         (server_node.server_command, server_node.server_command.server, ["--no-page"]),
     ],
 )

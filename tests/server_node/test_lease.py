@@ -17,6 +17,7 @@ from shoal.config.sections import ServerSettings
 from shoal.config.settings import Config
 from shoal.errors import LeaseHeld, LeaseUncertain, LogUnavailable, MessageRejected
 from shoal.protocol.lease import LEASE_KEY, Lease
+from shoal.protocol.published_contract import CONTRACT_KEY
 from shoal.protocol.topics import ensure_topics
 from shoal.protocol.validation import Validator
 from shoal.runtime.checkpoint import Checkpoint
@@ -232,12 +233,12 @@ def test_a_lease_is_not_mistaken_for_a_snapshot(
 ) -> None:
     site = ServerFixture(tmp_path)
     with site.log() as log:
-        snapshots = Snapshots(site.contract.snapshots_topic, Validator(resolve(site.contract)), log)
+        snapshots = Snapshots(site.contract, Validator(resolve(site.contract)), log)
         snapshots.follow()
     assert not [record for record in caplog.records if record.getMessage() == "snapshot_rejected"]
     site.send(an_update(site.contract))
     site.run()  # a lease alone is no sign of a lost checkpoint
-    assert len(latest_of(site)) == 2
+    assert set(latest_of(site)) == {LEASE_KEY, CONTRACT_KEY, b"clusters"}
 
 
 def latest_of(site: ServerFixture) -> dict[bytes, object]:

@@ -80,8 +80,8 @@ def test_a_stored_but_unpublished_snapshot_is_published_after_a_restart(
 def test_an_oversized_snapshot_is_not_stored(site: ServerFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     (update,) = updates_of(site, ("attic", 1))
     site.send(update)
-    monkeypatch.setattr("shoal.protocol.messages.MESSAGE_BYTES_MAX", len(update.encode()) + 1)
     with site.server() as server:
+        monkeypatch.setattr("shoal.protocol.messages.MESSAGE_BYTES_MAX", len(update.encode()) + 1)
         with pytest.raises(MessageRejected, match="fewer nodes"):
             server.step()
         assert server._checkpoint.load() is None

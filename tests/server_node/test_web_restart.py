@@ -56,7 +56,7 @@ def serving(folder: Path, file: str) -> Iterator[None]:
 def learn(folder: Path, file: str, readings: int) -> None:
     """Send `readings` more readings of a stream through a real producer and client, which resume where they stopped."""
     shoal(folder, "producer", "--config", file, "--synthetic", "gaussians", "--speed", "max", "--limit", str(readings))
-    shoal(folder, "client", "--config", file, "--name", "client-1", "--until-idle", "0.2")
+    shoal(folder, "client", "--config", file, "--name", "client-1", "--until-idle", "0.2", "--no-wait")
 
 
 def test_a_page_survives_a_restart_of_its_server_and_reloads_for_another_federation(

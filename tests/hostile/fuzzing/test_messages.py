@@ -135,7 +135,7 @@ def test_no_changed_snapshot_makes_a_client_fail(published: tuple[EveryAlgorithm
     with site.log() as log:
         for number in range(FIRST, FIRST + share_of(0.15)):
             case = changed(number, seeds)
-            snapshots = Snapshots(site.contract.snapshots_topic, validator, log)
+            snapshots = Snapshots(site.contract, validator, log)
             record = Record(site.contract.snapshots_topic, 0, 0, 0, case.key.encode(), case.value, case.headers)
             snapshots._keep_if_newer(record)
             for model in site.contract.models:

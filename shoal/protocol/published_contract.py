@@ -1,0 +1,128 @@
+"""The contract as the server publishes it, and the check of a client before it publishes anything under its own.
+
+The server writes it beside its snapshots at every start, under a key of its own, so that compaction keeps it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final, Self
+
+from shoal.config.contract import Contract
+from shoal.errors import ContractDiffers, MessageRejected
+from shoal.protocol.checks import is_name, require
+from shoal.protocol.messages import Envelope
+from shoal.transports.base import Log, Record
+
+CONTRACT_KEY: Final = b"@contract"
+"""the key of the contract in the topic of snapshots; a model cannot have this name"""
+SHOWN_MAX: Final = 20
+"""most differences that an error names"""
+SHOWN_CHARACTERS_MAX: Final = 200
+"""most characters of one difference"""
+_ABSENT: Final = object()
+
+
+@dataclass(frozen=True)
+class PublishedContract(Envelope):
+    """The contract of the federation's server."""
+
+    TYPE: ClassVar[str] = "contract"
+
+    federation: str
+    contract: str
+    """its digest"""
+    terms: str
+    """JSON: `federation`, `features`, `privacy` and `models` as in the federation file, with all defaults"""
+
+    def __post_init__(self) -> None:
+        require(is_name(self.federation), "malformed", "federation")
+        require(isinstance(self.contract, str), "malformed", "contract")
+        require(isinstance(self.terms, str) and isinstance(_table_of(self.terms), dict), "malformed", "terms")
+
+    @classmethod
+    def of(cls, contract: Contract) -> Self:
+        """The message about this contract."""
+        return cls(contract.federation, contract.digest, contract.model_dump_json())
+
+
+def publish_contract(log: Log, contract: Contract) -> None:
+    """Publish the contract of a server that has resumed. Raises as the log does."""
+    message = PublishedContract.of(contract)
+    log.publish(contract.snapshots_topic, message.encode(), CONTRACT_KEY, message.headers())
+    log.flush()
+
+
+def check_contract(record: Record | None, contract: Contract) -> bool:
+    """Whether the server has published this contract; False where it has published none.
+
+    `record`: the newest of the key `CONTRACT_KEY` in the topic of snapshots, if there is one. Raises `ContractDiffers`.
+    """
+    if record is None:
+        return False
+    try:
+        agreed = PublishedContract.decode(record.value, record.headers)
+    except MessageRejected:
+        return False
+    if agreed.federation != contract.federation:
+        return False
+    if agreed.contract == contract.digest:
+        return True
+    found = list(differences(json.loads(contract.model_dump_json()), json.loads(agreed.terms)))
+    lines = [f"  {_printable(line)}" for line in found[:SHOWN_MAX]]
+    lines += [f"  and {len(found) - SHOWN_MAX} more"] if len(found) > SHOWN_MAX else []
+    raise ContractDiffers(
+        f"the contract in the federation file differs from that of the server of {contract.federation}, which would "
+        "refuse what is made under it. Take the federation's file and start again under the same name. They differ in\n"
+        + "\n".join(lines)
+    )
+
+
+def differences(ours: Any, theirs: Any, place: str = "") -> Iterator[str]:
+    """Each place in which two contracts differ, as tables of JSON: the own value, and that of the federation."""
+    if isinstance(ours, dict) and isinstance(theirs, dict):
+        for name in dict.fromkeys([*ours, *theirs]):
+            at = f"{place}.{name}" if place else name
+            yield from differences(ours.get(name, _ABSENT), theirs.get(name, _ABSENT), at)
+    elif _are_named(ours) and _are_named(theirs):
+        yield from differences(_by_name(ours), _by_name(theirs), place)
+        own, agreed = list(_by_name(ours)), list(_by_name(theirs))
+        if own != agreed and set(own) == set(agreed):
+            yield f"{place}: ours in the order {', '.join(own)}; the federation's {', '.join(agreed)}"
+    elif ours is _ABSENT or theirs is _ABSENT or json.dumps(_plain(ours)) != json.dumps(_plain(theirs)):
+        yield f"{place}: ours {_text(ours)}; the federation's {_text(theirs)}"
+
+
+def _table_of(terms: str) -> Any:
+    try:
+        return json.loads(terms)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _are_named(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(one, dict) and isinstance(one.get("name"), str) for one in value)
+
+
+def _by_name(tables: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    return {table["name"]: table for table in tables}
+
+
+def _plain(value: Any) -> Any:
+    """1.0 and 1 are one number in a contract."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def _text(value: Any) -> str:
+    if value is _ABSENT or value is None:
+        return "left out"
+    # A whole feature or model: its values would hide that it is the only difference.
+    return "there" if isinstance(value, dict | list) else json.dumps(_plain(value), ensure_ascii=False)
+
+
+def _printable(line: str) -> str:
+    """A line from a message, for a terminal."""
+    shown = line if line.isprintable() else ascii(line)[1:-1]
+    return shown if len(shown) <= SHOWN_CHARACTERS_MAX else f"{shown[:SHOWN_CHARACTERS_MAX]}..."
