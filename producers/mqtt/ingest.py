@@ -1,4 +1,4 @@
-"""Ingest of one client's sensors: messages become readings in its log, and topics that fall silent are reported."""
+"""Ingest of sensors: messages become readings in the logs of their clients, and silent topics are reported."""
 
 from __future__ import annotations
 
@@ -9,21 +9,23 @@ import secrets
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from producers.messages import ParsedPayload, RejectedMessages, TopicField, parse_payload
+from producers.files.split import CLIENTS_MAX
+from producers.messages import ParsedPayload, RejectedMessages, parse_payload
 from producers.mqtt.connection import Connection, Message
-from producers.mqtt.readings import AlignedReading, Aligner, Rules, topics_of
+from producers.mqtt.readings import TOPICS_MAX, AlignedReading, Aligner, Rules, TopicTable, topics_of
 from producers.mqtt.settings import MqttSettings, mqtt_settings
 from producers.progress import display_on
 from producers.publisher import Mark, ReadingsPublisher, client_folder
-from producers.source import SourceReadings
+from producers.source import SourceReadings, identity_of
 from producers.source_type import ProducerTotals
+from shoal.config.base import client_name_of
 from shoal.config.settings import Config
 from shoal.errors import InvalidState
 from shoal.protocol.topics import READINGS, readings_settings
@@ -49,7 +51,10 @@ class SilenceMonitor:
 
     def received(self, topic: str, now: float) -> float | None:
         """Note a message of `topic`; the seconds it had been silent, if that silence was reported."""
-        before, self._received_at[topic] = self._received_at[topic], now
+        before = self._received_at.get(topic, now)
+        # Topics that match a wildcard are known when their first message comes.
+        if topic in self._received_at or len(self._received_at) < TOPICS_MAX:
+            self._received_at[topic] = now
         if topic not in self._silent:
             return None
         self._silent.remove(topic)
@@ -69,7 +74,7 @@ DELIVERIES_MAX = 1024
 """newest deliveries that are recognised when they are repeated: more than are sent without acknowledgement"""
 TICK_S = 1e-6
 """seconds between the times of two messages when the clock does not advance"""
-STATE_VERSION = 2
+STATE_VERSION = 3
 
 
 class IngestCounts:
@@ -79,29 +84,107 @@ class IngestCounts:
         self.silence = silence
         self.position = 0
         """readings made so far, by all processes"""
-        self.published = 0
-        """readings stored"""
+        self.by_client: Counter[str] = Counter()
+        """readings stored, by client"""
         self.already_there = 0
         """readings that an earlier process had stored"""
         self.faults: Counter[str] = Counter()
-        """messages, values and readings that were not used, or changed, by reason (`report.FAULTS`)"""
+        """messages, values and readings that were not used, or changed, by reason (`producers.source_type.FAULTS`)"""
+
+    @property
+    def published(self) -> int:
+        """Readings stored."""
+        return self.by_client.total()
 
 
 class IngestResources(NamedTuple):
-    """One client's topics, its checkpoint and its readings log."""
+    """The topics, the checkpoint, and the readings logs of the clients."""
 
-    client: str
+    client: str | None
+    """the client whose sensors these are; where messages name their client, the only one to feed, None for all"""
     width: int
     """number of features of a reading"""
-    topics: Mapping[str, Sequence[TopicField]]
+    topics: TopicTable
     checkpoint: Checkpoint
-    readings: Log
+    open_log: Callable[[str, str], Log]
+    """opens the readings log of a client, which messages call as the second argument says"""
     topic_settings: TopicSettings
-    """settings that the readings log is declared with"""
+    """settings that the readings logs are declared with"""
+
+
+class ClientStream:
+    """The sensors of one client: its messages become readings, numbered from 0, in its log."""
+
+    def __init__(self, client: str, log: Log, rules: Rules, received_at: float) -> None:
+        self.client, self.received_at = client, received_at
+        self.aligner = Aligner(rules)
+        self.publisher: ReadingsPublisher
+        """set by `open`"""
+        self.aligned: list[AlignedReading] = []
+        """readings of this step"""
+        self._log = log
+        self._source, self._next_number = secrets.token_hex(8), 0
+        self._mark: Mark | None = None
+        self._left: list[Any] = []
+
+    @property
+    def position(self) -> int:
+        """Readings made so far, by all processes."""
+        return self._next_number
+
+    def state(self) -> dict[str, Any]:
+        """What a checkpoint holds of it; the readings of this step are numbered."""
+        readings = [[self._next_number + number, *reading] for number, reading in enumerate(self.aligned)]
+        self._next_number += len(self.aligned)
+        self._left = readings
+        self.aligned = []
+        return {
+            "source": self._source,
+            "aligner": self.aligner.state(),
+            "next_number": self._next_number,
+            "readings": readings,
+            "mark": None if self._mark is None else list(self._mark),
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Continue from `state`. Raises KeyError, TypeError or ValueError for what is no state."""
+        self.aligner.restore(state["aligner"])
+        self._source, self._next_number = str(state["source"]), int(state["next_number"])
+        self._mark = None if state["mark"] is None else Mark(*state["mark"])
+        self._left = list(state["readings"])
+
+    def open(self, settings: TopicSettings) -> None:
+        """Find what the log holds."""
+        self.publisher = ReadingsPublisher(self._log, READINGS, self._source, self._mark, settings)
+        if not self.publisher.intact:
+            log_event("readings_log_replaced", logging.WARNING, client=self.client)
+
+    def store(self, counts: IngestCounts) -> None:
+        """Publish the readings of the newest state, unless they are in the log."""
+        stored, readings = 0, self._left
+        for number, moment, values, user in readings:
+            if number > self.publisher.last_number:
+                self.publisher.publish([number], SourceReadings([self.client], [moment], [values], users=[user]))
+                stored += 1
+        if stored:
+            self.publisher.flush()
+        if readings:
+            self._mark = self.publisher.mark()
+        self._left = []
+        counts.by_client[self.client] += stored
+        counts.already_there += len(readings) - stored
+
+    def skip_used_numbers(self) -> None:
+        """With an older checkpoint, restored from a backup, some of the next numbers are in use."""
+        self._next_number = max(self._next_number, self.publisher.last_number + 1)
+
+    def close(self) -> None:
+        """Close the log."""
+        self._log.close()
 
 
 class MqttIngest:
-    """Receives one client's sensor values and stores its readings, step by step.
+    """Receives the values of sensors and stores the readings of their clients, step by step.
 
     clock: seconds since 1970, the time of messages that have none. steady: a clock that never goes back.
     """
@@ -119,22 +202,19 @@ class MqttIngest:
         """Store what the checkpoint has left, and only then connect. Raises `InvalidState`, and as `connect` does."""
         self._settings, self._resources, self._counts = settings, resources, counts
         self._clock, self._steady = clock, steady
-        rules = Rules(resources.width, settings.tolerance_s, settings.wait_s, settings.missing, settings.hold_s)
-        self._aligner = Aligner(rules)
+        self._rules = Rules(resources.width, settings.tolerance_s, settings.wait_s, settings.missing, settings.hold_s)
         self._delivered: dict[bytes, None] = {}
-        self._source, self._next_number = secrets.token_hex(8), 0
-        self._mark: Mark | None = None
         self._rejected = RejectedMessages(counts.faults)
-        left = self._restore(resources.checkpoint.load())
-        self._publisher = ReadingsPublisher(
-            resources.readings, READINGS, self._source, self._mark, resources.topic_settings
-        )
-        if not self._publisher.intact:
-            log_event("readings_log_replaced", logging.WARNING, client=resources.client)
-        self._store(left)
-        # With an older checkpoint, restored from a backup, some of its next numbers are in use.
-        self._next_number = counts.position = max(self._next_number, self._publisher.last_number + 1)
-        self._connection = connect()
+        self._streams: dict[str, ClientStream] = {}
+        try:
+            self._restore(resources.checkpoint.load())
+            if not settings.client and not self._streams:
+                self._open_stream(str(resources.client), str(resources.client))
+            counts.position = self._position
+            self._connection = connect()
+        except BaseException:
+            self._close_streams()
+            raise
         self._begin()
 
     def step(self, timeout_s: float = 0.0) -> bool:
@@ -145,32 +225,42 @@ class MqttIngest:
         """
         messages = self._connection.receive(timeout_s)
         now = self._steady()
-        before = self._aligner.counts.copy()
-        aligned = [reading for message in messages for reading in self._process(message, now)]
-        if messages:
-            self._received_at = now
-        # Event time goes on while no message comes.
-        aligned += self._aligner.advance(self._aligner.newest + now - self._received_at)
+        before = self._aligned_counts()
+        for message in messages:
+            self._process(message, now)
+        for stream in self._streams.values():
+            # Event time goes on while no message comes.
+            stream.aligned += stream.aligner.advance(stream.aligner.newest + now - stream.received_at)
         self._report_silence(now)
-        became = self._aligner.counts - before
+        became = self._aligned_counts() - before
         self._counts.faults.update({name: number for name, number in became.items() if name != "aligned"})
         self._rejected.report(now)
         if not (messages or became):
             return False
-        self._save(aligned)
-        self._store([(self._next_number - len(aligned) + number, *reading) for number, reading in enumerate(aligned)])
+        self._save()
+        for stream in self._streams.values():
+            stream.store(self._counts)
         self._connection.acknowledge(messages)
         return True
 
     def close(self) -> None:
-        """Close the connection; the broker sends again what was not acknowledged."""
+        """Close the connection and the logs; the broker sends again what was not acknowledged."""
         self._rejected.report(math.inf)
         self._connection.close()
+        self._close_streams()
+
+    @property
+    def _position(self) -> int:
+        return sum(stream.position for stream in self._streams.values())
+
+    def _aligned_counts(self) -> Counter[str]:
+        return sum((stream.aligner.counts for stream in self._streams.values()), Counter())
 
     def _begin(self) -> None:
         now = self._steady()
         self._counts.silence.start(now)
-        self._received_at = now
+        for stream in self._streams.values():
+            stream.received_at = now
         kept = self._connection.session_present
         log_event("mqtt_connected", address=self._settings.address, session_kept=kept)
         if not kept and self._delivered:
@@ -178,8 +268,10 @@ class MqttIngest:
             log_event("mqtt_session_lost", logging.WARNING, address=self._settings.address)
             self._delivered.clear()
 
-    def _process(self, message: Message, now: float) -> list[AlignedReading]:
-        if message.topic not in self._resources.topics:
+    def _process(self, message: Message, now: float) -> None:
+        """Add the readings that a message completes to those of its client."""
+        fields = self._resources.topics.find(message.topic)
+        if fields is None:
             return self._count_fault("unknown_topic", message.topic)
         if self._known(message):
             return self._count_fault("repeated", message.topic)
@@ -187,26 +279,64 @@ class MqttIngest:
             log_event("sensor_back", topic=message.topic, silent_s=round(silent_s, 1))
         if message.retained and not self._settings.time:
             return self._count_fault("retained", message.topic)
-        parsed = parse_payload(message.payload, self._resources.topics[message.topic], self._settings, self._arrival())
+        parsed = parse_payload(message.payload, fields, self._settings, self._clock())
         for reason in parsed.faults:
             self._count_fault(reason, message.topic)
-        if parsed.values is None:
-            return []
-        return self._of_user(message, parsed) if self._settings.user_id else self._aligner.add(parsed.values)
+        if parsed.values is None or (stream := self._stream_of(message, parsed, now)) is None:
+            return None
+        stream.received_at = now
+        if not self._settings.time:
+            later = max(parsed.values.time, stream.aligner.newest + TICK_S)
+            parsed = parsed._replace(values=parsed.values._replace(time=later))
+        assert parsed.values is not None
+        stream.aligned += (
+            self._of_user(message, parsed) if self._settings.user_id else stream.aligner.add(parsed.values)
+        )
+        return None
+
+    def _stream_of(self, message: Message, parsed: ParsedPayload, now: float) -> ClientStream | None:
+        """The client that a message is from; None for one that is not fed, or that cannot be."""
+        if not self._settings.client:
+            return self._streams[str(self._resources.client)]
+        text = parsed.client if self._settings.client_field else self._settings.client_of_topic(message.topic)
+        if not text:
+            self._count_fault("nameless", message.topic)
+            return None
+        client = client_name_of(text)
+        if self._resources.client not in (None, client):
+            return None
+        if client not in self._streams:
+            if len(self._streams) >= CLIENTS_MAX:
+                self._count_fault("crowded", message.topic)
+                return None
+            self._open_stream(client, text)
+            self._streams[client].received_at = now
+        return self._streams[client]
+
+    def _open_stream(self, client: str, text: str, state: Mapping[str, Any] | None = None) -> None:
+        stream = ClientStream(client, self._resources.open_log(client, text), self._rules, self._steady())
+        self._streams[client] = stream
+        if state is not None:
+            stream.restore(state)
+        stream.open(self._resources.topic_settings)
+        stream.store(self._counts)
+        stream.skip_used_numbers()
+
+    def _close_streams(self) -> None:
+        with ExitStack() as stack:
+            for stream in self._streams.values():
+                stack.callback(stream.close)
+            self._streams = {}
 
     def _of_user(self, message: Message, parsed: ParsedPayload) -> list[AlignedReading]:
         """The reading that one message makes by itself: values of two users must not become one reading."""
         assert parsed.values is not None
         time, values = parsed.values
         if len(values) < self._resources.width:
-            return self._count_fault("incomplete", message.topic)
+            self._count_fault("incomplete", message.topic)
+            return []
         numbers = np.array([values[feature] for feature in range(self._resources.width)])
         return [AlignedReading(time, numbers, parsed.user)]
-
-    def _arrival(self) -> float:
-        if self._settings.time:
-            return self._clock()
-        return max(self._clock(), self._aligner.newest + TICK_S)
 
     def _known(self, message: Message) -> bool:
         """Whether this delivery is in the checkpoint already; it is added."""
@@ -221,75 +351,52 @@ class MqttIngest:
             del self._delivered[next(iter(self._delivered))]
         return known
 
-    def _count_fault(self, reason: str, topic: str) -> list[AlignedReading]:
+    def _count_fault(self, reason: str, topic: str) -> None:
         self._rejected.add(reason, topic)
-        return []
 
     def _report_silence(self, now: float) -> None:
         for topic in self._counts.silence.newly_silent(now):
             log_event("sensor_silent", logging.WARNING, topic=topic, silent_s=self._settings.silent_s)
 
-    def _save(self, aligned: Sequence[AlignedReading]) -> None:
-        readings = [[self._next_number + number, *reading] for number, reading in enumerate(aligned)]
-        self._next_number += len(aligned)
-        self._counts.position = self._next_number
-        self._resources.checkpoint.save(
-            {
-                "version": STATE_VERSION,
-                "width": self._resources.width,
-                "source": self._source,
-                "aligner": self._aligner.state(),
-                "delivered": b"".join(self._delivered),
-                "next_number": self._next_number,
-                "readings": readings,
-                "mark": None if self._mark is None else list(self._mark),
-            }
-        )
+    def _save(self) -> None:
+        state = {
+            "version": STATE_VERSION,
+            "width": self._resources.width,
+            "delivered": b"".join(self._delivered),
+            "clients": {client: stream.state() for client, stream in self._streams.items()},
+        }
+        self._counts.position = self._position
+        self._resources.checkpoint.save(state)
 
-    def _store(self, readings: Sequence[Sequence[Any]]) -> None:
-        """Publish these readings, unless they are in the readings log."""
-        stored = 0
-        for number, moment, values, user in readings:
-            if number > self._publisher.last_number:
-                self._publisher.publish(
-                    [number], SourceReadings([self._resources.client], [moment], [values], users=[user])
-                )
-                stored += 1
-        if stored:
-            self._publisher.flush()
-        if readings:
-            self._mark = self._publisher.mark()
-        self._counts.published += stored
-        self._counts.already_there += len(readings) - stored
-
-    def _restore(self, state: dict[str, Any] | None) -> list[Any]:
-        """The readings that may not be stored yet."""
+    def _restore(self, state: dict[str, Any] | None) -> None:
+        """Open the clients of the checkpoint, and store what it has left of their readings."""
         if state is None:
-            return []
+            return
         try:
             if state["version"] != STATE_VERSION or state["width"] != self._resources.width:
                 raise InvalidState(
                     "the MQTT producer's checkpoint was made under another contract or version; put the old federation "
                     "file back, or start under a new client name"
                 )
-            self._aligner.restore(state["aligner"])
             delivered: bytes = state["delivered"]
             self._delivered = dict.fromkeys(delivered[at : at + 8] for at in range(0, len(delivered), 8))
-            self._source, self._next_number = str(state["source"]), int(state["next_number"])
-            self._mark = None if state["mark"] is None else Mark(*state["mark"])
-            return list(state["readings"])
+            for client, saved in state["clients"].items():
+                self._open_stream(client, client, saved)
         except (KeyError, TypeError, ValueError, AttributeError):
             raise InvalidState("the MQTT producer's checkpoint cannot be read; restore it, or move it away") from None
 
 
-def run_ingest(config: Config, client: str, folder: Path, as_events: bool = False) -> ProducerTotals:
-    """Receive the values of `client`'s sensors until SIGTERM or SIGINT; wait while a broker or a disk is unavailable.
+def run_ingest(config: Config, client: str | None, folder: Path, as_events: bool = False) -> ProducerTotals:
+    """Receive the values of sensors until SIGTERM or SIGINT; wait while a broker or a disk is unavailable.
 
+    client: the one whose sensors they are; where messages name their client, the only one to feed, None for all.
     folder: the folder of the clients' folders; as_events: progress is logged as events.
     Raises `ShoalError` for what waiting cannot mend.
     """
     settings = mqtt_settings(config)
-    counts = IngestCounts(SilenceMonitor(topics_of(settings, config.contract, client), settings.silent_s))
+    topics = topics_of(settings, config.contract, client or "")
+    exact = [topic for topic in topics if not set(topic) & set("+#")]
+    counts = IngestCounts(SilenceMonitor(exact, settings.silent_s))
     with stopped_by_signals() as stop, closing(display_on(sys.stderr, time.monotonic, as_events)) as display:
 
         def build() -> AbstractContextManager[MqttIngest]:
@@ -297,14 +404,14 @@ def run_ingest(config: Config, client: str, folder: Path, as_events: bool = Fals
 
         run(build, stop, on_step=lambda _: display.show(counts.position, None))
     return ProducerTotals(
-        False, {client: counts.published}, counts.already_there, counts.position, counts.faults, settings.address
+        False, counts.by_client, counts.already_there, counts.position, counts.faults, settings.address
     )
 
 
 @contextmanager
 def open_mqtt_ingest(
     config: Config,
-    client: str,
+    client: str | None,
     folder: Path,
     counts: IngestCounts,
     clock: Callable[[], float] = time.time,
@@ -312,18 +419,29 @@ def open_mqtt_ingest(
 ) -> Iterator[MqttIngest]:
     """The ingest as its checkpoint has it, closed at the end. Raises `InvalidState`, and as `Connection` does."""
     settings, contract = mqtt_settings(config), config.contract
-    topics = topics_of(settings, contract, client)
-    client_id = settings.client_id.replace("{client}", client) or f"shoal-{contract.federation}-{client}"
-    own_folder = client_folder(folder, client)
+    topics = TopicTable(topics_of(settings, contract, client or ""))
+    several = f"shoal-{contract.federation}"
+    client_id = settings.client_id.replace("{client}", client or "all") or (
+        f"{several}-{client}" if client else several
+    )
+
+    def open_log(name: str, text: str) -> Log:
+        client_folder(folder, name, text)
+        return open_readings(config, name, folder)
+
     with ExitStack() as stack:
-        owner = f"the MQTT producer of client {client} of {contract.federation}"
-        checkpoint = stack.enter_context(Checkpoint(own_folder / "mqtt.db", owner))
-        readings = stack.enter_context(closing(open_readings(config, client, folder)))
+        if settings.client:
+            folder.mkdir(parents=True, exist_ok=True)
+            place = folder / f"producer.{identity_of('mqtt', settings.address, client_id)}.db"
+        else:
+            place = client_folder(folder, str(client)) / "mqtt.db"
+        owner = f"the MQTT producer of {f'client {client} of ' if client else ''}{contract.federation}"
+        checkpoint = stack.enter_context(Checkpoint(place, owner))
         ingest = MqttIngest(
             settings,
-            IngestResources(client, contract.width, topics, checkpoint, readings, readings_settings(config.client)),
+            IngestResources(client, contract.width, topics, checkpoint, open_log, readings_settings(config.client)),
             counts,
-            lambda: Connection(settings, client_id, topics, with_retained=bool(settings.time), steady=steady),
+            lambda: Connection(settings, client_id, topics.filters, with_retained=bool(settings.time), steady=steady),
             clock=clock,
             steady=steady,
         )

@@ -14,13 +14,14 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import combinations
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
 from producers.messages import SensorValues, TopicField
-from producers.mqtt.settings import MqttSettings
+from producers.mqtt.settings import MqttSettings, parse_place
 from shoal.config.contract import Contract
 from shoal.errors import SettingsError
 from shoal.kernels.arrays import Floats
@@ -184,21 +185,61 @@ def _unpacked(packed: Iterable[tuple[int, float, float]]) -> dict[int, Value]:
     return {int(feature): Value(float(time), float(value)) for feature, time, value in packed}
 
 
+TOPICS_MAX = 10_000
+"""topics that match a wildcard and are remembered"""
 TOPIC_BYTES_MAX = 65535
 """longest topic of MQTT"""
 
 
 def topics_of(settings: MqttSettings, contract: Contract, client: str) -> dict[str, list[TopicField]]:
-    """topic -> the features in its messages. Raises `SettingsError` without topics, or for an impossible one."""
+    """topic or filter -> the features in its messages. Raises `SettingsError` without topics, or for an impossible one.
+
+    Two filters that match one topic are refused: brokers may send its messages twice.
+    """
     if not settings.topics:
         raise SettingsError("--mqtt needs the section [mqtt.topics] in the federation file: a topic for each feature")
     wanted: dict[str, list[TopicField]] = {}
     for place, feature in enumerate(contract.features):
-        topic, _, field = settings.topics[feature.name].replace("{client}", client).partition("#")
+        topic, field = parse_place(settings.topics[feature.name].replace("{client}", client))
         if len(topic.encode()) > TOPIC_BYTES_MAX:
             raise SettingsError(f"[mqtt.topics] {feature.name}: a topic has at most {TOPIC_BYTES_MAX} bytes")
         wanted.setdefault(topic, []).append(TopicField(place, field))
     for topic, there in wanted.items():
         if len({field == "" for _, field in there}) > 1:
             raise SettingsError(f"[mqtt.topics] {topic}: its messages are plain numbers or JSON, not both")
+    for one, other in combinations(wanted, 2):
+        if _overlap(one.split("/"), other.split("/")):
+            raise SettingsError(f"[mqtt.topics] {one} and {other} match the same topics; write one filter for both")
     return wanted
+
+
+def _overlap(one: Sequence[str], other: Sequence[str]) -> bool:
+    """Whether there is a topic that both filters, as levels, match."""
+    for mine, its in zip(one, other, strict=False):
+        if "#" in (mine, its):
+            return True
+        if mine != its and "+" not in (mine, its):
+            return False
+    # `a/#` matches `a` too.
+    longer, shorter = sorted((one, other), key=len, reverse=True)
+    return len(longer) == len(shorter) or longer[len(shorter)] == "#"
+
+
+class TopicTable:
+    """Finds the features in the messages of a topic."""
+
+    def __init__(self, topics: Mapping[str, Sequence[TopicField]]) -> None:
+        self.filters = topics
+        self._found: dict[str, Sequence[TopicField] | None] = {}
+
+    def find(self, topic: str) -> Sequence[TopicField] | None:
+        """The features in messages of that topic; None where no filter matches it."""
+        if topic in self.filters:
+            return self.filters[topic]
+        if topic not in self._found:
+            if len(self._found) >= TOPICS_MAX:
+                self._found.clear()
+            levels = topic.split("/")
+            matching = (there for one, there in self.filters.items() if _overlap(one.split("/"), levels))
+            self._found[topic] = next(matching, None)
+        return self._found[topic]

@@ -2,15 +2,29 @@
 
 from __future__ import annotations
 
+import re
 from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
+from producers.messages import PATH
 from shoal.config.base import FilePath
 from shoal.config.contract import Contract
 from shoal.config.extension_settings import SourceSettings
 from shoal.config.settings import Config
 from shoal.errors import SettingsError
+
+PLACE = re.compile(r"(?P<topic>(?:[^#\0]*/)?#|[^#\0]+)(?:#(?P<field>[^#]+))?")
+"""a topic, or a filter with wildcards, and a field: `a/b`, `a/+#field`, `a/#`, `a/##field`"""
+LEVEL = re.compile(r"\{topic\.(\d+)\}")
+
+
+def parse_place(place: str) -> tuple[str, str]:
+    """The topic or filter of a place, and the field; empty for none. Raises ValueError for what is no place."""
+    found = PLACE.fullmatch(place)
+    if found is None or any("+" in level and level != "+" for level in found["topic"].split("/")):
+        raise ValueError("write topic or topic#field; the wildcards + and # stand for whole levels")
+    return found["topic"], found["field"] or ""
 
 
 class MqttSettings(SourceSettings):
@@ -32,7 +46,8 @@ class MqttSettings(SourceSettings):
     client_id: str = Field(
         default="",
         max_length=128,
-        description="of the session; none: `shoal-`federation`-`client; `{client}`: its name",
+        description="of the session; none: `shoal-`federation`-`client, `shoal-`federation for several clients; "
+        "`{client}`: its name",
     )
     session_s: int = Field(
         default=604800,
@@ -42,7 +57,13 @@ class MqttSettings(SourceSettings):
     )
     topics: dict[str, str] = Field(
         default_factory=dict,
-        description="feature = `topic` (plain numbers) or `topic#field` (JSON; `a.b`: b in a); `{client}`: its name",
+        description="feature = `topic` (plain numbers) or `topic#field` (JSON; `a.b`: b in a); `{client}`: its name; "
+        "`+` and `#`: wildcards",
+    )
+    client: str = Field(
+        default="",
+        description="for several clients, what names the client of a message: `{topic.1}`, a level of its topic, "
+        "counted from 0, or a field (JSON); none: `--name`",
     )
     time: str = Field(default="", description="field (JSON) with the time of a message; none: the time it arrives")
     user_id: str = Field(
@@ -81,18 +102,28 @@ class MqttSettings(SourceSettings):
         if bool(self.user) != (self.secret_file is not None):
             raise ValueError("user and secret_file go together")
         for feature, place in self.topics.items():
-            topic, parted, field = place.partition("#")
-            if not topic or set(topic) & set("+\0") or "#" in field or (parted and not field):
-                raise ValueError(f"topics.{feature}: write topic or topic#field, without wildcards")
+            try:
+                topic, field = parse_place(place)
+            except ValueError as wrong:
+                raise ValueError(f"topics.{feature}: {wrong}") from None
+            if self.client and "{client}" in topic:
+                raise ValueError(f"topics.{feature}: with client, write + in place of {{client}}")
+            if self.client_field and not field:
+                raise ValueError(f"topics.{feature}: a plain number names no client: write topic#field")
+            for level in map(int, LEVEL.findall(self.client)):
+                self._check_level(topic, level)
             if self.time and not field:
                 raise ValueError(f"topics.{feature}: a plain number has no time: write topic#field, or leave out time")
         return self
 
     @model_validator(mode="after")
     def _keeps_users_apart(self) -> Self:
+        rest = LEVEL.sub("", self.client)
+        if self.client and ("{" in rest or (rest == self.client and not PATH.fullmatch(rest))):
+            raise ValueError("client: write {topic.1} for a level of the topic, or a field of the message")
         if self.user_id:
-            places = [place.partition("#") for place in self.topics.values()]
-            if len({topic for topic, _, _ in places}) > 1 or not all(field for _, _, field in places):
+            places = [parse_place(place) for place in self.topics.values()]
+            if len({topic for topic, _ in places}) > 1 or not all(field for _, field in places):
                 raise ValueError("user_id needs all features in fields of one topic: a reading is of one user")
             if self.missing == "hold":
                 raise ValueError('user_id and missing = "hold" exclude each other: a last value may be of another user')
@@ -110,7 +141,26 @@ class MqttSettings(SourceSettings):
     @property
     def client_field(self) -> str:
         """See `MessageSettings.client_field`."""
-        return ""
+        return "" if LEVEL.search(self.client) else self.client
+
+    def client_of_topic(self, topic: str) -> str:
+        """What the levels of a topic call its client; empty where they do not."""
+        levels = topic.split("/")
+
+        def level(found: re.Match[str]) -> str:
+            return levels[int(found[1])] if int(found[1]) < len(levels) else ""
+
+        return LEVEL.sub(level, self.client).strip()
+
+    @staticmethod
+    def _check_level(topic: str, level: int) -> None:
+        """Raises ValueError where that level of all topics of a filter is the same."""
+        levels = topic.split("/")
+        if levels[-1] == "#" and level >= len(levels) - 1:
+            return
+        if level >= len(levels) or levels[level] != "+":
+            found = repr(levels[level]) if level < len(levels) else "not there"
+            raise ValueError(f"client: level {level} of {topic}, counted from 0, is {found}: name a level that is +")
 
     @property
     def address(self) -> str:

@@ -1,4 +1,4 @@
-"""The source type `mqtt`: receives the values of one client's sensors from an MQTT broker."""
+"""The source type `mqtt`: receives the values of sensors, of one client or of several, from an MQTT broker."""
 
 from __future__ import annotations
 
@@ -42,8 +42,10 @@ class MqttSource(SourceType):
 
     def run(self, task: ProducerTask) -> ProducerTotals:
         """See `SourceType.run`. Raises `MissingExtra`."""
-        if task.options["name"] is None or not task.options["mqtt"]:
-            raise SettingsError("--mqtt and --name CLIENT go together: one producer serves one client's sensors")
+        if not task.options["mqtt"] or (task.options["name"] is None and not mqtt_settings(task.config).client):
+            raise SettingsError(
+                "--mqtt and --name CLIENT go together, unless client in [mqtt] says what names the client of a message"
+            )
         from producers.mqtt.ingest import run_ingest  # noqa: PLC0415 - MQTT is an extra
 
         config, client = task.config, task.options["name"]

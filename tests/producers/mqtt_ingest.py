@@ -57,6 +57,7 @@ class IngestSite:
         self, folder: Path, port: int, settings: str = "", plain: bool = True, topics: tuple[str, str] | None = None
     ) -> None:
         self.folder, self.name = folder, f"h{uuid.uuid4().hex[:12]}"
+        self.client: str | None = CLIENT
         if plain:
             # The values have the times they arrive: on a busy machine these may lie far apart.
             settings += "\ntolerance_s = 3600"
@@ -86,7 +87,7 @@ class IngestSite:
     def run(self, readings: int = 0, faults: int = 0, **clocks: Any) -> IngestCounts:
         """One life: until so many readings are stored and so many faults counted, and nothing comes any more."""
         self.counts = counts = self.new_tally()
-        with open_mqtt_ingest(self.config, CLIENT, self.folder / "clients", counts, **clocks) as ingest:
+        with open_mqtt_ingest(self.config, self.client, self.folder / "clients", counts, **clocks) as ingest:
             end = time.monotonic() + PATIENCE_S
             while ingest.step(QUIET_S) or counts.published < readings or counts.faults.total() < faults:
                 assert time.monotonic() < end, (counts.published, counts.faults)

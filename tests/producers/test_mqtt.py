@@ -17,10 +17,11 @@ import pytest
 from producers.mqtt import connection as mqtt
 from producers.mqtt.connection import Connection
 from producers.mqtt.ingest import MqttIngest, open_mqtt_ingest
+from shoal.config.base import client_name_of
 from shoal.errors import InvalidState, LogUnavailable, SettingsError
 from tests.mosquitto_broker import Mosquitto, Sensor
 from tests.producers.mqtt_ingest import CLIENT, IngestSite
-from tests.producers.running_producer import Clock
+from tests.producers.running_producer import Clock, stored_in
 
 pytestmark = pytest.mark.needs("mosquitto")
 
@@ -73,6 +74,35 @@ def test_a_broker_that_was_restarted_brings_what_it_held(tmp_path: Path, own_bro
     own_broker.stop()
     own_broker.start()
     assert site.run(readings=50).published == 50
+
+
+def test_one_producer_feeds_each_client_that_a_level_of_the_topic_names(tmp_path: Path, mosquitto_port: int) -> None:
+    at = f"h{uuid.uuid4().hex}"
+    settings = 'client = "{topic.1}"\ntime = "t"'
+    site = IngestSite(tmp_path, mosquitto_port, settings, plain=False, topics=(f"{at}/+/climate/#", f"{at}/+/air"))
+    site.client = None
+    site.run()
+
+    def messages(room: str, number: int) -> list[tuple[str, str | bytes]]:
+        (_, warm), (_, damp) = site.timed(number, THEN + 60 * number)
+        return [(f"{at}/{room}/climate/{number}", warm), (f"{at}/{room}/air", damp)]
+
+    def stored() -> dict[str, list[list[float]]]:
+        return {name: [one.values for one in kept] for name, kept in stored_in(tmp_path / "clients").items()}
+
+    south = client_name_of("Werk Süd")
+    with Sensor(mosquitto_port) as sensor:
+        sensor.publish_all([*messages("Werk Süd", 0), *messages("hall", 1), *messages("hall", 2)])
+        # The other half comes to the next process, at the same time as another room's.
+        sensor.publish_all([*messages("Werk Süd", 3)[:1], (f"{at}//air", '{"t": 1, "air": {"damp": 1}}')])
+    counts = site.run(readings=3, faults=1)
+    assert counts.by_client == {"hall": 2, south: 1}
+    assert counts.faults == {"nameless": 1}
+    with Sensor(mosquitto_port) as sensor:
+        sensor.publish_all([*messages("hall", 3), messages("Werk Süd", 3)[1]])
+    site.run(readings=2)
+    assert stored() == {"hall": [[1, 1], [2, 2], [3, 3]], south: [[0, 0], [3, 3]]}
+    assert (tmp_path / "clients" / south / "name.txt").read_text(encoding="utf-8") == "Werk Süd\n"
 
 
 def test_a_lost_broker_is_reported_and_no_reading_is_stored_twice(tmp_path: Path, own_broker: Mosquitto) -> None:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import re
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from producers.messages import ParsedPayload, SensorValues, TopicField, parse_payload
-from producers.mqtt.readings import topics_of
+from producers.mqtt.readings import TopicTable, topics_of
 from producers.mqtt.settings import MqttSettings
 from producers.source_type import FAULTS
 from shoal.config.contract import Contract, parse_contract
@@ -143,6 +146,44 @@ def test_several_features_may_be_of_one_topic() -> None:
 def test_one_file_serves_all_clients() -> None:
     settings = MqttSettings(topics={"a": "rooms/{client}/a"})
     assert list(topics_of(settings, contract("a"), "attic")) == ["rooms/attic/a"]
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "overlap"),
+    [
+        ("a/b", "a/c", False),
+        ("a/+/c", "a/b/c", True),
+        ("a/+", "a/b/c", False),
+        ("a/#", "a", True),
+        ("a/#", "b/a", False),
+        ("+/b", "a/+", True),
+        ("#", "a/b", True),
+    ],
+)
+def test_filters_that_match_one_topic_are_refused_since_its_messages_could_come_twice(
+    one: str, other: str, overlap: bool
+) -> None:
+    places = {"a": f"{one}#x", "b": f"{other}#y"}
+    with pytest.raises(SettingsError, match="match the same topics") if overlap else nullcontext():
+        table = TopicTable(topics_of(MqttSettings(topics=places), contract("a", "b"), "x"))
+        assert table.find(other) == [TopicField(1, "y")]
+        assert table.find("elsewhere") is None
+
+
+@pytest.mark.parametrize(
+    ("client", "place", "why"),
+    [
+        ("{topic.1}", "a/b/+#x", "level 1 of a/b/+, counted from 0, is 'b'"),
+        ("{topic.3}", "a/+#x", "not there"),
+        ("{room}", "a/+#x", "write {topic.1} for a level"),
+        ("room", "a/+", "names no client"),
+        ("{topic.1}", "a/{client}#x", "write + in place of"),
+        ("", "a/b+#x", "whole levels"),
+    ],
+)
+def test_what_cannot_name_a_client_is_refused(client: str, place: str, why: str) -> None:
+    with pytest.raises(ValidationError, match=re.escape(why)):
+        MqttSettings(client=client, topics={"a": place})
 
 
 @pytest.mark.parametrize(
