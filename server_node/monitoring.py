@@ -185,6 +185,8 @@ class ServerMonitoring:
         self._waiting: set[str] = set()
         """models with an open round"""
         self._labelled: set[str] = set()
+        metrics.region_clients.clear()
+        self._regions = _Series(metrics.region_clients)
         self._clusters = ClusterMonitoring(metrics, contract)
         # From 0 on, so that the first of a kind shows as an increase and not as a new series.
         for result in ("absorbed", "repeated", "rejected", "quarantined", "chunk", "incomplete"):
@@ -254,8 +256,7 @@ class ServerMonitoring:
 
     def observe_hierarchy(self, hierarchy: Hierarchy) -> None:
         """The regions below, and how many contributions wait for the upstream federation."""
-        for region in hierarchy.regions[:CLIENTS_SHOWN_MAX]:
-            self._metrics.region_clients.labels(region=region.path).set(region.clients)
+        self._regions.show({(region.path,): region.clients for region in hierarchy.regions[:CLIENTS_SHOWN_MAX]})
         if (waiting := hierarchy.waiting) is not None:
             self._metrics.lag.labels(topic=self._contract.contract.contributions_topic).set(waiting)
 
