@@ -6,12 +6,14 @@ What is kept depends on the order of the log alone and is part of the checkpoint
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from shoal.config.limits import UPDATE_BYTES_MAX
 from shoal.errors import InvalidState, MessageRejected
 from shoal.protocol.chunking import common_bytes, join_chunks
+from shoal.protocol.codec import StoredPart
 from shoal.protocol.messages import Update
 from shoal.protocol.regions import RegionUpdate, update_arrays
 
@@ -19,6 +21,8 @@ WAITING_UPDATES_MAX = 4096
 """updates that may wait for their other chunks"""
 WAITING_BYTES_MAX = 128 * 1024 * 1024
 """bytes of their chunks, which are kept in memory and in every checkpoint"""
+CLIENT_BYTES_MAX = UPDATE_BYTES_MAX
+"""bytes of the chunks of one client, of all models together"""
 STALE_AFTER_CHUNKS = 4096
 """newest chunks; an update that has none among them may be dropped where room is needed"""
 
@@ -35,13 +39,13 @@ class _WaitingUpdate:
     """position, among all chunks ever received, of the newest of its own"""
     of_region: bool = False
     """whether it is an update of a region"""
-    values: dict[int, bytes] = field(default_factory=dict)
-    """chunk -> as it travelled"""
+    values: dict[int, StoredPart] = field(default_factory=dict)
+    """chunk -> as it travelled; a checkpoint stores each once"""
 
     @property
     def size(self) -> int:
         """Bytes of the chunks that are here."""
-        return sum(map(len, self.values.values()))
+        return sum(len(part.value) for part in self.values.values())
 
 
 class IncompleteUpdate(NamedTuple):
@@ -67,6 +71,8 @@ class Reassembly:
         self._waiting: dict[tuple[str, str], _WaitingUpdate] = {}
         """(model, client) -> update; the one whose newest chunk is oldest comes first"""
         self._size = 0
+        self._size_of: Counter[str] = Counter()
+        """client -> bytes of its chunks"""
         self._received = 0
         self._incomplete: list[IncompleteUpdate] = []
 
@@ -84,19 +90,19 @@ class Reassembly:
         table = update_arrays(chunk)
         waiting = self._matching(key, chunk, hashlib.sha256(common_bytes(chunk, table)).digest())
         here = waiting.values.get(chunk.chunk)
-        if here is not None and here != value:
+        if here is not None and here.value != value:
             raise MessageRejected("chunks", f"another chunk {chunk.chunk} of update {chunk.sequence} came before it")
         if here is None:
             self._make_room(key, waiting, len(value))
-            waiting.values[chunk.chunk] = value
-            self._size += len(value)
+            waiting.values[chunk.chunk] = StoredPart(value)
+            self._count(chunk.client, len(value))
         waiting.newest = self._received
         self._waiting.pop(key, None)
         self._waiting[key] = waiting
         if len(waiting.values) < waiting.chunks:
             return None
         self._remove(key)
-        values = (waiting.values[number] for number in range(1, waiting.chunks + 1))
+        values = (waiting.values[number].value for number in range(1, waiting.chunks + 1))
         return join_chunks([type(chunk).decode(value, type(chunk).headers()) for value in values], table)
 
     def drop(self, model: str, client: str) -> None:
@@ -108,6 +114,7 @@ class Reassembly:
     def clear(self) -> None:
         """Drop every chunk: all of them will be read again."""
         self._waiting, self._size = {}, 0
+        self._size_of.clear()
 
     def collect_incomplete(self) -> list[IncompleteUpdate]:
         """The updates given up since the last call."""
@@ -131,9 +138,10 @@ class Reassembly:
                 chunks = [(form.decode(value, form.headers()), value) for value in values]
                 one = chunks[0][0]
                 common = hashlib.sha256(common_bytes(one, update_arrays(one))).digest()
-                kept = {chunk.chunk: value for chunk, value in chunks}
-                self._waiting[model, client] = _WaitingUpdate(one.sequence, one.chunks, common, newest, of_region, kept)
-            self._size = sum(waiting.size for waiting in self._waiting.values())
+                kept = {chunk.chunk: StoredPart(value) for chunk, value in chunks}
+                waiting = _WaitingUpdate(one.sequence, one.chunks, common, newest, of_region, kept)
+                self._waiting[model, client] = waiting
+                self._count(client, waiting.size)
         except (KeyError, IndexError, TypeError, ValueError, MessageRejected) as broken:
             raise InvalidState(f"the checkpoint's updates in chunks are damaged: {broken}") from None
 
@@ -151,17 +159,40 @@ class Reassembly:
         return waiting
 
     def _make_room(self, key: tuple[str, str], waiting: _WaitingUpdate, size: int) -> None:
-        """Raises `MessageRejected` unless there is room for a chunk of this size, once stale updates are dropped."""
+        """Make room for a chunk of this size.
+
+        A client makes room for itself; then stale updates are dropped, then those of the client with the most bytes.
+        Raises `MessageRejected` where that is this client, and for an update that is too large.
+        """
         if waiting.size + size > UPDATE_BYTES_MAX:
             raise MessageRejected("oversized", f"the chunks of an update may have {UPDATE_BYTES_MAX} bytes together")
+        client = key[1]
+        while self._size_of[client] + size > CLIENT_BYTES_MAX:
+            self.drop(*self._oldest_of(client, but=key))
         one_more = key not in self._waiting
         while len(self._waiting) + one_more > WAITING_UPDATES_MAX or self._size + size > WAITING_BYTES_MAX:
             oldest, update = next(iter(self._waiting.items()))
-            if oldest == key or update.newest >= self._received - STALE_AFTER_CHUNKS:
+            if oldest != key and update.newest < self._received - STALE_AFTER_CHUNKS:
+                self.drop(*oldest)
+                continue
+            largest = max(self._size_of, key=lambda one: (self._size_of[one], one))
+            too_many = len(self._waiting) + one_more > WAITING_UPDATES_MAX
+            if too_many or largest == client or self._size_of[largest] <= self._size_of[client] + size:
                 raise MessageRejected("chunks", f"{len(self)} updates wait for their other chunks already: no room")
-            self.drop(*oldest)
+            self.drop(*self._oldest_of(largest))
+
+    def _oldest_of(self, client: str, but: tuple[str, str] | None = None) -> tuple[str, str]:
+        """The update of a client, other than `but`, whose newest chunk is oldest."""
+        return next(one for one in self._waiting if one[1] == client and one != but)
 
     def _remove(self, key: tuple[str, str]) -> _WaitingUpdate | None:
         waiting = self._waiting.pop(key, None)
-        self._size -= 0 if waiting is None else waiting.size
+        if waiting is not None:
+            self._count(key[1], -waiting.size)
         return waiting
+
+    def _count(self, client: str, size: int) -> None:
+        self._size += size
+        self._size_of[client] += size
+        if not self._size_of[client]:
+            del self._size_of[client]
