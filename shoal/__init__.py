@@ -15,15 +15,10 @@ if TYPE_CHECKING:
     from shoal.estimators.cluster_tree import ClusterTree
     from shoal.estimators.density_tree import DensityTree
     from shoal.estimators.fcac import FCAC
-    from shoal.estimators.federated import (
-        KFED,
-        MUFC,
-        FederatedDBSCAN,
-        FederatedFCM,
-        FederatedGMM,
-        FederatedKMeans,
-        FederatedSpectral,
-    )
+    from shoal.estimators.federated import FederatedFCM, FederatedGMM, FederatedKMeans
+    from shoal.estimators.federated_shapes import FederatedDBSCAN, FederatedSpectral
+    from shoal.estimators.one_round import KFED, MUFC
+    from shoal.estimators.progress import StoppedEarly
     from shoal.estimators.tsk import FederatedTSK
     from shoal.protocol.messages import Snapshot, Update
     from shoal.protocol.readings import Reading
@@ -44,6 +39,7 @@ __all__ = [
     "FederatedTSK",
     "Reading",
     "Snapshot",
+    "StoppedEarly",
     "Update",
     "__version__",
     "errors",
@@ -52,10 +48,10 @@ __all__ = [
 
 _MODULES = {
     "shoal.config.contract": ("Contract", "load_contract"),
-    "shoal.estimators.federated": (
-        *("FederatedDBSCAN", "FederatedFCM", "FederatedGMM", "FederatedKMeans", "FederatedSpectral"),
-        *("KFED", "MUFC"),
-    ),
+    "shoal.estimators.federated": ("FederatedFCM", "FederatedGMM", "FederatedKMeans"),
+    "shoal.estimators.federated_shapes": ("FederatedDBSCAN", "FederatedSpectral"),
+    "shoal.estimators.one_round": ("KFED", "MUFC"),
+    "shoal.estimators.progress": ("StoppedEarly",),
     "shoal.estimators.cluster_tree": ("ClusterTree",),
     "shoal.estimators.density_tree": ("DensityTree",),
     "shoal.estimators.fcac": ("FCAC",),

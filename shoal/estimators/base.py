@@ -20,6 +20,7 @@ __all__ = [
     "ClusterMixin",
     "NotFittedError",
     "RegressorMixin",
+    "RiverClusterer",
     "as_table",
     "check_n_features",
     "column_names",
@@ -66,6 +67,11 @@ except ImportError:
             errors = values - self.predict(X)  # type: ignore[attr-defined]  # a mixin
             return float(1.0 - (errors @ errors) / np.square(values - values.mean()).sum())
 
+
+try:
+    from river.base import Clusterer as RiverClusterer
+except ImportError:
+    RiverClusterer = None  # type: ignore[assignment,misc]  # river is not installed
 
 NAMES_SHOWN_MAX = 8
 CLIPPED_SHARE = 0.01
@@ -142,8 +148,8 @@ def warn_of_scales(rows: Floats, names: Sequence[str] | None) -> bool:
         return False
     warnings.warn(
         f"{_name(int(widest), names)} spreads {ratio:.0f} times as wide as {_name(int(narrowest), names)}: distances "
-        "decide, so the narrow one hardly counts. Bring features to one scale first, for instance each to 0..1 by its "
-        "bounds",
+        "decide, so the narrow one hardly counts. Bring features to one scale first, for instance by scale='robust' or "
+        "scale='bounds'",
         UserWarning,
         stacklevel=4,
     )

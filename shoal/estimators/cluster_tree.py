@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 from shoal.algorithms.cluster_tree import ClusterTreeOptions
 from shoal.estimators.streaming import IdentityEstimator
@@ -22,6 +22,13 @@ class ClusterTree(IdentityEstimator):
     ----------
     clients : int, default=1
         Number of virtual clients; row i of the stream is learnt by client i mod `clients`.
+    scale : {"bounds", "robust"} or None, default=None
+        None: rows as they are; the feature with the widest spread decides distances. "bounds": each feature from 0 to 1
+        between its bounds. "robust": each less its median, in standard deviations as its quartiles show them. The
+        table of `fit` decides, once; otherwise the first 500 rows, which are held until then (predicted as -1). A
+        feature that is constant in them keeps its unit.
+    bounds : pair of numbers or of array-likes of shape (d,), optional
+        Lower and upper bounds for "bounds"; by default those of the rows that decide. Rows may lie beyond.
     random_state : int, default=0
         Nothing in this algorithm is random; here because all streaming estimators have it.
     update_readings : int, default=500
@@ -42,6 +49,11 @@ class ClusterTree(IdentityEstimator):
         The same, to remain two clusters.
     confirm_readings : float, default=1000.0
         Readings for which a split, or its end, must last before it is shown.
+    verbose : bool, default=False
+        Whether `fit` shows on standard error how far it is.
+    max_seconds : float or None, default=None
+        Seconds after which `fit` ends with the rows learnt by then and warns with `StoppedEarly`. It looks at the clock
+        every 500 rows.
 
     Attributes
     ----------
@@ -81,6 +93,8 @@ class ClusterTree(IdentityEstimator):
         self,
         *,
         clients: int = 1,
+        scale: str | None = None,
+        bounds: Any = None,
         random_state: int = 0,
         update_readings: int = 500,
         points_max: int = DEFAULTS.points_max,
@@ -91,8 +105,12 @@ class ClusterTree(IdentityEstimator):
         split_significance: float = DEFAULTS.split_significance,
         keep_significance: float = DEFAULTS.keep_significance,
         confirm_readings: float = DEFAULTS.confirm_readings,
+        verbose: bool = False,
+        max_seconds: float | None = None,
     ) -> None:
         self.clients = clients
+        self.scale = scale
+        self.bounds = bounds
         self.random_state = random_state
         self.update_readings = update_readings
         self.points_max = points_max
@@ -103,3 +121,5 @@ class ClusterTree(IdentityEstimator):
         self.split_significance = split_significance
         self.keep_significance = keep_significance
         self.confirm_readings = confirm_readings
+        self.verbose = verbose
+        self.max_seconds = max_seconds

@@ -21,8 +21,10 @@ from shoal.algorithms.state_reader import StateReader
 from shoal.algorithms.streaming import Contribution, State
 from shoal.errors import InvalidData, InvalidState, SettingsError
 from shoal.estimators.base import warn_of_clipping
-from shoal.estimators.streaming import WARNED_ROWS_MIN, FederationOptions, IdentityEstimator
-from shoal.kernels.arrays import Floats
+from shoal.estimators.federation import FederationOptions
+from shoal.estimators.progress import Progress
+from shoal.estimators.streaming import OF_THE_ESTIMATOR, WARNED_ROWS_MIN, IdentityEstimator
+from shoal.kernels.arrays import Floats, Ints
 from shoal.privacy.count_noise import CountMechanism, count_noise
 from shoal.privacy.keyed import SOURCE_BYTES
 
@@ -85,12 +87,15 @@ class CountingFederation:
         self._clients: dict[str, _Client] = {}
         self._rows = 0
 
-    def learn(self, rows: Floats, client_names: ArrayLike | None, is_last: bool = False) -> None:
+    def learn(
+        self, rows: Floats, client_names: ArrayLike | None, is_last: bool = False, progress: Progress | None = None
+    ) -> None:
         """rows (n, d) in unit coordinates, in the order in which they were read; every full window is absorbed.
 
         `client_names` (n,): the client of each row. `is_last`: windows that are not full are absorbed too. Raises
-        `InvalidData` before anything has changed.
+        `InvalidData` before anything has changed. `progress` may end the call before the last window.
         """
+        progress = progress or Progress()
         names = self._names_of(len(rows), client_names)
         full: list[tuple[int, str, Floats]] = []
         for name in np.unique(names).tolist():
@@ -98,12 +103,23 @@ class CountingFederation:
         # By the row that fills each window, as a server would receive them; the name decides between equal ones.
         for _, name, window in sorted(full, key=lambda each: each[:2]):
             self._publish(name, window)
+            if progress.advance(len(window)):
+                break
         # By name: the order of the last windows must not depend on the order in which clients came.
-        for name, client in sorted(self._clients.items()) if is_last else ():
+        for name, client in sorted(self._clients.items()) if is_last and not progress.is_over else ():
             if len(client.readings):
                 self._publish(name, client.readings)
+                progress.advance(len(client.readings))
                 client.readings = client.readings[:0]
         self._rows += len(rows)
+
+    def predict(self, rows: Floats) -> Ints:
+        """rows (n, d) in unit coordinates -> (n,) cluster of each; -1 as long as there is none."""
+        return self.server.predict(rows)
+
+    def in_units(self, points: Floats) -> Floats:
+        """Points (k, d) as they are: the estimator has the bounds."""
+        return points
 
     def state(self) -> State:
         """Everything that further learning depends on: readings that wait, and the key that decides the noise.
@@ -210,7 +226,8 @@ class DensityTree(IdentityEstimator):
         Readings of a client that are counted together.
     low, high : float or array-like of shape (d,), default=0.0 and 1.0
         Smallest and largest possible value of each feature. They must be known without looking at the rows: a bound
-        taken from the data would reveal an extreme reading. Values beyond are clipped.
+        taken from the data would reveal an extreme reading. Values beyond are clipped. They scale the features too, so
+        there is no parameter `scale`.
     clients : int, default=1
         Number of virtual clients; row i of the stream is read by client i mod `clients`.
     random_state : int or None, default=None
@@ -218,6 +235,10 @@ class DensityTree(IdentityEstimator):
         every run; whoever knows it can remove the noise, so a warning says that it protects nothing.
     leaves_max, grow_readings, cut_significance, depth, filled, finest, decay, oblique_axes
         Options of the algorithm, see docs/reference/algorithms.md.
+    verbose : bool, default=False
+        Whether `fit` shows on standard error how far it is.
+    max_seconds : float or None, default=None
+        Seconds after which `fit` ends with the windows counted by then and warns with `StoppedEarly`.
 
     Attributes
     ----------
@@ -270,6 +291,8 @@ class DensityTree(IdentityEstimator):
         finest: float = DEFAULTS.finest,
         decay: float = DEFAULTS.decay,
         oblique_axes: int = DEFAULTS.oblique_axes,
+        verbose: bool = False,
+        max_seconds: float | None = None,
     ) -> None:
         self.epsilon = epsilon
         self.window_readings = window_readings
@@ -285,12 +308,15 @@ class DensityTree(IdentityEstimator):
         self.finest = finest
         self.decay = decay
         self.oblique_axes = oblique_axes
+        self.verbose = verbose
+        self.max_seconds = max_seconds
 
     def _new_federation(self, width: int) -> CountingFederation:
         self._bounds(width)
         options = self.get_params(deep=False)
         own = {name: options.pop(name) for name in ("clients", "random_state", "epsilon", "window_readings")}
-        del options["low"], options["high"]
+        for name in ("low", "high", *OF_THE_ESTIMATOR):
+            del options[name]
         return CountingFederation(
             options, width, own["clients"], own["random_state"], own["epsilon"], own["window_readings"]
         )

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
 from shoal.algorithms.fcac import CAEFC, CAPlus, FcacOptions
 from shoal.algorithms.streaming import Arrays, ClientHalf
-from shoal.estimators.streaming import InMemoryFederation, StreamingEstimator
+from shoal.estimators.federation import InMemoryFederation
+from shoal.estimators.streaming import StreamingEstimator
 from shoal.kernels.arrays import Floats
 
 DEFAULTS: Final = FcacOptions()
@@ -41,6 +42,13 @@ class FCAC(StreamingEstimator):
     ----------
     clients : int, default=1
         Number of virtual clients; row i of the stream is learnt by client i mod `clients`.
+    scale : {"bounds", "robust"} or None, default=None
+        None: rows as they are; the feature with the widest spread decides distances. "bounds": each feature from 0 to 1
+        between its bounds. "robust": each less its median, in standard deviations as its quartiles show them. The
+        table of `fit` decides, once; otherwise the first 500 rows, which are held until then (predicted as -1). A
+        feature that is constant in them keeps its unit.
+    bounds : pair of numbers or of array-likes of shape (d,), optional
+        Lower and upper bounds for "bounds"; by default those of the rows that decide. Rows may lie beyond.
     random_state : int, default=0
         The order in which the server absorbs nodes is a function of it alone.
     edge_factor : float, default=0.1
@@ -61,6 +69,11 @@ class FCAC(StreamingEstimator):
         Largest number of nodes of a client and of the server; None sets no limit.
     contribute : {"changed", "all"}, default="changed"
         Whether a client contributes its changed nodes or all nodes at each call.
+    verbose : bool, default=False
+        Whether `fit` shows on standard error how far it is.
+    max_seconds : float or None, default=None
+        Seconds after which `fit` ends with the rows learnt by then and warns with `StoppedEarly`. It looks at the clock
+        every 500 rows.
 
     Attributes
     ----------
@@ -96,6 +109,8 @@ class FCAC(StreamingEstimator):
         self,
         *,
         clients: int = 1,
+        scale: str | None = None,
+        bounds: Any = None,
         random_state: int = 0,
         edge_factor: float = DEFAULTS.edge_factor,
         initial_rows: int = DEFAULTS.initial_rows,
@@ -106,8 +121,12 @@ class FCAC(StreamingEstimator):
         similarity: str = DEFAULTS.similarity,
         nodes_max: int | None = DEFAULTS.nodes_max,
         contribute: str = DEFAULTS.contribute,
+        verbose: bool = False,
+        max_seconds: float | None = None,
     ) -> None:
         self.clients = clients
+        self.scale = scale
+        self.bounds = bounds
         self.random_state = random_state
         self.edge_factor = edge_factor
         self.initial_rows = initial_rows
@@ -118,3 +137,5 @@ class FCAC(StreamingEstimator):
         self.similarity = similarity
         self.nodes_max = nodes_max
         self.contribute = contribute
+        self.verbose = verbose
+        self.max_seconds = max_seconds

@@ -1,4 +1,4 @@
-"""Federated clustering as scikit-learn estimators: rows of several clients in, one clustering out."""
+"""k-means, fuzzy c-means and Gaussian mixtures of several clients, as scikit-learn estimators."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from shoal.estimators.rounds import RoundsEstimator
 from shoal.kernels.arrays import Floats
 from shoal.kernels.gaussian import matrices
 
-__all__ = ["KFED", "MUFC", "FederatedDBSCAN", "FederatedFCM", "FederatedGMM", "FederatedKMeans", "FederatedSpectral"]
+__all__ = ["FederatedFCM", "FederatedGMM", "FederatedKMeans"]
 
 
 class FederatedKMeans(RoundsEstimator):
@@ -49,6 +49,14 @@ class FederatedKMeans(RoundsEstimator):
     policy : Policy, optional
         How answers of earlier rounds count; by default not at all.
     random_state : int, default=0
+    scale : {"bounds", "robust"} or None, default=None
+        None: rows as they are, so that the feature with the widest spread decides distances. "bounds": each feature
+        from 0 to 1 between its bounds. "robust": each less its median, in standard deviations as its quartiles show
+        them.
+    verbose : bool, default=False
+        Whether `fit` shows on standard error how far it is.
+    max_seconds : float or None, default=None
+        Seconds after which `fit` ends with the round that is under way, and warns with `StoppedEarly`.
 
     Examples
     --------
@@ -76,12 +84,16 @@ class FederatedKMeans(RoundsEstimator):
         fraction: float = 1.0,
         policy: Policy | None = None,
         random_state: int = 0,
+        scale: str | None = None,
+        verbose: bool = False,
+        max_seconds: float | None = None,
     ) -> None:
         self.n_clusters, self.max_clusters = n_clusters, max_clusters
         self.average, self.local_steps = average, local_steps
         self.init, self.bounds = init, bounds
         self.max_rounds, self.tol, self.fraction, self.policy = max_rounds, tol, fraction, policy
         self.random_state = random_state
+        self.scale, self.verbose, self.max_seconds = scale, verbose, max_seconds
 
     def _algorithm(self) -> RoundsAlgorithm:
         return KMEANS if self.average == "sums" else KMEANS_LOCAL
@@ -123,6 +135,14 @@ class FederatedFCM(RoundsEstimator):
     policy : Policy, optional
         How answers of earlier rounds count; by default not at all.
     random_state : int, default=0
+    scale : {"bounds", "robust"} or None, default=None
+        None: rows as they are, so that the feature with the widest spread decides distances. "bounds": each feature
+        from 0 to 1 between its bounds. "robust": each less its median, in standard deviations as its quartiles show
+        them.
+    verbose : bool, default=False
+        Whether `fit` shows on standard error how far it is.
+    max_seconds : float or None, default=None
+        Seconds after which `fit` ends with the round that is under way, and warns with `StoppedEarly`.
 
     Examples
     --------
@@ -149,11 +169,15 @@ class FederatedFCM(RoundsEstimator):
         fraction: float = 1.0,
         policy: Policy | None = None,
         random_state: int = 0,
+        scale: str | None = None,
+        verbose: bool = False,
+        max_seconds: float | None = None,
     ) -> None:
         self.n_clusters, self.max_clusters, self.fuzzifier, self.average = n_clusters, max_clusters, fuzzifier, average
         self.local, self.support, self.init, self.bounds = local, support, init, bounds
         self.max_rounds, self.tol, self.fraction, self.policy = max_rounds, tol, fraction, policy
         self.random_state = random_state
+        self.scale, self.verbose, self.max_seconds = scale, verbose, max_seconds
 
     def _algorithm(self) -> RoundsAlgorithm:
         return FCM if self.average == "sums" else FFCM
@@ -196,6 +220,14 @@ class FederatedGMM(RoundsEstimator):
     policy : Policy, optional
         How answers of earlier rounds count; by default not at all.
     random_state : int, default=0
+    scale : {"bounds", "robust"} or None, default=None
+        None: rows as they are, so that the feature with the widest spread decides distances. "bounds": each feature
+        from 0 to 1 between its bounds. "robust": each less its median, in standard deviations as its quartiles show
+        them.
+    verbose : bool, default=False
+        Whether `fit` shows on standard error how far it is.
+    max_seconds : float or None, default=None
+        Seconds after which `fit` ends with the round that is under way, and warns with `StoppedEarly`.
 
     Examples
     --------
@@ -227,12 +259,16 @@ class FederatedGMM(RoundsEstimator):
         fraction: float = 1.0,
         policy: Policy | None = None,
         random_state: int = 0,
+        scale: str | None = None,
+        verbose: bool = False,
+        max_seconds: float | None = None,
     ) -> None:
         self.n_clusters, self.max_clusters = n_clusters, max_clusters
         self.covariance, self.ridge, self.average = covariance, ridge, average
         self.match, self.local_steps, self.init, self.bounds = match, local_steps, init, bounds
         self.max_rounds, self.tol, self.fraction, self.policy = max_rounds, tol, fraction, policy
         self.random_state = random_state
+        self.scale, self.verbose, self.max_seconds = scale, verbose, max_seconds
 
     def _algorithm(self) -> RoundsAlgorithm:
         return GMM if self.average == "sums" else GMM_LOCAL
@@ -268,209 +304,5 @@ class FederatedGMM(RoundsEstimator):
     @property
     def covariances_(self) -> Floats:
         """(k, d, d), whatever the form."""
-        return matrices(self.covariance, self.params_["spread"], *self.cluster_centers_.shape).copy()
-
-
-class FederatedDBSCAN(RoundsEstimator):
-    """Grid DBSCAN by sums of counts: finds the number of clusters, and leaves noise (label -1).
-
-    Parameters
-    ----------
-    cells : int, default=0
-        Cells of the grid along each feature; 0: as many as make about 4096 cells in all, at most 32.
-    min_points : float, default=1.2
-        Rows that make a cell dense, as a multiple of those that it would have if all rows were spread evenly over the
-        grid.
-    border : int, default=2
-        Cells by which a row may be away from a cluster's nearest cell and still belong to it.
-    min_share : float, default=0.01
-        Share of all rows that a group of dense cells must hold to be a cluster.
-    count_min : int, default=1
-        A client leaves out cells in which it has fewer rows.
-    bounds : pair of numbers or of array-likes of shape (d,), optional
-        The box of the grid; by default the smallest box of all rows.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> import shoal
-    >>> rng = np.random.default_rng(0)
-    >>> clients = [rng.normal(mean, 0.03, (500, 2)) for mean in (0.2, 0.8)]
-    >>> model = shoal.FederatedDBSCAN(bounds=(0.0, 1.0)).fit(clients)
-    >>> len(model.cluster_centers_)
-    2
-    >>> model.predict([[0.5, 0.5]])
-    array([-1])
-    """
-
-    ALGORITHM = "dbscan"
-
-    def __init__(
-        self,
-        cells: int = 0,
-        *,
-        min_points: float = 1.2,
-        border: int = 2,
-        min_share: float = 0.01,
-        count_min: int = 1,
-        bounds: Any = None,
-    ) -> None:
-        self.cells, self.min_points, self.border = cells, min_points, border
-        self.min_share, self.count_min, self.bounds = min_share, count_min, bounds
-
-    def _options(self) -> dict[str, Any]:
-        names = ("cells", "min_points", "border", "min_share", "count_min")
-        return {name: getattr(self, name) for name in names}
-
-
-class FederatedSpectral(RoundsEstimator):
-    """Landmark spectral clustering by sums of Gram matrices: clusters of any shape, in any number of features.
-
-    Parameters
-    ----------
-    n_clusters : int or "eigengap", default="eigengap"
-        "eigengap": as many as the largest gap between eigenvalues of the graph of landmarks shows, 1 to 20.
-    landmarks : int, default=100
-        Number of landmarks; fewer even out noise, more follow finer shapes.
-    prototypes : int, default=60
-        Number of prototypes of its rows that each client sends when landmarks are chosen.
-    near : int, default=3
-        Number of nearest landmarks that each row ties together.
-    max_rounds : int, default=100
-    tol : float, default=1e-3
-        Rounds end when a smaller share of the rows than this changes its cluster.
-    fraction : float, default=1.0
-        Share of the clients that answer in each round.
-    policy : Policy, optional
-        How answers of earlier rounds count; by default not at all.
-    random_state : int, default=0
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> import shoal
-    >>> angle = np.linspace(0.0, 2.0 * np.pi, 400, endpoint=False)
-    >>> ring = np.column_stack([np.cos(angle), np.sin(angle)])
-    >>> model = shoal.FederatedSpectral(n_clusters=2).fit([ring, 0.3 * ring])
-    >>> outer, inner = model.labels_by_client_
-    >>> len(set(outer.tolist())), len(set(inner.tolist())), bool(outer[0] != inner[0])
-    (1, 1, True)
-    """
-
-    ALGORITHM = "spectral"
-
-    def __init__(  # noqa: PLR0913 - scikit-learn's convention: every parameter by its name
-        self,
-        n_clusters: int | str = "eigengap",
-        *,
-        landmarks: int = 100,
-        prototypes: int = 60,
-        near: int = 3,
-        max_rounds: int = 100,
-        tol: float = 1e-3,
-        fraction: float = 1.0,
-        policy: Policy | None = None,
-        random_state: int = 0,
-    ) -> None:
-        self.n_clusters, self.landmarks, self.prototypes, self.near = n_clusters, landmarks, prototypes, near
-        self.max_rounds, self.tol, self.fraction, self.policy = max_rounds, tol, fraction, policy
-        self.random_state = random_state
-
-    def _options(self) -> dict[str, Any]:
-        own = {"landmarks": self.landmarks, "prototypes": self.prototypes, "near": self.near}
-        return {"clusters": self.n_clusters, **own}
-
-    def _choose(self, tables: list[Floats], box: InitHint) -> None:
-        """Nothing: the rounds themselves find the number of clusters."""
-
-
-class KFED(RoundsEstimator):
-    """k-FED: clustering in one round.
-
-    Parameters
-    ----------
-    n_clusters : int, default=8
-    local_clusters : int, default=0
-        Number of clusters that each client looks for; 0: as many as `n_clusters`.
-    average : {"unweighted", "weighted"}, default="unweighted"
-        Whether the server weights centres by their rows.
-    pick : {"farthest", "seeded"}, default="farthest"
-        How the server starts: from the first client's centres and then the farthest ones, or by k-means++.
-    random_state : int, default=0
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> import shoal
-    >>> rng = np.random.default_rng(0)
-    >>> clients = [rng.normal(mean, 0.05, (100, 2)) for mean in (1.0, 2.0, 3.0)]
-    >>> model = shoal.KFED(n_clusters=3, local_clusters=1).fit(clients)
-    >>> np.sort(model.cluster_centers_, axis=0).round(1)
-    array([[1., 1.],
-           [2., 2.],
-           [3., 3.]])
-    """
-
-    ALGORITHM = "kfed"
-
-    def __init__(
-        self,
-        n_clusters: int = 8,
-        *,
-        local_clusters: int = 0,
-        average: str = "unweighted",
-        pick: str = "farthest",
-        random_state: int = 0,
-    ) -> None:
-        self.n_clusters, self.local_clusters, self.average, self.pick = n_clusters, local_clusters, average, pick
-        self.random_state = random_state
-
-    def _options(self) -> dict[str, Any]:
-        own = {"local_clusters": self.local_clusters, "average": self.average, "pick": self.pick}
-        return {**super()._options(), **own}
-
-
-class MUFC(RoundsEstimator):
-    """MUFC: clustering in one round of counts in the cells of a grid.
-
-    Parameters
-    ----------
-    n_clusters : int, default=8
-    local_clusters : int, default=0
-        Number of clusters that each client looks for; 0: as many as `n_clusters`.
-    local : {"seeds", "kmeans"}, default="seeds"
-        Which points a client's cells contain: k-means++ seeds, or the k-means centres found from them.
-    cells : int, default=100
-        Cells of the grid along each feature.
-    bounds : pair of numbers or of array-likes of shape (d,), optional
-        The box of the grid; by default the smallest box of all rows.
-    random_state : int, default=0
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> import shoal
-    >>> rng = np.random.default_rng(0)
-    >>> clients = [rng.normal(mean, 0.05, (100, 2)) for mean in (0.0, 1.0, 2.0)]
-    >>> model = shoal.MUFC(n_clusters=3, local_clusters=1).fit(clients)
-    >>> len(set(model.predict([[0.0, 0.0], [1.0, 1.0], [2.0, 2.0]]).tolist()))
-    3
-    """
-
-    ALGORITHM = "mufc"
-
-    def __init__(
-        self,
-        n_clusters: int = 8,
-        *,
-        local_clusters: int = 0,
-        local: str = "seeds",
-        cells: int = 100,
-        bounds: Any = None,
-        random_state: int = 0,
-    ) -> None:
-        self.n_clusters, self.local_clusters, self.local, self.cells = n_clusters, local_clusters, local, cells
-        self.bounds, self.random_state = bounds, random_state
-
-    def _options(self) -> dict[str, Any]:
-        return {**super()._options(), "local_clusters": self.local_clusters, "local": self.local, "cells": self.cells}
+        found = matrices(self.covariance, self.params_["spread"], *self.cluster_centers_.shape).copy()
+        return found if self._scale is None else np.asarray(found * np.outer(self._scale.unit, self._scale.unit))

@@ -16,7 +16,7 @@ from shoal.algorithms.options import CRITERIA
 from shoal.algorithms.registry import rounds_algorithm
 from shoal.algorithms.rounds.base import InitHint, Params, RoundsAlgorithm
 from shoal.algorithms.rounds.choice import choose_clusters
-from shoal.algorithms.rounds.simulation import bounding_box, kfed_hint, kfed_landmarks, run_rounds
+from shoal.algorithms.rounds.simulation import bounding_box, converged, kfed_hint, kfed_landmarks, run_rounds
 from shoal.algorithms.streaming import check_rows
 from shoal.errors import InvalidData, SettingsError
 from shoal.estimators.base import (
@@ -26,9 +26,12 @@ from shoal.estimators.base import (
     as_table,
     check_n_features,
     column_names,
+    draw_view,
     shortened,
     warn_of_scales,
 )
+from shoal.estimators.progress import Progress
+from shoal.estimators.scaling import Scale, check_scale, given_bounds, scale_of
 from shoal.kernels.arrays import Floats, Ints
 
 PER_CLIENT = 2
@@ -39,10 +42,43 @@ class RoundsEstimatorBase(BaseEstimator):  # type: ignore[misc]  # scikit-learn 
     """Runs an algorithm in rounds over tables in memory. A subclass names its algorithm and gives its options."""
 
     ALGORITHM: ClassVar[str]
+    _scale: Scale | None = None
+    """the scale of the rows of `fit`; None: as they are"""
+
+    def plot(self, features: Sequence[int | str] | None = None, ax: Any = None) -> Any:
+        """Draw the centres that were found, coloured by cluster, as large as the rows that each stands for.
+
+        Parameters
+        ----------
+        features : sequence of two positions or names, optional
+            The features to draw, across and up; by default the two over which centres differ most.
+        ax : matplotlib Axes, optional
+            Where to draw; by default in a new figure of pyplot.
+
+        Returns
+        -------
+        matplotlib Axes
+
+        Raises `NotFittedError` before `fit`, `MissingExtra` without matplotlib, and `SettingsError` for other features.
+        """
+        self._require_fit()
+        view = self._algorithm().view(self.params_)
+        width = view.nodes.shape[1]
+        nodes = view.nodes if self._scale is None else self._scale.undo(view.nodes)
+        given: Any = getattr(self, "feature_names_in_", [f"feature {place}" for place in range(self.n_features_in_)])
+        names = [*given, *(["target"] if width > self.n_features_in_ else [])]
+        return draw_view(view, nodes, names, features, ax)
+
+    def _require_fit(self) -> None:
+        if not hasattr(self, "params_"):
+            raise NotFittedError(f"this {type(self).__name__} has learnt nothing yet; call fit first")
 
     def _run_rounds(self, tables: list[Floats]) -> RoundsAlgorithm:
         """Run the rounds over one table for each client; sets what all subclasses have. Returns the algorithm."""
         algorithm = self._algorithm()
+        rounds_max = 1 if algorithm.one_shot else getattr(self, "max_rounds", 1)
+        tolerance = getattr(self, "tol", 0.0)
+        progress = Progress(getattr(self, "verbose", False), getattr(self, "max_seconds", None), "rounds")
         box = self._box(tables)
         self._choose(tables, box)
         params = algorithm.start(self._options(), len(box.low), self._init_hint(tables, box))
@@ -50,12 +86,14 @@ class RoundsEstimatorBase(BaseEstimator):  # type: ignore[misc]  # scikit-learn 
             algorithm,
             params,
             tables,
-            rounds_max=getattr(self, "max_rounds", 1),
-            tolerance=getattr(self, "tol", 0.0),
+            rounds_max=rounds_max,
+            tolerance=tolerance,
             fraction=getattr(self, "fraction", 1.0),
             policy=getattr(self, "policy", None),
             seed=int(getattr(self, "random_state", 0)),
+            is_over=lambda shift: progress.advance(1, f", the last moved the model by {shift:.3g}"),
         )
+        progress.finish(0 if converged(result.shifts, tolerance) else rounds_max, self)
         self.params_: Params = result.params
         self.shifts_, self.n_rounds_ = result.shifts, len(result.shifts)
         return algorithm
@@ -98,13 +136,12 @@ class RoundsEstimatorBase(BaseEstimator):  # type: ignore[misc]  # scikit-learn 
         box = bounding_box(tables, int(getattr(self, "random_state", 0)))
         if (bounds := getattr(self, "bounds", None)) is None:
             return box
-        try:
-            low, high = (np.broadcast_to(np.asarray(bound, dtype=np.float64), box.low.shape) for bound in bounds)
-        except (TypeError, ValueError):
-            raise SettingsError("bounds must be two numbers, or two rows of one number per feature") from None
-        if not ((low <= box.low) & (box.high <= high)).all() or not np.isfinite([low, high]).all():
-            raise SettingsError("bounds must be finite and hold every row")
-        return InitHint(low.copy(), high.copy(), box.seed)
+        low, high = given_bounds(bounds, len(box.low))
+        if self._scale is not None:
+            low, high = self._scale.apply(np.array([low, high]))
+        if not ((low <= box.low) & (box.high <= high)).all():
+            raise SettingsError("bounds must hold every row")
+        return InitHint(low, high, box.seed)
 
     def _init_hint(self, tables: list[Floats], box: InitHint) -> InitHint:
         """Hint for the first parameters: one round of k-FED ("kfed"), random points in the box ("box"), or `init`."""
@@ -113,7 +150,8 @@ class RoundsEstimatorBase(BaseEstimator):  # type: ignore[misc]  # scikit-learn 
             if init not in ("kfed", "box"):
                 raise SettingsError(f'init = {init!r}, must be "kfed", "box" or a table of centres')
             return kfed_hint(self._n_clusters(), tables, box) if init == "kfed" else box
-        return InitHint(box.low, box.high, box.seed, check_rows(init, len(box.low)))
+        centres = check_rows(init, len(box.low))
+        return InitHint(box.low, box.high, box.seed, centres if self._scale is None else self._scale.apply(centres))
 
 
 class RoundsEstimator(ClusterMixin, RoundsEstimatorBase):  # type: ignore[misc]  # scikit-learn has no types
@@ -131,7 +169,7 @@ class RoundsEstimator(ClusterMixin, RoundsEstimatorBase):  # type: ignore[misc] 
     shifts_ : list of float
         How far each round moved the model.
     params_ : mapping of str to ndarray
-        The parameters that the service would publish.
+        The parameters that the service would publish; with `scale`, of scaled rows.
     n_features_in_ : int
     feature_names_in_ : ndarray of shape (d,)
         Only if the tables had names; `predict` then refuses other names, and the same in another order.
@@ -152,12 +190,13 @@ class RoundsEstimator(ClusterMixin, RoundsEstimatorBase):  # type: ignore[misc] 
         """
         tables, position = split_by_client(X, clients)
         names = names_of_tables(X)
-        warn_of_scales(np.concatenate([table for table in tables if len(table)]), names)
+        tables = self._scaled(tables, names)
         algorithm = self._run_rounds(tables)
         self.__dict__.pop("feature_names_in_", None)
         if names is not None:
             self.feature_names_in_ = np.array(names, dtype=object)
-        self.cluster_centers_: Floats = algorithm.view(self.params_).centres
+        centres = algorithm.view(self.params_).centres
+        self.cluster_centers_: Floats = centres if self._scale is None else self._scale.undo(centres)
         self.n_features_in_ = self.cluster_centers_.shape[1]
         self.labels_by_client_ = [algorithm.predict(self.params_, rows) for rows in tables]
         labels = np.concatenate(self.labels_by_client_)
@@ -166,14 +205,24 @@ class RoundsEstimator(ClusterMixin, RoundsEstimatorBase):  # type: ignore[misc] 
 
     def predict(self, X: ArrayLike) -> Ints:
         """X (n, d) -> (n,) cluster of each row. Raises `InvalidData` for rows and `NotFittedError` before `fit`."""
-        if not hasattr(self, "params_"):
-            raise NotFittedError(f"this {type(self).__name__} has learnt nothing yet; call fit first")
+        self._require_fit()
         rows = as_table(X)
         check_n_features(rows, self.n_features_in_, self)
         known = getattr(self, "feature_names_in_", None)
         if known is not None:
             check_names(column_names(X), known.tolist())
-        return self._algorithm().predict(self.params_, rows.reshape(-1, self.n_features_in_))
+        rows = rows.reshape(-1, self.n_features_in_)
+        return self._algorithm().predict(self.params_, rows if self._scale is None else self._scale.apply(rows))
+
+    def _scaled(self, tables: list[Floats], names: list[str] | None) -> list[Floats]:
+        """The tables of clients on the scale that the parameter `scale` asks for; warns where there is none."""
+        kind, rows = getattr(self, "scale", None), np.concatenate([table for table in tables if len(table)])
+        check_scale(kind)
+        self._scale = None if kind is None else scale_of(rows, kind, getattr(self, "bounds", None))
+        if self._scale is None:
+            warn_of_scales(rows, names)
+            return tables
+        return [self._scale.apply(table) if len(table) else table for table in tables]
 
 
 def names_of_tables(X: ArrayLike | Sequence[ArrayLike]) -> list[str] | None:

@@ -1,23 +1,22 @@
-"""The bases of streaming estimators, as scikit-learn and river have them, and their federation in memory."""
+"""The bases of streaming estimators, as scikit-learn and river have them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, ClassVar, Protocol, Self
+from typing import Any, ClassVar, Final, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from pydantic import Field
 
-from shoal.algorithms.options import AlgorithmOptions, option
 from shoal.algorithms.registry import streaming_algorithm
 from shoal.algorithms.state_reader import StateReader
-from shoal.algorithms.streaming import Arrays, ClientHalf, Contribution, ServerHalf, State
+from shoal.algorithms.streaming import State
 from shoal.algorithms.view import NO_CLUSTER, ClusteringView
-from shoal.errors import InvalidData, InvalidState
+from shoal.errors import InvalidData
 from shoal.estimators.base import (
     BaseEstimator,
     ClusterMixin,
+    RiverClusterer,
     as_table,
     check_n_features,
     column_names,
@@ -27,6 +26,9 @@ from shoal.estimators.base import (
     shortened,
     warn_of_scales,
 )
+from shoal.estimators.federation import Federation, InMemoryFederation
+from shoal.estimators.progress import Progress
+from shoal.estimators.scaling import ScaledFederation
 from shoal.kernels.arrays import Floats, Ints
 
 STATE_VERSION = 1
@@ -34,167 +36,24 @@ WARNED_ROWS_MIN = 50
 """fewest rows of a call that say how wide a feature spreads"""
 
 
-class FederationOptions(AlgorithmOptions):
-    """Parameters of an estimator that assign its rows to clients."""
-
-    clients: int = option(1, "virtual clients to which rows without a client name are dealt in turn", least=1)
-    random_state: int = option(0, "seed of everything that is random", least=0)
-    update_readings: Annotated[int, Field(ge=1)] | None = option(
-        None, "rows of a client after which it contributes within one call; None: at the end"
-    )
-
-    @classmethod
-    def of(cls, **parameters: Any) -> Self:
-        """Checked parameters; NumPy's whole numbers count as such. Raises `SettingsError`."""
-        return cls.parse({name: int(n) if isinstance(n, np.integer) else n for name, n in parameters.items()})
+OF_THE_ESTIMATOR: Final = ("verbose", "max_seconds")
+"""parameters that change nothing that is learnt"""
 
 
-class InMemoryFederation:
-    """The halves of one streaming algorithm. A client is made when its first row arrives.
-
-    Parameters
-    ----------
-    algorithm : str
-        Name of an installed streaming algorithm.
-    options : mapping
-        Options of both halves.
-    width : int
-        Number of features, d.
-    n_clients : int
-        Rows without a client name go to this many clients in turn.
-    seed : int
-        The order in which the server absorbs nodes is a function of the seed and of the number of absorptions before.
-    update_readings : int, optional
-        Rows of a client after which it contributes within one call of `learn`; by default it contributes at the end.
-
-    Raises `SettingsError`.
-    """
-
-    def __init__(
-        self,
-        algorithm: str,
-        options: Mapping[str, Any],
-        width: int,
-        n_clients: int,
-        seed: int,
-        update_readings: int | None = None,
-    ) -> None:
-        own = FederationOptions.of(clients=n_clients, random_state=seed, update_readings=update_readings)
-        self._algorithm = algorithm
-        self._options = dict(options)
-        self.width = width
-        self._n_clients, self._seed, self._update_readings = own.clients, own.random_state, own.update_readings
-        self._clients: dict[str, ClientHalf] = {}
-        self._calls = 0
-        self._rows = 0
-        self.server = streaming_algorithm(algorithm).server(self._options, width)
-
-    def learn(self, rows: Floats, client_names: ArrayLike | None, is_last: bool = False) -> None:
-        """rows (n, d) are learnt by their clients, in order, and the server absorbs what the clients contribute.
-
-        `client_names` (n,): the client of each row. `is_last`: no more rows will follow, so none stays in a buffer.
-        Raises `InvalidData` before anything has changed.
-        """
-        names, client_of_row = self._assign_clients(len(rows), client_names)
-        if not names:
-            return
-        rows_of = [rows[client_of_row == position] for position in range(len(names))]
-        longest = max(map(len, rows_of))
-        step = self._update_readings or longest
-        for first in range(0, longest, step):
-            parts = {name: part[first : first + step] for name, part in zip(names, rows_of, strict=True)}
-            self._absorb(parts, is_last and first + step >= longest)
-        if is_last:
-            self._finish_server()
-        self._rows += len(rows)
-
-    def _absorb(self, rows_of: Mapping[str, Floats], is_last: bool) -> None:
-        """Clients by name learn these rows, and the server absorbs one contribution of each."""
-        contributions = [
-            Contribution(name, self._calls, self._contribution(name, rows, is_last)) for name, rows in rows_of.items()
-        ]
-        self.server.absorb(contributions, f"{self._seed}:{self._calls}".encode())
-        self._calls += 1
-
-    def state(self) -> State:
-        """Everything that further learning depends on."""
-        return {
-            "version": STATE_VERSION,
-            "width": self.width,
-            "calls": self._calls,
-            "rows": self._rows,
-            "clients": {name: client.state() for name, client in self._clients.items()},
-            "server": self.server.state(),
-        }
-
-    def restore(self, state: State) -> None:
-        """Become the saved federation, if this one has learnt nothing yet. Raises `InvalidState`."""
-        saved = StateReader(state, STATE_VERSION, width=self.width)
-        self._calls, self._rows = saved.read_int("calls"), saved.read_int("rows")
-        clients = state.get("clients")
-        if not isinstance(clients, Mapping) or "server" not in state:
-            raise InvalidState("saved state lacks its clients or its server")
-        saved.check(len(clients) > 0, "there are rows and no clients")
-        for name, inside in clients.items():
-            self._clients[name] = self._new_client()
-            self._clients[name].restore(inside)
-        self.server.restore(state["server"])
-
-    def _assign_clients(self, n: int, client_names: ArrayLike | None) -> tuple[list[str], Ints]:
-        """The names of the clients that have rows, and (n,) the position of each row's client among them."""
-        if client_names is None:
-            turn = (self._rows + np.arange(n)) % self._n_clients
-            present, position = np.unique(turn, return_inverse=True)
-        else:
-            names = np.asarray(client_names)
-            if names.shape != (n,):
-                raise InvalidData(f"clients has shape {names.shape}, it must name the client of each of the {n} rows")
-            present, position = np.unique(names.astype(str), return_inverse=True)
-        return [str(name) for name in present], position.astype(np.int64)
-
-    def _contribution(self, name: str, rows: Floats, is_last: bool) -> Arrays:
-        if name not in self._clients:
-            self._clients[name] = self._new_client()
-        client = self._clients[name]
-        client.learn(rows)
-        return self._last_contribution(client, rows) if is_last else client.contribute()
-
-    def _new_client(self) -> ClientHalf:
-        return streaming_algorithm(self._algorithm).client(self._options, self.width)
-
-    def _last_contribution(self, client: ClientHalf, rows: Floats) -> Arrays:
-        """The contribution of a client that has just learnt `rows`, the last ones."""
-        return client.contribute()
-
-    def _finish_server(self) -> None:
-        """Finish the server, after it has absorbed the last contributions."""
-
-
-class Federation(Protocol):
-    """The part of a federation in memory that an estimator uses."""
-
-    width: int
-
-    @property
-    def server(self) -> ServerHalf:
-        """The half that predicts."""
-        ...
-
-    def learn(self, rows: Floats, client_names: ArrayLike | None, is_last: bool = False) -> None:
-        """rows (n, d) of clients (n,), in order; `is_last`: no more will follow. Raises `InvalidData`."""
-        ...
-
-    def state(self) -> State: ...
-
-    def restore(self, state: State) -> None: ...
+def _plain(value: Any) -> Any:
+    """A parameter as a saved state has it: arrays and tuples as lists."""
+    if isinstance(value, np.generic | np.ndarray):
+        return value.tolist()
+    return [_plain(each) for each in value] if isinstance(value, list | tuple) else value
 
 
 class StreamingEstimator(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
     """A streaming algorithm as an estimator.
 
     Distances decide, so bring features to one scale first. A subclass names its algorithm, and its `__init__` has the
-    parameters `clients` and `random_state`, one for each option of the algorithm, and `update_readings` if a client is
-    to contribute more than once in a long call. `_federation` and `_names` exist once a row has been learnt.
+    parameters `clients` and `random_state`, one for each option of the algorithm, and those of `scale`, `bounds`,
+    `verbose`, `max_seconds` and `update_readings` (a client contributes more than once in a long call) that it takes.
+    `_federation` and `_names` exist once a row has been given.
     """
 
     ALGORITHM: ClassVar[str]
@@ -224,10 +83,12 @@ class StreamingEstimator(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # 
         rows, names = as_table(X), column_names(X)
         if len(rows) < self.ROWS_MIN:
             raise InvalidData(f"n_samples = {len(rows)}; at least {self.ROWS_MIN} rows are needed")
+        progress = Progress(getattr(self, "verbose", False), getattr(self, "max_seconds", None))
         federation = self._new_federation(rows.shape[1])
-        federation.learn(self._to_learnt(rows), clients, is_last=True)
+        federation.learn(self._to_learnt(rows), clients, is_last=True, progress=progress)
         self._federation, self._names = federation, names
         self._warned = False
+        progress.finish(len(rows), self)
         self._warn(rows)
         self.labels_ = self._predict(rows)
         return self
@@ -285,9 +146,19 @@ class StreamingEstimator(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # 
         Raises `MissingExtra` without matplotlib, and `SettingsError` for other features.
         """
         self._require_rows("plot")
-        names = self._names or [f"feature {position}" for position in range(self.n_features_in_)]
-        view = self._view()
+        names, view = self._feature_labels(), self._view()
         return draw_view(view, self._from_learnt(view.nodes.reshape(-1, self.n_features_in_)), names, features, ax)
+
+    @property
+    def centers(self) -> dict[int, dict[str, float]] | None:
+        """The centre of each cluster by feature name, by its label; None as long as there is none. For river."""
+        if not self._has_rows() or not len(self._labels()):
+            return None
+        names = self._feature_labels()
+        return {
+            int(label): dict(zip(names, centre.tolist(), strict=True))
+            for label, centre in zip(self._labels(), self.cluster_centers_, strict=True)
+        }
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -320,6 +191,14 @@ class StreamingEstimator(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # 
     def predict_many(self, X: ArrayLike) -> Ints:
         """See `predict`."""
         return self.predict(X)
+
+    @property
+    def _raw_memory_usage(self) -> int:
+        """Bytes, as river counts them for `show_memory`."""
+        from river.base import Base  # noqa: PLC0415 - only river asks
+
+        usage: int = Base._raw_memory_usage.fget(self)  # type: ignore[attr-defined]  # a property
+        return usage
 
     # Saving, without pickle.
 
@@ -365,7 +244,11 @@ class StreamingEstimator(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # 
         options = self.get_params(deep=False)
         clients, seed = options.pop("clients"), options.pop("random_state")
         update_readings = options.pop("update_readings", None)
-        return self.FEDERATION(self.ALGORITHM, options, width, clients, seed, update_readings)
+        scale, bounds = options.pop("scale", None), options.pop("bounds", None)
+        for name in OF_THE_ESTIMATOR:
+            options.pop(name, None)
+        federation = self.FEDERATION(self.ALGORITHM, options, width, clients, seed, update_readings)
+        return federation if scale is None else ScaledFederation(federation, scale, bounds)
 
     def _learn(self, X: ArrayLike, names: list[str] | None, clients: ArrayLike | None) -> Floats:
         rows = self._as_learnt(X, names)
@@ -379,16 +262,23 @@ class StreamingEstimator(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # 
 
     def _warn(self, rows: Floats) -> None:
         """Warn once of rows (n, d) that can hardly be clustered as they are."""
-        if not self._warned and len(rows) >= WARNED_ROWS_MIN:
+        if not self._warned and len(rows) >= WARNED_ROWS_MIN and getattr(self, "scale", None) is None:
             self._warned = warn_of_scales(rows, self._names)
 
     def _predict(self, rows: Floats) -> Ints:
         if not self._has_rows():
             return np.full(len(rows), NO_CLUSTER, dtype=np.int64)
-        return self._federation.server.predict(self._to_learnt(rows))
+        return self._federation.predict(self._to_learnt(rows))
 
     def _view(self) -> ClusteringView:
         return streaming_algorithm(self.ALGORITHM).view(self._federation.server.snapshot())
+
+    def _labels(self) -> Ints:
+        """(c,) what `predict` calls each cluster, in the order of `cluster_centers_`."""
+        return np.arange(len(self._view().centres))
+
+    def _feature_labels(self) -> list[str]:
+        return self._names or [f"feature {position}" for position in range(self.n_features_in_)]
 
     def _to_learnt(self, rows: Floats) -> Floats:
         """Rows as given -> in the coordinates in which the algorithm learns."""
@@ -396,7 +286,7 @@ class StreamingEstimator(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # 
 
     def _from_learnt(self, points: Floats) -> Floats:
         """Points in the coordinates in which the algorithm learns -> as rows are given."""
-        return points
+        return self._federation.in_units(points)
 
     def _as_learnt(self, X: ArrayLike, names: list[str] | None) -> Floats:
         """X as a table with the number and the order of the features that were learnt."""
@@ -412,7 +302,12 @@ class StreamingEstimator(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # 
 
     def _plain_parameters(self) -> dict[str, Any]:
         params = self.get_params(deep=False)
-        return {name: value.item() if isinstance(value, np.generic) else value for name, value in params.items()}
+        return {name: _plain(value) for name, value in params.items() if name not in OF_THE_ESTIMATOR}
+
+
+if RiverClusterer is not None:
+    # river's metrics ask for its own class; its methods are those of this one.
+    RiverClusterer.register(StreamingEstimator)
 
 
 class IdentityEstimator(StreamingEstimator):
@@ -442,6 +337,9 @@ class IdentityEstimator(StreamingEstimator):
         if not self._has_rows():
             return number
         return np.append(self._identities(), NO_CLUSTER)[number]  # number -1 is the last entry
+
+    def _labels(self) -> Ints:
+        return self._identities()
 
     def _identities(self) -> Ints:
         identity = self._view().identity

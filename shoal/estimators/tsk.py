@@ -13,7 +13,6 @@ from shoal.algorithms.regression import Regression, RuleBase, rules_of
 from shoal.algorithms.rounds.policies import Policy
 from shoal.errors import InvalidData
 from shoal.estimators.base import (
-    NotFittedError,
     RegressorMixin,
     as_table,
     check_n_features,
@@ -58,6 +57,10 @@ class FederatedTSK(RegressorMixin, RoundsEstimatorBase):  # type: ignore[misc]  
     policy : Policy, optional
         How answers of earlier rounds count; by default not at all.
     random_state : int, default=0
+    verbose : bool, default=False
+        Whether `fit` shows on standard error how far it is.
+    max_seconds : float or None, default=None
+        Seconds after which `fit` ends with the round that is under way, and warns with `StoppedEarly`.
 
     Attributes
     ----------
@@ -106,12 +109,15 @@ class FederatedTSK(RegressorMixin, RoundsEstimatorBase):  # type: ignore[misc]  
         fraction: float = 1.0,
         policy: Policy | None = None,
         random_state: int = 0,
+        verbose: bool = False,
+        max_seconds: float | None = None,
     ) -> None:
         self.n_clusters, self.consequents, self.ridge, self.step = n_clusters, consequents, ridge, step
         self.fuzzifier, self.condition_rounds, self.outdated = fuzzifier, condition_rounds, outdated
         self.init, self.bounds = init, bounds
         self.max_rounds, self.tol, self.fraction, self.policy = max_rounds, tol, fraction, policy
         self.random_state = random_state
+        self.verbose, self.max_seconds = verbose, max_seconds
 
     def fit(
         self,
@@ -149,8 +155,7 @@ class FederatedTSK(RegressorMixin, RoundsEstimatorBase):  # type: ignore[misc]  
 
     def predict(self, X: ArrayLike) -> Floats:
         """X (n, d) -> (n,) the predicted targets. Raises `InvalidData` for rows and `NotFittedError` before `fit`."""
-        if not hasattr(self, "params_"):
-            raise NotFittedError(f"this {type(self).__name__} has learnt nothing yet; call fit first")
+        self._require_fit()
         rows, names = as_table(X), column_names(X)
         check_n_features(rows, self.n_features_in_, self)
         if names is not None and hasattr(self, "feature_names_in_"):

@@ -185,7 +185,7 @@ model = FCAC(clients=2).set_params(random_state=3)
 rows = np.random.default_rng(0).normal(size=(200, 2))
 labels = model.fit_predict(rows)
 assert model.get_params()["random_state"] == 3 and model.get_params()["clients"] == 2
-assert len(model.get_params()) == 11
+assert len(model.get_params()) == 15
 try:
     model.set_params(colour="red")
 except ValueError as refused:

@@ -8,7 +8,7 @@ import pytest
 from shoal.algorithms.registry import counting_names, streaming_algorithm, streaming_names
 from shoal.algorithms.streaming import Contribution
 from shoal.errors import InvalidState
-from shoal.estimators.streaming import InMemoryFederation
+from shoal.estimators.federation import InMemoryFederation
 from shoal.protocol.codec import pack, unpack
 
 ROWS = np.random.default_rng(0).normal(size=(240, 2)) * 0.1 + np.repeat([[0.0, 0.0], [1.0, 1.0]], 120, axis=0)

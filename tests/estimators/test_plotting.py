@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+import shoal
 from shoal import FCAC, ClusterTree, DensityTree
 from shoal.errors import SettingsError
 
@@ -68,3 +69,33 @@ def test_one_feature_is_a_line_and_nothing_learnt_is_an_error() -> None:
     assert (ax.get_xlabel(), ax.get_ylabel()) == ("feature 0", "")
     with pytest.raises(AttributeError, match="before the first row"):
         ClusterTree().plot()
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        shoal.FederatedKMeans(3, scale="bounds"),
+        shoal.FederatedFCM(3),
+        shoal.FederatedGMM(3),
+        shoal.FederatedSpectral(3, landmarks=20),
+        shoal.FederatedDBSCAN(),
+        shoal.KFED(3),
+        shoal.MUFC(3),
+    ],
+    ids=lambda one: type(one).__name__,
+)
+def test_estimators_in_rounds_are_drawn_in_the_units_of_the_rows(model: Any) -> None:
+    with pytest.raises(shoal.errors.ShoalError, match="call fit first"):
+        model.plot()
+    rows = 100 + 50 * three_blobs(900)
+    ax = model.fit(rows).plot(features=(1, 2))
+    assert (ax.get_xlabel(), ax.get_ylabel()) == ("feature 1", "feature 2")
+    points = np.concatenate([np.asarray(marks.get_offsets()) for marks in ax.collections if len(marks.get_offsets())])
+    assert len(points) >= 3
+    assert 100 < points.min() < points.max() < 150
+
+
+def test_rules_are_drawn_over_their_inputs_and_the_target() -> None:
+    rows = three_blobs(300)
+    ax = shoal.FederatedTSK(3).fit(rows[:, :2], rows[:, 2]).plot(features=("feature 1", "target"))
+    assert (ax.get_xlabel(), ax.get_ylabel()) == ("feature 1", "target")

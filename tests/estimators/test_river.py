@@ -7,7 +7,10 @@ import pandas as pd
 import pytest
 
 from shoal.errors import InvalidData
+from shoal.estimators.cluster_tree import ClusterTree
+from shoal.estimators.density_tree import DensityTree
 from shoal.estimators.fcac import FCAC
+from shoal.estimators.streaming import StreamingEstimator
 from shoal.protocol.codec import pack
 
 
@@ -97,3 +100,28 @@ def test_it_works_at_the_end_of_rivers_pipeline() -> None:
         model.learn_one(reading)
     assert model.predict_one({"warm": 9.0, "dry": 0.0}) >= 0
     assert model.predict_one({"warm": 9.0, "dry": 0.0}) != model.predict_one({"warm": 0.0, "dry": 0.0})
+
+
+@pytest.mark.parametrize(
+    ("model", "least"),
+    [
+        (FCAC(), 0.05),
+        (ClusterTree(), 0.6),
+        (ClusterTree(scale="bounds", bounds=([-5, -5], [15, 5])), 0.6),
+        (DensityTree(epsilon=None, window_readings=50, grow_readings=100, low=-5, high=15), 0.0),
+    ],
+    ids=["fcac", "cluster_tree", "scaled", "density_tree"],
+)
+def test_rivers_progressive_validation_scores_it(model: StreamingEstimator, least: float) -> None:
+    evaluate, metrics = pytest.importorskip("river.evaluate"), pytest.importorskip("river.metrics")
+    frame = readings(400)
+    rows = [(reading, int(reading["warm"] > 4.5)) for reading in frame.to_dict("records")]
+    agreement, silhouette = metrics.AdjustedRand(), metrics.Silhouette()
+    evaluate.progressive_val_score(rows, model, agreement, print_every=400, show_memory=True)
+    assert agreement.get() >= least
+    # It asks for the centres by feature name; the first model has learnt all rows already.
+    evaluate.progressive_val_score(rows[:20], model, silhouette)
+    centers = model.centers
+    assert centers is not None
+    assert (silhouette.get() <= 1.0) == (len(centers) > 1)
+    assert set(centers[model.predict_one(rows[0][0])]) == {"warm", "dry"}

@@ -20,15 +20,9 @@ from shoal.algorithms.rounds.policies import Policy
 from shoal.config.resolved import resolve
 from shoal.config.settings import load_config
 from shoal.errors import InvalidState
-from shoal.estimators.federated import (
-    KFED,
-    MUFC,
-    FederatedDBSCAN,
-    FederatedFCM,
-    FederatedGMM,
-    FederatedKMeans,
-    FederatedSpectral,
-)
+from shoal.estimators.federated import FederatedFCM, FederatedGMM, FederatedKMeans
+from shoal.estimators.federated_shapes import FederatedDBSCAN, FederatedSpectral
+from shoal.estimators.one_round import KFED, MUFC
 from shoal.estimators.tsk import FederatedTSK
 from shoal.protocol.messages import Update
 from shoal.protocol.topics import LABELS

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -24,7 +24,7 @@ class Run(NamedTuple):
     """how far each round moved the model"""
 
 
-def run_rounds(
+def run_rounds(  # noqa: PLR0913 - options by name
     algorithm: RoundsAlgorithm,
     params: Params,
     clients: Sequence[Rows],
@@ -34,10 +34,12 @@ def run_rounds(
     fraction: float = 1.0,
     policy: Policy | None = None,
     seed: int = 0,
+    is_over: Callable[[float], bool] = lambda shift: False,
 ) -> Run:
     """Run rounds until one moves the model less than `tolerance`, at most `rounds_max`.
 
-    In each round a random `fraction` of the clients answers, at least one. Raises `InvalidData` and `SettingsError`.
+    In each round a random `fraction` of the clients answers, at least one. `is_over` is asked after each round, with
+    how far it moved the model, whether to stop there. Raises `InvalidData` and `SettingsError`.
     """
     if not 0 < fraction <= 1:
         raise SettingsError(f"fraction of clients = {fraction}, must be above 0, at most 1")
@@ -57,7 +59,8 @@ def run_rounds(
         if epoch_changed(algorithm, before, params):
             state = state.without_earlier_answers()
         shifts.append(algorithm.shift(before, params))
-        if shifts[-1] < tolerance or shifts[-1] == 0.0:
+        # It is asked in any case: it counts the rounds too.
+        if is_over(shifts[-1]) or shifts[-1] < tolerance or shifts[-1] == 0.0:
             break
     return Run(params, shifts)
 
