@@ -7,6 +7,9 @@ so that clients do not all publish at once. Readings wait in the checkpoint, on 
 Where the privacy unit is a user, at most `readings_per_window_max` readings of one user are counted in each window, the
 first ones. Further ones keep their places and are counted nowhere, as rejected readings are, so that nothing published
 tells of them.
+
+The times in an update of private counts are those at which the readings log took in the window's first and last place,
+in whole seconds. A reading's own time may be missing because it was rejected, so that it would tell of its validity.
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from client_nodes.intake import Batch
+from client_nodes.intake import NO_SPAN, Batch, TimeSpan
 from client_nodes.publisher import EncodedUpdate, Publisher
 from client_nodes.snapshots import Snapshots
 from shoal.algorithms.streaming import Rows
@@ -109,7 +112,10 @@ class CountWindows:
         """readings in them"""
         self._opened_at: float | None = None
         """when the first reading of the open window was read, by the client's clock"""
-        self._newest_reading_at: float | None = None
+        self._span = NO_SPAN
+        """event times of the readings of the open window"""
+        self._taken_in = NO_SPAN
+        """when the log took its places in"""
         self.clipped = 0
         """readings moved into their bounds by the last `add`. It is made from raw readings: it must not leave"""
 
@@ -125,7 +131,7 @@ class CountWindows:
         """
         if not self._models:
             return []
-        rows, valid, users, times = self._in_order(batch)
+        rows, valid, users, times, taken_in = self._in_order(batch)
         updates: list[EncodedUpdate] = []
         start = 0
         while start < len(rows):
@@ -135,8 +141,8 @@ class CountWindows:
             self._rows = np.concatenate([self._rows, rows[start:stop]])
             counted = self._user_readings.admit(valid[start:stop], users[start:stop])
             self._valid = np.concatenate([self._valid, counted])
-            known = [time for time in (*times[start:stop], self._newest_reading_at) if time is not None]
-            self._newest_reading_at = max(known, default=None)
+            self._span = self._span.joined(times[start:stop])
+            self._taken_in = self._taken_in.joined(taken_in[start:stop])
             start = stop
             if len(self._rows) >= self._size:
                 updates += self._close(now)
@@ -152,7 +158,8 @@ class CountWindows:
             "closed": self.closed,
             "places": self._places,
             "opened_at": self._opened_at,
-            "newest_reading_at": self._newest_reading_at,
+            "span": list(self._span),
+            "taken_in": list(self._taken_in),
             "fingerprints": {model.name: model.fingerprint for model in self._models},
         }
 
@@ -170,7 +177,8 @@ class CountWindows:
             self._rows, self._valid = rows, valid
             self._user_readings.restore(state["user_readings"])
             self.closed, self._places = state["closed"], state["places"]
-            self._opened_at, self._newest_reading_at = state["opened_at"], state["newest_reading_at"]
+            self._opened_at = state["opened_at"]
+            self._span, self._taken_in = TimeSpan(*state["span"]), TimeSpan(*state["taken_in"])
             if not (is_count(self.closed) and is_count(self._places) and len(rows) < self._size):
                 raise InvalidState("the checkpoint's open window of readings is inconsistent")
         except (AttributeError, KeyError, TypeError, ValueError) as broken:
@@ -218,18 +226,20 @@ class CountWindows:
     def _close(self, now: float) -> list[EncodedUpdate]:
         """Count the open window for every model, charge it, and begin the next one."""
         self._snapshots.follow()
-        window = ClosedWindow(self._rows, self._valid, self.closed, self._places, now, self._newest_reading_at)
+        window = ClosedWindow(self._rows, self._valid, self.closed, self._places, now, self._span, self._taken_in)
         updates = [model.make_update(window, self._snapshots, self._ledger) for model in self._models]
         self.closed += 1
         self._places += len(self._rows)
         self._rows, self._valid, self._opened_at = self._rows[:0].copy(), self._valid[:0].copy(), None
+        self._span = self._taken_in = NO_SPAN
         self._user_readings.clear()
         return updates
 
-    def _in_order(self, batch: Batch) -> tuple[Rows, Bools, list[bytes], list[float | None]]:
+    def _in_order(self, batch: Batch) -> tuple[Rows, Bools, list[bytes], list[float | None], list[float]]:
         """All records of a batch in the order of their places.
 
-        Rows in unit coordinates, which are valid, user ids (empty where there are none), times.
+        Rows in unit coordinates, which are valid, user ids (empty where there are none), event times, and when the log
+        took them in.
         """
         rejected = [(one.record.partition, one.record.offset) for one in batch.rejected]
         places = np.array([*batch.places, *rejected], dtype=np.int64).reshape(-1, 2)
@@ -237,10 +247,13 @@ class CountWindows:
         rows = np.concatenate([self._bounds.to_unit(inside), np.zeros((len(rejected), self._contract.width))])
         valid = np.arange(len(places)) < len(batch.places)
         times = [*batch.times, *(one.time for one in batch.rejected)]
+        taken_in = [batch.taken_in_ms[number] / 1000 for number in batch.numbers]
+        taken_in += [one.record.timestamp_ms / 1000 for one in batch.rejected]
         users = [*batch.users, *[b""] * (len(places) - len(batch.users))]
         order = np.lexsort((places[:, 1], places[:, 0]))
         numbers = order.tolist()
-        return rows[order], valid[order], [users[i] for i in numbers], [times[i] for i in numbers]
+        in_order = [users[i] for i in numbers], [times[i] for i in numbers], [taken_in[i] for i in numbers]
+        return rows[order], valid[order], *in_order
 
 
 class ClosedWindow:
@@ -253,10 +266,11 @@ class ClosedWindow:
         number: int,
         first: int,
         closed_at: float,
-        newest_reading_at: float | None,
+        span: TimeSpan,
+        taken_in: TimeSpan,
     ) -> None:
         self.rows, self.valid, self.number, self.first = rows, valid, number, first
-        self.closed_at, self.newest_reading_at = closed_at, newest_reading_at
+        self.closed_at, self.span, self.taken_in = closed_at, span, taken_in
 
 
 class ModelCounter:
@@ -301,7 +315,7 @@ class ModelCounter:
             self._counter.adopt(newest.arrays)
             self._version = newest.version
         counted = self._counter.count(window.rows, window.valid, self._public_name, window.number)
-        private = counted.counts
+        private, made_at, span = counted.counts, window.closed_at, window.span
         if self._mechanism is not None:
             assert ledger is not None
             places = (window.number, window.first, window.first + len(window.rows) - 1)
@@ -311,6 +325,8 @@ class ModelCounter:
             epsilon, unit = float(self._model.statement["epsilon"]), self._contract.mode.unit.name
             release = Release(self.stream, window.number, plan, digest, len(window.rows), epsilon, unit)
             ledger.charge([release], window.closed_at)
+            span = window.taken_in.in_seconds()
+            made_at = window.closed_at if span.newest is None else span.newest
         update = Update(
             federation=self._contract.federation,
             contract=self._contract.digest,
@@ -321,8 +337,9 @@ class ModelCounter:
             readings=len(window.rows),
             privacy=self._model.statement,
             arrays=counted.update(private),
-            made_at=window.closed_at,
-            newest_reading_at=window.newest_reading_at,
+            made_at=made_at,
+            oldest_reading_at=span.oldest,
+            newest_reading_at=span.newest,
         )
         return self._publisher.make_records(update)
 

@@ -34,6 +34,25 @@ class RejectedReading(NamedTuple):
     """event time, seconds since 1970, where the record has one"""
 
 
+class TimeSpan(NamedTuple):
+    """The oldest and the newest of some times, seconds since 1970; None where there is none."""
+
+    oldest: float | None = None
+    newest: float | None = None
+
+    def joined(self, times: Sequence[float | None]) -> TimeSpan:
+        """The span of these times as well."""
+        known = [time for time in (*self, *times) if time is not None]
+        return TimeSpan(min(known), max(known)) if known else self
+
+    def in_seconds(self) -> TimeSpan:
+        """The same in whole seconds, rounded down."""
+        return TimeSpan(*(None if time is None else float(math.floor(time)) for time in self))
+
+
+NO_SPAN: Final = TimeSpan()
+
+
 class Batch(NamedTuple):
     """Records of the readings log, decoded."""
 
@@ -48,6 +67,8 @@ class Batch(NamedTuple):
     """(n,) which of the `records` each of the n readings was, ascending"""
     record_times: Sequence[float | None] = ()
     """event time of each record, rejected or not, where it has one that can be"""
+    taken_in_ms: Sequence[int] = ()
+    """when the log took each record in, milliseconds since 1970"""
     users: Sequence[bytes] = ()
     """(n,) user id of each of the n readings, where the privacy unit is a user; it never leaves the client"""
     lost: int = 0
@@ -170,7 +191,8 @@ def decode_batch(records: Sequence[Record], width: int, ahead_s: float = math.in
     if latest > min(_taken_in_ms(records), default=0) / 1000 + ahead_s:
         rejected += _reject_future(records, times, accepted, ahead_s)
     kept = np.flatnonzero(accepted).tolist()
-    return Batch(values[accepted], _places(records, kept), [times[number] for number in kept], rejected, kept, times)
+    kept_times = [times[number] for number in kept]
+    return Batch(values[accepted], _places(records, kept), kept_times, rejected, kept, times, _taken_in_ms(records))
 
 
 def _taken_in_ms(records: Sequence[Record]) -> Sequence[int]:

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from client_nodes.intake import NO_SPAN, TimeSpan
 from client_nodes.privacy import PrivateBatch
 from client_nodes.publisher import EncodedUpdate, Publisher
 from shoal.algorithms.streaming import Rows
@@ -37,6 +38,8 @@ class Learner:
         self._updated_at = started_at
         self.newest_reading_at: float | None = None
         """event time of the newest reading learnt, seconds since 1970"""
+        self._span = NO_SPAN
+        """event times of the places since the previous updates"""
 
     @property
     def nodes(self) -> dict[str, int]:
@@ -63,8 +66,8 @@ class Learner:
             first, end = np.searchsorted(batch.numbers, [start, stop])
             for model in self._models:
                 model.learn(batch.rows[first:end], stop - start)
-            known = [time for time in (*batch.place_times[start:stop], self.newest_reading_at) if time is not None]
-            self.newest_reading_at = max(known, default=None)
+            self._span = self._span.joined(batch.place_times[start:stop])
+            self.newest_reading_at = self._span.joined([self.newest_reading_at]).newest
             self._places_since_update += stop - start
             start = stop
             if self._places_since_update >= self._publish_readings:
@@ -85,6 +88,7 @@ class Learner:
             "places_since_update": self._places_since_update,
             "republish": self._republish,
             "newest_reading_at": self.newest_reading_at,
+            "span": list(self._span),
         }
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -95,12 +99,13 @@ class Learner:
             self._places_since_update = state["places_since_update"]
             self._republish = state["republish"]
             self.newest_reading_at = state["newest_reading_at"]
+            self._span = TimeSpan(*state["span"])
         except (KeyError, TypeError) as broken:
             raise InvalidState(f"the checkpoint of the models is damaged: {broken}") from None
 
     def _make_updates(self, now: float) -> list[EncodedUpdate]:
-        updates = [model.make_update(now, self.newest_reading_at) for model in self._models]
-        self._places_since_update, self._republish = 0, False
+        updates = [model.make_update(now, self._span) for model in self._models]
+        self._places_since_update, self._republish, self._span = 0, False, NO_SPAN
         self._updated_at = now
         return [update for update in updates if update is not None]
 
@@ -136,7 +141,7 @@ class ModelLearner:
         self._half.learn(rows)
         self._readings += places
 
-    def make_update(self, now: float, newest_reading_at: float | None) -> EncodedUpdate | None:
+    def make_update(self, now: float, span: TimeSpan) -> EncodedUpdate | None:
         """What changed since the previous update; None when there is nothing to publish yet."""
         arrays = self._half.contribute()
         if not any(len(array) for array in arrays.values()):
@@ -153,7 +158,8 @@ class ModelLearner:
             privacy=self._model.statement,
             arrays=arrays,
             made_at=now,
-            newest_reading_at=newest_reading_at,
+            oldest_reading_at=span.oldest,
+            newest_reading_at=span.newest,
         )
         self._readings = 0
         return self._publisher.make_records(update)

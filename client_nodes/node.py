@@ -53,7 +53,7 @@ class ClientResources(NamedTuple):
     """None in a mode without a guarantee"""
 
 
-STATE_VERSION = 6
+STATE_VERSION = 7
 LABELS_PART = "labels"
 """name of the part that only a client with labels has"""
 

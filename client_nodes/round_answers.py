@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from client_nodes.intake import NO_SPAN, TimeSpan
 from client_nodes.privacy import PrivateBatch
 from client_nodes.publisher import EncodedUpdate, Publisher
 from client_nodes.snapshots import VERSIONS_AHEAD_MAX, Snapshots
@@ -40,9 +41,10 @@ class RowWindow:
         return self._rows
 
     @property
-    def newest_reading_at(self) -> float | None:
-        """Event time of the newest row that has one, seconds since 1970."""
-        return float(self._times[self._dated].max()) if self._dated.any() else None
+    def span(self) -> TimeSpan:
+        """Event times of the rows that have one."""
+        dated = self._times[self._dated]
+        return TimeSpan(float(dated.min()), float(dated.max())) if len(dated) else NO_SPAN
 
     def add(self, rows: Rows, times: Sequence[float | None], now: float) -> None:
         """Add rows (n, d) with their event times. A row without one counts as of `now`."""
@@ -193,7 +195,7 @@ class RoundAnswers:
         snapshot = self._snapshots.newest(model.name)
         assert isinstance(snapshot, Snapshot)
         assert model.rounds is not None
-        rows = self.window.rows[-model.declared.readings_max :]
+        rows, span = self.window.rows[-model.declared.readings_max :], self.window.span
         update = Update(
             federation=self._contract.federation,
             contract=self._contract.digest,
@@ -205,7 +207,8 @@ class RoundAnswers:
             privacy=model.statement,
             arrays=model.rounds.algorithm.answer(snapshot.arrays, rows),
             made_at=now,
-            newest_reading_at=self.window.newest_reading_at,
+            oldest_reading_at=span.oldest,
+            newest_reading_at=span.newest,
             round=request.round,
         )
         records = self._publisher.make_records(update, snapshot.arrays)

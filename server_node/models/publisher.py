@@ -126,12 +126,13 @@ class ModelPublisher:
         """Put the readings behind an update, counted before, into the history of the clusters that they fell to.
 
         `points` (n, d) are those that the update has in feature space, `weights` (n,) the readings of each, relative to
-        each other. The time is that of the newest reading, which cannot be later than `now`.
+        each other. Their time ends with that of the newest reading, which cannot be later than `now`.
         """
-        made_at = update.made_at if update.newest_reading_at is None else update.newest_reading_at
+        newest = min(update.made_at if update.newest_reading_at is None else update.newest_reading_at, now)
+        span = 0.0 if update.oldest_reading_at is None else max(0.0, newest - update.oldest_reading_at)
         if self.snapshot is None:
             points, weights = points[:0], weights[:0]
-        one = WaitingUpdate(min(made_at, now), update.client, update.readings, self.counts.updates, points, weights)
+        one = WaitingUpdate(newest, update.client, update.readings, self.counts.updates, points, weights, span)
         if update.readings and self._uncounted.add(one):
             self._count_waiting()
 

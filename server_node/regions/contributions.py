@@ -71,6 +71,7 @@ class RegionContribution(NamedTuple):
     made_at: float
     """time at which the newest update in it was made, seconds since 1970"""
     newest_reading_at: float | None
+    oldest_reading_at: float | None = None
     round: int | None = None
     """the round that it answers, of a model in rounds"""
 
@@ -142,13 +143,14 @@ class RegionUpdates:
             privacy=dict(own.statement),
             arrays=made.arrays,
             made_at=made.made_at,
+            oldest_reading_at=made.oldest_reading_at,
             newest_reading_at=made.newest_reading_at,
             round=made.round,
             regions=[list(one) for one in (Region(region, clients), *regions.below(region))],
         )
 
 
-STATE_VERSION = 2
+STATE_VERSION = 3
 
 
 @dataclass
@@ -160,6 +162,8 @@ class _Pending:
     made_at: float = 0.0
     """time at which the newest update in it was made"""
     newest_reading_at: float | None = None
+    oldest_reading_at: float | None = None
+    """of the updates that have one, as of the newest"""
     since: float | None = None
     """time at which its first update was taken in, seconds since 1970; None: there is none"""
     requested: bool = False
@@ -171,10 +175,13 @@ class _Pending:
         self.made_at = max(self.made_at, update.made_at)
         times = [at for at in (self.newest_reading_at, update.newest_reading_at) if at is not None]
         self.newest_reading_at = max(times, default=None)
+        oldest = (self.oldest_reading_at, update.oldest_reading_at, update.newest_reading_at)
+        self.oldest_reading_at = min((at for at in oldest if at is not None), default=None)
         self.since = now if self.since is None else self.since
 
     def begin_again(self) -> None:
-        self.readings, self.newest_reading_at, self.since, self.requested = 0, None, None, False
+        self.readings, self.since, self.requested = 0, None, False
+        self.newest_reading_at = self.oldest_reading_at = None
 
     def state(self) -> dict[str, Any]:
         return {**vars(self), "aggregator": self.aggregator.state()}
@@ -221,7 +228,8 @@ class Contributions:
             return
         arrays = pending.aggregator.contribute()
         if any(array.size for array in arrays.values()):
-            made = RegionContribution(model, arrays, pending.readings, pending.made_at, pending.newest_reading_at)
+            times = pending.made_at, pending.newest_reading_at, pending.oldest_reading_at
+            made = RegionContribution(model, arrays, pending.readings, *times)
             self._updates.add(made, regions)
         pending.begin_again()
 

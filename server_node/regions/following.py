@@ -256,7 +256,7 @@ class FollowingRounds(RoundsModel):
         if sums is None:
             return RoundFailed(self.name, state.round, "no client has answered in time")
         readings, newest = self._state.combined_readings, self._publisher.counts.newest_reading_at
-        self._answer = RegionContribution(self.name, sums, readings, moment.now, newest, state.round)
+        self._answer = RegionContribution(self.name, sums, readings, moment.now, newest, round=state.round)
         duration_s = max(0.0, moment.now - state.opened_at)
         return RoundClosed(self.name, state.round, len(received), len(expected), by, state.shift, duration_s=duration_s)
 

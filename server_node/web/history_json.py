@@ -136,7 +136,7 @@ async def read_history(reader: HistoryReader, model: str, asked: QueryParams) ->
     Raises `HTTPException` (400) for values that cannot be, and as `HistoryReader` does.
     """
     step, with_clients = _step(asked.get("step")), _with_clients(asked.get("of"))
-    width = COARSE_S if step % COARSE_S == 0 else FINE_S
+    width = next(each for each in sorted(BINS_KEPT, reverse=True) if step % each == 0)
     first, last = asked_span(asked)
     start: float | None = -MOMENT_MAX if first is None else first // step * step
     latest = MOMENT_MAX if last is None else last

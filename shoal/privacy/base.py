@@ -124,8 +124,12 @@ READING: Final = PrivacyUnit()
 
 COUNT_MECHANISM = "geometric-counts"
 """travels in every message of a model that learns from private counts"""
+TAKEN_AND_WHEN = (
+    "That a reading was taken, when, and how many there are. Times of private counts are those at which the client's "
+    "own log took readings in, in whole seconds; the broker's own timestamps of messages remain."
+)
 NOT_COVERED = (
-    "That a reading was taken, when, and how many there are.",
+    TAKEN_AND_WHEN,
     "Several readings of one person or machine, or readings that follow from one another in time: each is protected, "
     "but their epsilons add up.",
     "A reading that is stored again, as by a sensor that sends twice or a file that is replayed: each copy has its own "
@@ -133,7 +137,7 @@ NOT_COVERED = (
 )
 """what no mode protects that treats each reading by itself"""
 NOT_COVERED_OF_USERS = (
-    "That a reading was taken, when, and how many there are.",
+    TAKEN_AND_WHEN,
     "A user in several windows: each window is protected, but their epsilons add up.",
     "A user with readings under several user ids, or at several clients: their epsilons add up too.",
 )

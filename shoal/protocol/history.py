@@ -1,8 +1,8 @@
 """The history of a model as it travels: how many readings fell to each cluster, and came from each client, in each bin.
 
-A bin is a span of 5 or of 30 minutes, by the times in the updates. The server publishes each bin that has changed with
-the snapshot that follows, to the compacted topic `<federation>.history`, so that what it has decided (which cluster a
-reading fell to) is recorded and never decided again.
+A bin is a span of 5 minutes, of 30 minutes or of a day (UTC), by the times in the updates. The server publishes each
+bin that has changed with the snapshot that follows, to the compacted topic `<federation>.history`, so that what it has
+decided (which cluster a reading fell to) is recorded and never decided again.
 
 Its numbers travel in packed tables. A packed table is compressed by zlib (RFC 1950). Within are the number of rows (4
 bytes, little-endian), then the columns, one after the other: 1, 2, 4 or 8, the bytes of each number in it, then its
@@ -77,8 +77,9 @@ def _inflated(packed: bytes, bytes_max: int) -> bytes:
 
 FINE_S: Final = 300
 COARSE_S: Final = 1800
-BINS_KEPT: Final = {FINE_S: 576, COARSE_S: 17_520}
-"""width of a bin in seconds -> how many are kept, by the newest one: two days, and a year"""
+DAY_S: Final = 86_400
+BINS_KEPT: Final = {FINE_S: 576, COARSE_S: 17_520, DAY_S: 7_300}
+"""width of a bin in seconds -> how many are kept, by the newest one: two days, a year, and 20 years"""
 NO_CLUSTER: Final = -1
 """stands for all readings that fell to no known cluster"""
 OTHER_CLIENTS: Final = -1

@@ -198,7 +198,10 @@ class Update(ModelMessage):
     made_at: float
     """seconds since 1970, by the client's clock"""
     newest_reading_at: float | None = None
-    """event time of the newest reading it was learnt from"""
+    """event time of the newest reading it was learnt from; of private counts, as `made_at`, the time at which the
+    client's own log took the last one in, in whole seconds"""
+    oldest_reading_at: float | None = None
+    """the same of the oldest one: its readings count as spread over the time between"""
     round: int | None = None
     """the round it answers; None in the streaming family"""
     chunk: int = 1
@@ -211,6 +214,7 @@ class Update(ModelMessage):
         require(is_name(self.client), "malformed", "client")
         require(is_count(self.sequence, 1), "sequence", "the sequence number must be 1 or more")
         require(is_count(self.readings), "malformed", "readings")
+        require(is_span(self.oldest_reading_at, self.newest_reading_at), "malformed", "oldest_reading_at")
         require(is_count(self.chunks, 1) and self.chunks <= CHUNKS_MAX, "chunks", f"chunks must be 1 to {CHUNKS_MAX}")
         require(is_count(self.chunk, 1) and self.chunk <= self.chunks, "chunks", "chunk must be from 1 to chunks")
 
@@ -311,6 +315,11 @@ def _check_contents(message: Update | Snapshot) -> None:
     require(newest is None or is_moment(newest), "malformed", "newest_reading_at")
     require(message.round is None or is_count(message.round), "malformed", "round")
     require(is_arrays(message.arrays), "malformed", "arrays")
+
+
+def is_span(oldest: float | None, newest: float | None) -> bool:
+    """Whether these are the oldest and the newest of some times, seconds since 1970; None for times not known."""
+    return oldest is None or (newest is not None and is_moment(oldest) and oldest <= newest)
 
 
 FIELDS: Final = ("deadline", "fraction", "rows_min")

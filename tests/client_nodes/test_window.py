@@ -16,7 +16,7 @@ def test_an_empty_window_has_no_rows_and_no_time() -> None:
     window = RowWindow(2, rows_max=5)
     window.add(np.empty((0, 2)), [], now=0.0)
     assert window.rows.shape == (0, 2)
-    assert window.newest_reading_at is None
+    assert window.span == (None, None)
 
 
 @pytest.mark.parametrize("batch", [1, 3, 10])
@@ -26,7 +26,7 @@ def test_it_keeps_the_newest_rows_in_any_batching(batch: int) -> None:
         rows = ROWS[start : start + batch]
         window.add(rows, [float(start + n) for n in range(len(rows))], now=99.0)
     assert np.array_equal(window.rows, ROWS[-4:])
-    assert window.newest_reading_at == 9.0
+    assert window.span == (6.0, 9.0)
 
 
 def test_rows_too_old_relative_to_the_newest_are_dropped_also_out_of_order() -> None:
@@ -44,7 +44,7 @@ def test_a_row_without_a_time_has_its_time_of_arrival() -> None:
     assert len(window) == 3
     window.add(ROWS[3:4], [None], now=16.0)
     assert np.array_equal(window.rows, ROWS[2:4])
-    assert window.newest_reading_at is None
+    assert window.span == (None, None)
 
 
 def test_it_is_restored_also_with_a_smaller_limit() -> None:
@@ -55,10 +55,10 @@ def test_it_is_restored_also_with_a_smaller_limit() -> None:
     again.restore(state)
     smaller.restore(state)
     assert np.array_equal(again.rows, window.rows)
-    assert again.newest_reading_at == window.newest_reading_at == 8.0
+    assert again.span == window.span == (4.0, 8.0)
     assert np.array_equal(smaller.rows, ROWS[-3:])
     again.add(ROWS[:1], [50.0], now=0.0)
-    assert again.newest_reading_at == 50.0
+    assert again.span == (6.0, 50.0)
 
 
 def test_its_state_is_the_same_part_until_its_rows_change() -> None:

@@ -100,6 +100,25 @@ def test_whether_a_reading_is_rejected_does_not_move_a_window(tmp_path: Path) ->
     assert seen[0] == seen[1]
 
 
+def test_the_times_of_private_counts_are_those_of_the_log_whatever_the_newest_reading_is(tmp_path: Path) -> None:
+    """An undecodable reading has no time; its place has one."""
+    config = load_config(create(tmp_path, 30, window=400))
+    address = f"sqlite:{config.client.folder / 'attic' / 'readings.db'}"
+    log = open_log(address)
+    log.publish(READINGS, b"wet", headers=Reading.headers())
+    log.close()
+    records = all_records(address, READINGS)
+    now = [1e9]
+    with open_client(config, "attic", clock=lambda: now[0]) as client:
+        while client.step():
+            pass
+        now[0] += config.contract.privacy.window_s + 0.25
+        client.step()
+    (update,) = [again[0] for again in updates_by_client(config)["attic"].values()]
+    oldest, newest = (record.timestamp_ms // 1000 for record in (records[0], records[-1]))
+    assert (update.oldest_reading_at, update.newest_reading_at, update.made_at) == (oldest, newest, newest)
+
+
 def test_a_window_that_is_not_full_is_counted_when_its_time_is_over(tmp_path: Path) -> None:
     file = create(tmp_path, 30, window=400)
     config = load_config(file)

@@ -146,6 +146,7 @@ BAD_UPDATES = [
     *bad("round", [value for value in BAD_COUNTS if value is not None]),
     *bad("made_at", [None, *BAD_MOMENTS]),
     *bad("newest_reading_at", BAD_MOMENTS),
+    *bad("oldest_reading_at", [1e9, *BAD_MOMENTS]),
     *bad("privacy", BAD_TABLES),
     *bad("arrays", BAD_ARRAYS),
 ]

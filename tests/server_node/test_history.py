@@ -36,7 +36,7 @@ from server_node.clusters.history.attribution import (
 )
 from server_node.clusters.history.recorder import NOTHING_PUBLISHED, OPEN_MAX, Cells, Counts, OpenBin, Recorder, Summed
 from server_node.clusters.history.store import HISTORY_FILE, HistoryReader, HistoryRecord, HistoryStore
-from server_node.clusters.history.summary import BINS_MIN, RecentHistory, recent_history
+from server_node.clusters.history.summary import BINS_MIN, RecentHistory, recent_history, usual
 from server_node.ingest.requests import quarantine_records
 from shoal.config.settings import load_config
 from shoal.errors import InvalidState, LogUnavailable, MessageRejected
@@ -46,6 +46,7 @@ from shoal.protocol.history import (
     BINS_KEPT,
     CELLS_MAX,
     COARSE_S,
+    DAY_S,
     FINE_S,
     NO_CLUSTER,
     BinKey,
@@ -108,6 +109,30 @@ def test_readings_are_counted_into_the_bins_of_their_times_by_cluster_and_by_cli
     names = HistoryReader(site.folder / HISTORY_FILE).names("clusters")
     assert names is not None
     assert names.clients == ["attic", "cellar"]
+
+
+def test_the_readings_of_an_update_spread_over_the_time_that_they_span(tmp_path: Path) -> None:
+    """An hourly sensor's 40 readings are in 40 bins; hourly data of five years show five years."""
+    site, hour = site_in(tmp_path), 3600
+    site.clock.now = START + 2e8
+    updates = [
+        replace(update, oldest_reading_at=at - 39 * hour)
+        for at in (START + 39 * hour, START + 1826 * 86_400)
+        for update in updates_at(site, at, first=1 + (at > START + 39 * hour))
+    ]
+    site.send(updates[0])
+    site.run()
+    assert [(one.start - START, readings_in(one)) for one in bins_of(site, COARSE_S)] == [
+        (n * hour, 1) for n in range(40)
+    ]
+    site.send(updates[1])
+    site.run()
+    days = bins_of(site, DAY_S)
+    assert sum(map(readings_in, days)) == 80
+    assert days[-1].start - days[0].start == 1826 * 86_400
+    found = usual(HistoryReader(site.folder / HISTORY_FILE), "clusters")
+    assert found is not None
+    assert found.oldest == days[0].start
 
 
 def test_readings_fall_to_the_known_clusters_once_there_are_some(tmp_path: Path) -> None:
@@ -694,7 +719,7 @@ def test_a_history_that_begins_again_holds_nothing_of_before(tmp_path: Path) -> 
     for one in (recorder, restored):
         one.count(attribution(START, "cellar", {0: 2}, 1))
         assert one.begins_again
-        fine, _, names = one.take_changed(1)
+        fine, *_, names = one.take_changed(1)
         assert isinstance(fine, HistoryBin)
         assert isinstance(names, HistoryNames)
         assert (pairs(fine.clients), names.clients) == ([(0, 2)], ["cellar"])

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from shoal.kernels.arrays import Floats, Ints
-from shoal.protocol.history import NO_CLUSTER
+from shoal.protocol.history import FINE_S, NO_CLUSTER
 
 POINTS_MIN, POINTS_MAX = 16, 128
 """fewest and most points of an update that are compared with the nodes: fewer where there are more nodes"""
@@ -23,6 +23,8 @@ COORDINATES_MAX = 2**18
 """coordinates of the points of updates that wait (2 MiB)"""
 UPDATES_MAX = 256
 """updates that wait"""
+PARTS_MAX = 64
+"""moments over which the readings of an update are spread"""
 LARGEST_WEIGHT = 2**32
 """the largest weight of an update, when its weights are made whole numbers; 64 bits hold the sum of 2^31 of them"""
 GOLDEN = (math.sqrt(5) - 1) / 2
@@ -33,7 +35,7 @@ class WaitingUpdate(NamedTuple):
     """An update that has not been counted yet."""
 
     at: float
-    """its time, seconds since 1970"""
+    """time of its newest reading, seconds since 1970"""
     client: str
     readings: int
     number: int
@@ -42,13 +44,15 @@ class WaitingUpdate(NamedTuple):
     """(n, d)"""
     weights: Floats
     """(n,)"""
+    span_s: float = 0.0
+    """seconds from its oldest reading to the newest"""
 
 
 class Attribution(NamedTuple):
     """The readings of updates by the cluster that they fell to."""
 
     at: Floats
-    """(u,) times of the updates, seconds since 1970, in the order in which they came"""
+    """(u,) times of the readings, seconds since 1970; updates, or the parts of one, in the order in which they came"""
     clients: Sequence[str]
     """client of each update"""
     numbers: Ints
@@ -119,8 +123,27 @@ def attributed(
         # The last place is that of the number -1: of no cluster.
         known = [of_number.get(number, NO_CLUSTER) for number in range(int(clusters.max()) + 1)]
         identities = np.array([*known, NO_CLUSTER], dtype=np.int64)[clusters]
-    at, clients = np.array([one.at for one in updates]), [one.client for one in updates]
-    return Attribution(at, clients, numbers, *divided_readings(claimed, sample, identities))
+    names, readings = divided_readings(claimed, sample, identities)
+    return spread(updates, numbers, names, readings)
+
+
+def spread(updates: Sequence[WaitingUpdate], numbers: Ints, identities: Ints, readings: Ints) -> Attribution:
+    """Readings (u, k) of updates, with their numbers (u,), spread evenly over the time that each spans.
+
+    An update becomes parts, one for each bin of `FINE_S` in its span and each reading, and at most `PARTS_MAX`. Like
+    readings at equal intervals, the first part is at the oldest time and the last one at the newest.
+    """
+    bins = np.array([one.span_s for one in updates]) // FINE_S + 1
+    parts = np.clip(np.minimum(bins, readings.sum(axis=1)), 1, PARTS_MAX).astype(np.int64)
+    update = np.repeat(np.arange(len(updates)), parts)
+    part = np.arange(len(update)) - np.repeat(np.cumsum(parts) - parts, parts)
+    whole, total = parts[update, None], readings[update]
+    # Whole numbers, so that the parts add up; quotient and rest apart, as claims may be near the largest number.
+    quotient, rest = total // whole, total % whole
+    counts = quotient + rest * (part[:, None] + 1) // whole - rest * part[:, None] // whole
+    newest, span = np.array([(one.at, one.span_s) for one in updates])[update].T
+    at = newest - span * (1.0 - part / np.maximum(1, parts[update] - 1)) * (parts[update] > 1)
+    return Attribution(at, [updates[one].client for one in update.tolist()], numbers[update], identities, counts)
 
 
 def whole_weights(weights: Floats, having: Ints) -> Ints:

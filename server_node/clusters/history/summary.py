@@ -22,6 +22,7 @@ from shoal.errors import LogUnavailable
 from shoal.kernels.arrays import Floats
 from shoal.protocol.history import (
     COARSE_S,
+    DAY_S,
     FINE_S,
     NO_CLUSTER,
     OTHER_CLIENTS,
@@ -36,7 +37,6 @@ Name = TypeVar("Name", int, str)
 Other = TypeVar("Other", int, str)
 
 STEPS_MAX = 48
-DAY_S = 86_400
 SPANS_S = (DAY_S, 7 * DAY_S, 30 * DAY_S, 365 * DAY_S)
 BINS_MIN = 12
 """bins with readings from which a span shows how shares move; with fewer, the next longer span is shown"""
@@ -220,7 +220,7 @@ class Usual:
     """
 
     oldest: int
-    """start of the oldest coarse bin, seconds since 1970"""
+    """start of the oldest coarse bin, of days where these reach further back, seconds since 1970"""
     newest: int
     """start of the newest fine bin, seconds since 1970: what counts as now, also in a replay of the past"""
     like_days: int
@@ -246,7 +246,7 @@ def usual(reader: HistoryReader, model: str) -> Usual | None:
         if not newest:
             return None
         now = newest[0].start
-        coarse = reader.extent(model, COARSE_S)
+        coarse, whole_days = reader.extent(model, COARSE_S), reader.extent(model, DAY_S)
         days = [_shares_at_the_time([one]) for one in reader.bins_at(model, COARSE_S, _like_times(now))]
         earlier = reader.bins(model, COARSE_S, now - EARLIER_BINS_MAX * COARSE_S, now - COARSE_S, EARLIER_BINS_MAX)
     except LogUnavailable:
@@ -255,6 +255,8 @@ def usual(reader: HistoryReader, model: str) -> Usual | None:
     found = _likeness(today, [day for day in days if day])
     new, new_usual = _new_readings([one for one in newest if one.start > now - NEW_BINS * FINE_S], earlier)
     oldest = now if coarse is None else coarse[0]
+    if whole_days is not None and whole_days[0] <= oldest - DAY_S:
+        oldest = whole_days[0]
     return Usual(oldest, now, len([day for day in days if day]), _weekend(now), *found, new, new_usual)
 
 

@@ -39,9 +39,9 @@ function labelOf(time, days) {
 
 const DAY = 24 * HOUR;
 const FINE = 300; // seconds of the smallest bins, which the server keeps for two days
-const FINE_KEPT = 2 * DAY;
+const [FINE_KEPT, HALF_HOURS_KEPT] = [2 * DAY, 365 * DAY];
 export const SHORTEST = HOUR; // no less time is shown
-export const LENGTHS = [["6 hours", 6 * HOUR], ["1 day", DAY], ["1 week", 7 * DAY], ["30 days", 30 * DAY], ["All", Infinity]];
+export const LENGTHS = [["6 hours", 6 * HOUR], ["1 day", DAY], ["1 week", 7 * DAY], ["30 days", 30 * DAY], ["1 year", 365 * DAY], ["All", Infinity]];
 const STEPS = [FINE, 900, HOUR / 2, HOUR, 2 * HOUR, 4 * HOUR, 8 * HOUR, DAY, 2 * DAY, 4 * DAY, 7 * DAY];
 const COLUMNS_MAX = 100; // these take a fifth of what the page may read until its first picture
 
@@ -62,13 +62,13 @@ export class Span {
   get asked() {
     const length = Math.min(this.length, this.newest - this.oldest);
     const end = this.end === null ? this.newest : this.end;
-    return { start: Math.max(this.oldest, end - length), end: this.end, length, step: stepOf(length, end - length >= this.newest - FINE_KEPT) };
+    return { start: Math.max(this.oldest, end - length), end: this.end, length, step: stepOf(length, this.newest - end + length) };
   }
 
   // All of the history, in as many columns as a strip has room for.
   get whole() {
     const length = this.newest - this.oldest;
-    return { start: this.oldest, end: null, length, step: stepOf(length, length <= FINE_KEPT) };
+    return { start: this.oldest, end: null, length, step: stepOf(length, length) };
   }
 
   // Shows `length` seconds, up to `end`; a length that reaches the newest readings ends now, and goes on with them.
@@ -93,8 +93,10 @@ export class Span {
   }
 }
 
-function stepOf(length, fine) {
-  return STEPS.find((step) => length / step <= COLUMNS_MAX && (fine || step >= HOUR / 2)) ?? STEPS.at(-1);
+// Of columns for `length` seconds, of which the oldest are `age` seconds old.
+function stepOf(length, age) {
+  const least = age <= FINE_KEPT ? FINE : age <= HALF_HOURS_KEPT ? HOUR / 2 : DAY;
+  return STEPS.find((step) => length / step <= COLUMNS_MAX && step >= least) ?? STEPS.at(-1);
 }
 
 const REFRESH_MS = 5000;
