@@ -128,10 +128,10 @@ def _check_replayable(config: Config) -> None:
                 f"model {model.name}: the answers of clients to {model.algorithm.name} cannot be added up, so there is "
                 "no tree of sums; feed a federation of clients with `shoal producer FILES --speed max`"
             )
-        if model.rounds is not None and model.rounds.starts_from_another:
+        if model.rounds is not None and model.declared.source is not None:
             raise SettingsError(
                 f"model {model.name} starts from clusters that another model has found on the server; give it a number "
-                "of clusters for the replay"
+                "of clusters and no source for the replay"
             )
     if config.client.epsilon_max:
         raise SettingsError(

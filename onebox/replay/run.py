@@ -146,7 +146,7 @@ def run_rounds(
     """
     assert model.rounds is not None
     algorithm, rounds = model.rounds.algorithm, model.declared.rounds
-    hint = init_hint_for(plan.contract, model, [])
+    hint = init_hint_for(plan.contract, model, None)
     assert hint is not None, "the plan takes no model that starts from another one's clusters"
     params = algorithm.start(model.options, plan.contract.width, hint)
     result = RoundsResult(params, 0, np.inf, 0)

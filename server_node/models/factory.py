@@ -45,10 +45,10 @@ def make_models(
     for name, model in contract.models.items():
         if not model.family.in_rounds:
             streaming[name] = forms.streaming.get(name, StreamingModel)(contract, model, settings, history)
-    # A model in rounds may start from the clusters of any streaming model, whatever their order in the contract.
-    sources = tuple(streaming.values())
+    # A source may stand anywhere in the contract, so streaming models are made first.
     for model in contract.in_rounds:
         form = forms.rounds.get(model.name, RoundsModel)
-        rounds[model.name] = form(contract, model, settings, validator, sources, history)
+        source = None if model.declared.source is None else streaming[model.declared.source]
+        rounds[model.name] = form(contract, model, settings, validator, source, history)
     made: dict[str, ServedModel] = {**streaming, **rounds}
     return {name: made[name] for name in contract.models}

@@ -1,10 +1,10 @@
-"""Starting points of a model in rounds: clusters that another model has found, or the bounds of the contract."""
+"""Starting points of a model in rounds: the clusters that its source has found, or the bounds of the contract."""
 
 from __future__ import annotations
 
 import hashlib
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -18,13 +18,13 @@ from shoal.kernels.arrays import Floats
 
 
 def init_hint_for(
-    contract: ResolvedContract, model: ResolvedModel, sources: Sequence[ServedModel], present: int | None = None
+    contract: ResolvedContract, model: ResolvedModel, source: ServedModel | None, present: int | None = None
 ) -> InitHint | None:
-    """The hint to start from now: the known clusters of one of `sources`, or those that the model's criterion chooses
-    from its nodes. `present` is the number of clusters that the model has, if it has started.
+    """The hint to start from now: the known clusters of the source, or those that the model's criterion chooses from
+    the source's nodes. `present` is the number of clusters that the model has, if it has started.
 
-    A source whose algorithm keeps identities itself comes first, as its number of clusters is the steadiest; else the
-    first one of the contract that has found any. None while the model is to take over clusters and there are none yet.
+    Other models of the contract have no part in it, so adding one changes no other. None while the model is to take
+    over clusters and there are none yet.
     """
     assert model.rounds is not None, "only models in rounds start from a hint"
     low, high = np.zeros(contract.width), np.ones(contract.width)
@@ -32,12 +32,11 @@ def init_hint_for(
     # The seed is a function of the names, so that a restart draws the same start.
     digest = hashlib.sha256(f"shoal start 1\n{contract.federation}\n{model.name}".encode()).digest()
     seed = int.from_bytes(digest[:4], "little")
-    for source in sorted(sources, key=lambda source: source.view is None or source.view.identity is None):
-        centres, mass = known_clusters(source)
-        if len(centres):
-            if model.rounds.clusters in CRITERIA:
-                centres, mass = _chosen(model.rounds, model.options, source, seed, present)
-            return InitHint(low, high, seed, centres, mass, names)
+    centres, mass = (np.empty((0, 0)), np.empty(0)) if source is None else known_clusters(source)
+    if source is not None and len(centres):
+        if model.rounds.clusters in CRITERIA:
+            centres, mass = _chosen(model.rounds, model.options, source, seed, present)
+        return InitHint(low, high, seed, centres, mass, names)
     return None if model.rounds.starts_from_another else InitHint(low, high, seed, features=names)
 
 

@@ -99,14 +99,14 @@ class RoundsModel:
         model: ResolvedModel,
         settings: ServerSettings,
         validator: Validator,
-        sources: Sequence[ServedModel] = (),
+        source: ServedModel | None = None,
         history: PublishedHistory = NOTHING_PUBLISHED,
     ) -> None:
-        """`sources` are the models whose clusters it may start from."""
+        """`source` is the model whose clusters it starts from."""
         assert model.rounds is not None, "made for models in rounds alone"
         self._resolved, self._terms = contract, model.rounds
         self._contract, self._model = contract.contract, model.declared
-        self._validator, self._sources, self._settings = validator, sources, settings
+        self._validator, self._source, self._settings = validator, source, settings
         check_params = partial(validator.check_params, model.name)
         self._rules = RoundRules(self._contract, self._model, self._terms, settings.pool_clients, check_params)
         self._publisher = ModelPublisher(contract, model, history)
@@ -335,17 +335,18 @@ class RoundsModel:
     @property
     def _can_start(self) -> bool:
         """Whether there is anything to start from; unlike `_init_hint`, this costs nothing."""
-        found = any(source.view is not None and source.lineage.of_number for source in self._sources)
+        source = self._source
+        found = source is not None and source.view is not None and bool(source.lineage.of_number)
         return found or not self._terms.starts_from_another
 
     def _init_hint(self) -> InitHint | None:
         params = self._state.params
         present = None if params is None else len(self._terms.algorithm.view(params).centres)
-        return init_hint_for(self._resolved, self._resolved.models[self.name], self._sources, present)
+        return init_hint_for(self._resolved, self._resolved.models[self.name], self._source, present)
 
     def _waiting_for(self) -> str:
         if self._state.params is None:
-            return "This model takes over the clusters that another model finds, and none has been found yet."
+            return f"This model takes over the clusters that {self._model.source} finds, and none has been found yet."
         if self._state.initial:
             return "Clients have been asked for answers; the first round has not closed yet."
         return ""

@@ -146,7 +146,7 @@ Number = Annotated[int, Field(ge=1, le=CLUSTERS_MAX)]
 """a number of clusters"""
 Clusters = Number | Literal["auto"]
 """the option `clusters` of most algorithms in rounds"""
-AUTO_MEANS: Final = '"auto": as many as the model it is initialised from has found'
+AUTO_MEANS: Final = '"auto": as many as the model that `source` names has found'
 CRITERIA: Final = ("gap", "silhouette", "bic")
 """criteria by which a number of clusters can be chosen (`shoal.algorithms.rounds.choice`)"""
 

@@ -171,6 +171,12 @@ class Model(Table):
         le=EPSILON_MAX,
         description="only for algorithms that learn from counts: instead of `counts_epsilon` of [privacy]",
     )
+    source: Name | None = Field(
+        default=None,
+        description="only for algorithms in rounds: the streaming model of this file whose clusters it starts from, "
+        'and on whose nodes a criterion chooses a number of clusters; `clusters = "auto"` and criteria need it. '
+        "Without it, centres start anywhere within the bounds",
+    )
     rounds: Rounds = Field(default=Rounds(), description="only for algorithms in rounds; see below")
 
     @field_validator("options", mode="before")
@@ -237,8 +243,9 @@ class Contract(Table):
             written["rounds"] = model.rounds.model_dump(mode="json", exclude_defaults=True)
             if not written["rounds"]:
                 del written["rounds"]
-            if model.counts_epsilon is None:
-                del written["counts_epsilon"]
+            for name in ("counts_epsilon", "source"):
+                if getattr(model, name) is None:
+                    del written[name]
         for name in ("counts_epsilon", "window_readings", "window_s", "unit", "readings_per_window_max"):
             if getattr(self.privacy, name) == Privacy.model_fields[name].default:
                 del agreed["privacy"][name]

@@ -53,7 +53,7 @@ class RoundTerms:
 
     @property
     def starts_from_another(self) -> bool:
-        """Whether it waits for the clusters of another model: it takes them over, or chooses from its nodes."""
+        """Whether it waits for the clusters of its source: it takes them over, or chooses from its nodes."""
         return needs_another_model(self.clusters)
 
 
@@ -333,15 +333,30 @@ def _check_learns_from_rows(contract: Contract, mode: PrivacyMode, declared: Mod
 def _check_has_no_rounds(declared: Model) -> None:
     if "rounds" in declared.model_fields_set:
         raise SettingsError(f"{declared.algorithm} has no rounds; leave out [models.rounds]")
+    if declared.source is not None:
+        raise SettingsError(f"{declared.algorithm} starts from no other model; leave out source")
 
 
 def _check_start(model: ResolvedModel, models: Mapping[str, ResolvedModel]) -> None:
-    """Raises `SettingsError` for a model that starts from the clusters of another where no other finds any."""
-    if model.rounds is None or not model.rounds.starts_from_another:
+    """Raises `SettingsError` for a source that is no streaming model, and for a model that needs one and names none."""
+    if model.rounds is None:
         return
-    if all(other.family.in_rounds for other in models.values()):
-        finders = ", ".join(streaming_names())
+    source, clusters = model.declared.source, model.rounds.clusters
+    found = [name for name, other in models.items() if not other.family.in_rounds]
+    named = " or ".join(f'"{name}"' for name in found)
+    if source is not None:
+        if model.rounds.clusters is None:
+            raise SettingsError(f"{model.declared.algorithm} starts from no other model; leave out source")
+        if source not in found:
+            raise SettingsError(
+                f'source = "{source}", must be a streaming model of this file: {named or "there is none"}'
+            )
+    elif model.rounds.starts_from_another:
+        add = (
+            f"name it: source = {named}"
+            if found
+            else f"add one of {', '.join(streaming_names())} and name it as source"
+        )
         raise SettingsError(
-            f'clusters = "{model.rounds.clusters}" starts from the clusters of another model: add one of {finders}, '
-            "or give a number"
+            f'clusters = "{clusters}" starts from the clusters of another model: {add}; or give a number'
         )

@@ -96,7 +96,24 @@ def test_clusters_auto_needs_a_streaming_model() -> None:
     alone = heaps(options={})
     with pytest.raises(SettingsError, match=r"add one of cluster_tree, .*density_tree, fcac, .*or give a number"):
         resolve(agreed(alone))
-    resolve(agreed(alone, {"name": "clusters", "algorithm": "fcac"}))
+    found = {"name": "clusters", "algorithm": "fcac"}
+    with pytest.raises(SettingsError, match='name it: source = "clusters"; or give a number'):
+        resolve(agreed(alone, found))
+    resolve(agreed(alone | {"source": "clusters"}, found))
+
+
+@pytest.mark.parametrize("source", ["more", "heaps", "nothing"])
+def test_a_source_is_a_streaming_model_of_the_file(source: str) -> None:
+    found, more = {"name": "clusters", "algorithm": "fcac"}, heaps("gmm") | {"name": "more"}
+    with pytest.raises(SettingsError, match=f'source = "{source}", must be a streaming model of this file: "clusters"'):
+        resolve(agreed(heaps() | {"source": source}, found, more))
+
+
+@pytest.mark.parametrize("algorithm", ["fcac", "dbscan"])
+def test_a_model_that_starts_from_nothing_has_no_source(algorithm: str) -> None:
+    named = {"name": "alone", "algorithm": algorithm, "source": "clusters"}
+    with pytest.raises(SettingsError, match=f"{algorithm} starts from no other model; leave out source"):
+        resolve(agreed(named, {"name": "clusters", "algorithm": "fcac"}))
 
 
 @pytest.mark.parametrize("algorithm", ["kmeans", "fcm", "gmm"])
@@ -105,12 +122,12 @@ def test_a_criterion_needs_a_streaming_model(algorithm: str, criterion: str) -> 
     alone = heaps(algorithm, options={"clusters": criterion})
     with pytest.raises(SettingsError, match=f'clusters = "{criterion}" starts from the clusters of another model: add'):
         resolve(agreed(alone))
-    resolve(agreed(alone, {"name": "clusters", "algorithm": "cluster_tree"}))
+    resolve(agreed(alone | {"source": "clusters"}, {"name": "clusters", "algorithm": "cluster_tree"}))
 
 
 def test_only_mixtures_have_a_likelihood_to_choose_by() -> None:
     found = {"name": "clusters", "algorithm": "cluster_tree"}
-    resolve(agreed(heaps("gmm", options={"clusters": "bic", "clusters_max": 5}), found))
+    resolve(agreed(heaps("gmm", options={"clusters": "bic", "clusters_max": 5}) | {"source": "clusters"}, found))
     for algorithm, options in (
         ("kmeans", {"clusters": "bic"}),
         ("kfed", {"clusters": "gap"}),

@@ -45,6 +45,8 @@ def write(folder: Path, name: str, above: str = "", **changed: object) -> Path:
     """The file of a federation, below another one if that is named."""
     file = folder / f"{name}.toml"
     text = FEDERATION.format(name=name, **{**DEFAULTS, **changed})
+    for algorithm in ("kmeans", "kfed"):
+        text = text.replace(f'"{algorithm}"\n', f'"{algorithm}"\nsource = "rooms"\n')
     file.write_text(text + (f'[upstream]\nfile = "{above}.toml"\n' if above else ""), encoding="utf-8")
     return file
 

@@ -50,6 +50,7 @@ algorithm = "fcac"
 [[models]]
 name = "three"
 algorithm = "kmeans"
+source = "clusters"
 options = {{ clusters = 3 }}
 rounds = {{ wake_s = 1.0, deadline_s = 5.0 }}
 [client]

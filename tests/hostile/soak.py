@@ -61,6 +61,7 @@ options = { nodes_max = 100 }
 [[models]]
 name = "centres"
 algorithm = "kmeans"
+source = "clusters"
 options = { clusters = 3 }
 [models.rounds]
 deadline_s = 5

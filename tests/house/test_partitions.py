@@ -27,6 +27,7 @@ algorithm = "fcac"
 [[models]]
 name = "heaps"
 algorithm = "kmeans"
+source = "clusters"
 options = { clusters = 5 }
 [models.rounds]
 quorum = 1
@@ -34,6 +35,7 @@ quorum = 1
 [[models]]
 name = "fuzzy"
 algorithm = "fcm"
+source = "clusters"
 options = { clusters = 3 }
 [models.rounds]
 quorum = 1

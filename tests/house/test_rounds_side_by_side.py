@@ -41,6 +41,7 @@ AUTO = """
 [[models]]
 name = "as-many"
 algorithm = "fcm"
+source = "clusters"
 [models.rounds]
 quorum = 1
 """
@@ -178,7 +179,8 @@ def test_a_model_starts_from_what_the_streaming_model_found_in_the_same_step(tmp
     for batch in (1, 1000):
         folder = tmp_path / f"{batch}"
         folder.mkdir()
-        file = create_rounds_federation(folder, KMEANS + FCAC)
+        sourced = KMEANS.replace('algorithm = "kmeans"', 'algorithm = "kmeans"\nsource = "clusters"')
+        file = create_rounds_federation(folder, sourced + FCAC)
         text = file.read_text(encoding="utf-8").replace("batch_updates_max = 4", f"batch_updates_max = {batch}")
         file.write_text(text, encoding="utf-8")
         read_all_readings(file)
@@ -190,7 +192,7 @@ def test_a_model_starts_from_what_the_streaming_model_found_in_the_same_step(tmp
             while heaps.params is None:
                 assert server.step()
             contract = resolve(config.contract)
-            hint = init_hint_for(contract, contract.models[config.contract.models[0].name], [clusters])
+            hint = init_hint_for(contract, contract.models[config.contract.models[0].name], clusters)
             assert hint is not None
             assert hint.points is not None
             assert np.array_equal(

@@ -38,6 +38,7 @@ algorithm = "fcac"
 [[models]]
 name = "heaps"
 algorithm = "kmeans"
+source = "clusters"
 options = {{ clusters = 5 }}
 [models.rounds]
 quorum = 1
@@ -47,6 +48,7 @@ wake_s = 86400
 [[models]]
 name = "rules"
 algorithm = "tsk"
+source = "clusters"
 options = {{ clusters = 3, target = "damp" }}
 [models.rounds]
 quorum = 1
@@ -73,6 +75,7 @@ wake_s = 86400
 [[models]]
 name = "fuzzy"
 algorithm = "fcm"
+source = "clusters"
 options = {{ clusters = 3 }}
 [models.rounds]
 quorum = 1

@@ -261,7 +261,11 @@ def test_a_file_that_is_missing_a_folder_or_no_parquet_is_named(tmp_path: Path, 
     ("old", "new", "advice"),
     [
         ('"fcac"', '"dbscan"', "model clusters: the answers of clients to dbscan cannot be added up"),
-        ('"fcac"', '"fcac"\n[[models]]\nname = "means"\nalgorithm = "kmeans"', "model means starts from clusters that"),
+        (
+            '"fcac"',
+            '"fcac"\n[[models]]\nname = "means"\nalgorithm = "kmeans"\nsource = "clusters"',
+            "model means starts from clusters that",
+        ),
         ("publish_readings = 40", "epsilon_max = 5.0", "[client] epsilon_max limits what a client's ledger allows"),
         (
             'epsilon_per_reading = 100\n[[models]]\nname = "clusters"\nalgorithm = "fcac"',

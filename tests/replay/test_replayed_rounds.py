@@ -39,7 +39,7 @@ def test_a_round_is_that_of_a_server_up_to_the_rounding_of_its_sums(done: Replay
     model = done.contract.in_rounds[number]
     assert model.rounds is not None
     algorithm, rounds_max = model.rounds.algorithm, model.declared.rounds.rounds_max
-    hint = init_hint_for(done.contract, model, [])
+    hint = init_hint_for(done.contract, model, None)
     assert hint is not None
     params = algorithm.start(model.options, done.contract.width, hint)
     for _ in range(rounds_max):

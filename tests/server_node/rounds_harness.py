@@ -50,7 +50,7 @@ SITES = {"attic": rows_of(1), "cellar": rows_of(2), "garden": rows_of(3)}
 class RoundsHarness:
     """A model in rounds, and the snapshots that it has published."""
 
-    def __init__(self, contract: Contract, pool_clients: int = 1, sources: Sequence[ServedModel] = ()) -> None:
+    def __init__(self, contract: Contract, pool_clients: int = 1, source: ServedModel | None = None) -> None:
         """The model is the last one of the contract."""
         self.contract = contract
         resolved = resolve(contract)
@@ -60,7 +60,7 @@ class RoundsHarness:
         self._monitoring = ServerMonitoring(self.metrics, resolved)
         settings = ServerSettings(pool_clients=pool_clients)
         model = resolved.models[self.agreed.name]
-        self._build = partial(RoundsModel, resolved, model, settings, self.validator, sources)
+        self._build = partial(RoundsModel, resolved, model, settings, self.validator, source)
         self.model = self._build()
         self.statement = resolved.statement
         self.published: list[Snapshot] = []

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from server_node.models.factory import make_models
 from server_node.models.initialization import init_hint_for, known_clusters
+from server_node.models.rounds import RoundsModel
 from server_node.models.streaming import StreamingModel
-from shoal.algorithms.registry import streaming_algorithm
+from shoal.algorithms.registry import streaming_algorithm, streaming_names
 from shoal.algorithms.rounds.choice import Landmarks, choose_clusters
 from shoal.config.contract import Contract, parse_contract
 from shoal.config.resolved import resolve
 from shoal.config.sections import ServerSettings
 from shoal.protocol.messages import Update
+from shoal.protocol.validation import Validator
 from tests.server_node.rounds_harness import FEATURES, HEAPS, RoundsHarness, rows_of
 
 SETTINGS = ServerSettings(pool_clients=1, snapshot_updates=1)
@@ -26,19 +30,26 @@ SITES = ("attic", "cellar", "garden")
 def agreed(clusters: int | str, **more: int) -> Contract:
     fcac = {"name": "found", "algorithm": "fcac"}
     rounds = {"rows_min": 5, "quorum": 1, "wake_s": 60, "deadline_s": 10}
-    heaps = {"name": "heaps", "algorithm": "kmeans", "options": {"clusters": clusters, **more}, "rounds": rounds}
+    heaps = {
+        "name": "heaps",
+        "algorithm": "kmeans",
+        "source": "found",
+        "options": {"clusters": clusters, **more},
+        "rounds": rounds,
+    }
     tables = {"federation": {"name": "plant"}, "features": FEATURES, "privacy": {"mode": "off"}}
     return parse_contract(tables | {"models": [fcac, heaps]})
 
 
 class Source:
-    """The streaming model of a federation, fed by one client that learns whatever it is given."""
+    """A streaming model of a federation, fed by one client that learns whatever it is given."""
 
-    def __init__(self, contract: Contract) -> None:
+    def __init__(self, contract: Contract, model: StreamingModel | None = None) -> None:
         self._contract = contract
-        self._half = streaming_algorithm("fcac").client({}, contract.width)
+        self.model = model or StreamingModel(resolve(contract), resolve(contract).models["found"], SETTINGS)
+        self._declared = resolve(contract).models[self.model.name]
+        self._half = streaming_algorithm(self._declared.algorithm.name).client({}, contract.width)
         self._sequence = 0
-        self.model = StreamingModel(resolve(contract), resolve(contract).models["found"], SETTINGS)
 
     def find(self) -> int:
         """Learn three heaps until each is at least one known cluster. Single nodes, as at first, are none."""
@@ -54,8 +65,8 @@ class Source:
         update = Update(
             federation="plant",
             contract=self._contract.digest,
-            model="found",
-            algorithm="fcac",
+            model=self._declared.name,
+            algorithm=self._declared.algorithm.name,
             client="attic",
             sequence=self._sequence,
             readings=len(rows),
@@ -81,7 +92,7 @@ def test_without_found_clusters_a_model_starts_in_the_bounds_the_same_every_time
     contract = agreed(4)
     firsts = []
     for _ in range(2):
-        first = RoundsHarness(contract, sources=(Source(contract).model,)).tick(0.0)
+        first = RoundsHarness(contract, source=Source(contract).model).tick(0.0)
         assert first is not None
         assert first.nodes == 4
         firsts.append(first.arrays["centre"])
@@ -92,7 +103,7 @@ def test_without_found_clusters_a_model_starts_in_the_bounds_the_same_every_time
 def test_a_model_with_clusters_auto_waits_until_some_are_found() -> None:
     contract = agreed("auto")
     source = Source(contract)
-    harness = RoundsHarness(contract, sources=(source.model,))
+    harness = RoundsHarness(contract, source=source.model)
     assert harness.tick(0.0) is None
     assert "none has been found yet" in harness.model.status().waiting_for
     assert harness.model.idle
@@ -109,7 +120,7 @@ def test_found_clusters_are_grouped_to_the_configured_number() -> None:
     contract = agreed(3)
     source = Source(contract)
     source.find()
-    first = RoundsHarness(contract, sources=(source.model,)).tick(0.0)
+    first = RoundsHarness(contract, source=source.model).tick(0.0)
     assert first is not None
     apart = np.linalg.norm(first.arrays["centre"][:, None] - HEAPS[None], axis=2)
     assert (apart.min(axis=0) < 0.2).all()
@@ -118,7 +129,7 @@ def test_found_clusters_are_grouped_to_the_configured_number() -> None:
 def test_before_any_answer_a_model_restarts_from_clusters_found_meanwhile() -> None:
     contract = agreed(3)
     source = Source(contract)
-    harness = RoundsHarness(contract, sources=(source.model,))
+    harness = RoundsHarness(contract, source=source.model)
     boxed = harness.tick(0.0)
     source.find()
     again = harness.tick(10.0)
@@ -134,7 +145,7 @@ def test_before_any_answer_a_model_restarts_from_clusters_found_meanwhile() -> N
 def test_a_model_restarts_when_the_number_of_found_clusters_has_changed() -> None:
     contract = agreed("auto")
     source = Source(contract)
-    harness = RoundsHarness(contract, sources=(source.model,))
+    harness = RoundsHarness(contract, source=source.model)
     before = source.find()
     harness.tick(0.0)
     answer_until_asleep(harness)
@@ -157,7 +168,7 @@ def test_a_model_restarts_when_the_number_of_found_clusters_has_changed() -> Non
 def test_a_model_that_wakes_to_the_same_number_of_clusters_keeps_its_parameters() -> None:
     contract = agreed("auto")
     source = Source(contract)
-    harness = RoundsHarness(contract, sources=(source.model,))
+    harness = RoundsHarness(contract, source=source.model)
     source.find()
     harness.tick(0.0)
     answer_until_asleep(harness)
@@ -171,7 +182,7 @@ def test_found_clusters_are_grouped_by_their_mass() -> None:
     contract = agreed(2)
     source = Source(contract)
     source.find()
-    given = init_hint_for(resolve(contract), resolve(contract).models["heaps"], (source.model,))
+    given = init_hint_for(resolve(contract), resolve(contract).models["heaps"], source.model)
     assert given is not None
     assert given.weights is not None
     assert np.array_equal(given.weights, known_clusters(source.model)[1])
@@ -181,7 +192,7 @@ def test_found_clusters_are_grouped_by_their_mass() -> None:
 def test_single_nodes_that_come_and_go_start_no_model_anew() -> None:
     contract = agreed("auto")
     source = Source(contract)
-    harness = RoundsHarness(contract, sources=(source.model,))
+    harness = RoundsHarness(contract, source=source.model)
     source.find()
     harness.tick(0.0)
     answer_until_asleep(harness)
@@ -201,12 +212,12 @@ def test_single_nodes_that_come_and_go_start_no_model_anew() -> None:
 def test_every_model_has_its_own_seed() -> None:
     contract = resolve(agreed(4))
     model = contract.models["heaps"]
-    hints = [init_hint_for(contract, one, ()) for one in (model, replace(model))]
+    hints = [init_hint_for(contract, one, None) for one in (model, replace(model))]
     assert hints[0] is not None
     assert hints[1] is not None
     assert hints[0].seed == hints[1].seed
     named = replace(model, declared=model.declared.model_copy(update={"name": "others"}))
-    other = init_hint_for(contract, named, ())
+    other = init_hint_for(contract, named, None)
     assert other is not None
     assert other.seed != hints[0].seed
 
@@ -215,7 +226,7 @@ def test_every_model_has_its_own_seed() -> None:
 def test_a_criterion_chooses_the_number_from_the_nodes_of_the_other_model(criterion: str) -> None:
     contract = agreed(criterion)
     source = Source(contract)
-    harness = RoundsHarness(contract, sources=(source.model,))
+    harness = RoundsHarness(contract, source=source.model)
     assert harness.tick(0.0) is None
     assert harness.model.idle
     source.find()
@@ -224,7 +235,7 @@ def test_a_criterion_chooses_the_number_from_the_nodes_of_the_other_model(criter
     assert first is not None
     assert source.model.view is not None
     landmarks = Landmarks(source.model.view.nodes, source.model.view.mass.astype(np.float64))
-    seed = init_hint_for(resolve(contract), resolve(contract).models["heaps"], (source.model,))
+    seed = init_hint_for(resolve(contract), resolve(contract).models["heaps"], source.model)
     assert seed is not None
     expected = choose_clusters(criterion, landmarks, 20, seed.seed)
     assert np.array_equal(first.arrays["centre"], expected.centres)
@@ -235,7 +246,7 @@ def test_a_criterion_chooses_the_number_from_the_nodes_of_the_other_model(criter
 def test_a_model_with_a_criterion_restarts_when_another_number_is_clearly_better() -> None:
     contract = agreed("silhouette")
     source = Source(contract)
-    harness = RoundsHarness(contract, sources=(source.model,))
+    harness = RoundsHarness(contract, source=source.model)
     source.find()
     harness.tick(0.0)
     answer_until_asleep(harness)
@@ -259,6 +270,52 @@ def test_at_most_clusters_max_are_chosen() -> None:
     contract = agreed("silhouette", clusters_max=2)
     source = Source(contract)
     source.find()
-    first = RoundsHarness(contract, sources=(source.model,)).tick(0.0)
+    first = RoundsHarness(contract, source=source.model).tick(0.0)
     assert first is not None
     assert first.nodes == 2
+
+
+SOURCED = {"name": "heaps", "algorithm": "kmeans", "source": "found", "rounds": {"rows_min": 5}}
+BESIDE = [
+    *({"name": "beside", "algorithm": name} for name in streaming_names()),
+    *({"name": "beside", "algorithm": name, "source": "found"} for name in ("kmeans", "gmm", "kfed")),
+    *({"name": "beside", "algorithm": name} for name in ("dbscan",)),
+]
+
+
+@pytest.fixture(scope="module")
+def started_alone() -> dict[object, NDArray[np.float64]]:
+    """source, clusters -> the first centres of a model beside its source alone."""
+    return {(source, how): first_centres(source, how, None) for source in SOURCES for how in HOW}
+
+
+SOURCES, HOW = ("cluster_tree", "fcac"), ("silhouette",)
+
+
+def first_centres(source: str, how: object, beside: dict[str, Any] | None, last: bool = False) -> NDArray[np.float64]:
+    """The first centres of "heaps" from a source that found three heaps, beside a model that found four."""
+    models = [{"name": "found", "algorithm": source}, SOURCED | {"options": {"clusters": how}}]
+    if beside is not None:
+        models = [*models, beside] if last else [beside, *models]
+    tables = {"federation": {"name": "plant"}, "features": FEATURES, "models": models}
+    contract = parse_contract(tables | {"privacy": {"mode": "off"}})
+    resolved = resolve(contract)
+    served = make_models(resolved, SETTINGS, Validator(resolved))
+    for name, heaps in (("beside", np.vstack([HEAPS, [[0.1, 0.9]]])), ("found", HEAPS)):
+        model = served.get(name)
+        if isinstance(model, StreamingModel) and resolved.models[name].family.takes_rows:
+            fed = Source(contract, model)
+            assert any(fed.learn(rows_of(seed, 400, heaps)) >= 2 for seed in range(50))
+    served["heaps"].on_timer(0.0)
+    assert isinstance(served["heaps"], RoundsModel)
+    assert served["heaps"].params is not None
+    return served["heaps"].params["centre"]
+
+
+@pytest.mark.parametrize("beside", BESIDE, ids=lambda model: model["algorithm"])
+def test_the_start_of_a_model_depends_on_no_other_model_than_its_source(
+    beside: dict[str, Any], started_alone: dict[object, NDArray[np.float64]]
+) -> None:
+    for (source, how), alone in started_alone.items():
+        for last in (False, True):
+            assert np.array_equal(first_centres(source, how, beside, last), alone)

@@ -113,6 +113,7 @@ algorithm = "fcac"
 [[models]]
 name = "damp"
 algorithm = "tsk"
+source = "clusters"
 options = { target = "damp", condition_rounds = 0 }
 [models.rounds]
 quorum = 1

@@ -146,9 +146,7 @@ def starting_centres(clusters: int | str, d: int, hint: InitHint) -> Floats:
         raise SettingsError(f"the points of the hint have shape {points.shape}; they must have {d} features")
     if needs_another_model(clusters):
         if not len(points):
-            raise SettingsError(
-                f'clusters = "{clusters}" needs a model to start from that has found some; or give a number'
-            )
+            raise SettingsError(f'clusters = "{clusters}" needs a `source` that has found some; or give a number')
         return points.copy()
     k = int(clusters)
     found = points if len(points) <= k else best_kmeans(points, k, hint.seed, STARTS, STEPS, hint.weights)

@@ -83,7 +83,7 @@ def plan_params(options: OneShotOptions, d: int, hint: InitHint) -> dict[str, An
     k = options.clusters
     if k == "auto":
         if hint.points is None or not len(hint.points):
-            raise SettingsError('clusters = "auto" needs a model to start from that has found some; or give a number')
+            raise SettingsError('clusters = "auto" needs a `source` that has found some; or give a number')
         k = len(hint.points)
     local = options.local_clusters or k
     if local > k:
