@@ -6,7 +6,8 @@ so that clients do not all publish at once. Readings wait in the checkpoint, on 
 
 Where the privacy unit is a user, at most `readings_per_window_max` readings of one user are counted in each window, the
 first ones. Further ones keep their places and are counted nowhere, as rejected readings are, so that nothing published
-tells of them.
+tells of them. Repeats are recognised by user and time, and within one window alone: no user, and no other window,
+decides whether a reading of this user in this window is counted.
 
 The times in an update of private counts are those at which the readings log took in the window's first and last place,
 in whole seconds. A reading's own time may be missing because it was rejected, so that it would tell of its validity.
@@ -15,7 +16,6 @@ in whole seconds. A reading's own time may be missing because it was rejected, s
 from __future__ import annotations
 
 import hashlib
-from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -41,22 +41,28 @@ DIGEST_BYTES = 16
 class UserReadings:
     """The readings of each user in the open window. User ids are kept as digests, and only until the window closes."""
 
-    def __init__(self, unit: PrivacyUnit) -> None:
-        self._unit = unit
-        self._counted: Counter[bytes] = Counter()
+    def __init__(self, unit: PrivacyUnit, drop_repeats: bool = False) -> None:
+        """`drop_repeats`: a reading with the time of another one of the same user is not counted."""
+        self._unit, self._drop_repeats = unit, drop_repeats
+        self._counted: dict[bytes, list[float | None]] = {}
+        """user -> event times of the readings counted"""
 
-    def admit(self, valid: Bools, users: Sequence[bytes]) -> Bools:
+    def admit(self, valid: Bools, users: Sequence[bytes], times: Sequence[float | None]) -> Bools:
         """valid (n,) readings in the order of their places -> those of them (n,) that are counted.
 
-        `users` (n,) holds the user id of each. Without users as a privacy unit all valid readings are counted.
+        `users` and `times` (n,) hold user id and event time of each. Without users as a privacy unit all valid readings
+        are counted.
         """
         if not self._unit.is_user:
             return valid
         counted = np.zeros(len(valid), dtype=np.bool_)
         for place in np.flatnonzero(valid).tolist():
-            user = hashlib.blake2b(users[place], digest_size=DIGEST_BYTES).digest()
-            counted[place] = self._counted[user] < self._unit.readings_max
-            self._counted[user] += int(counted[place])
+            user, time = hashlib.blake2b(users[place], digest_size=DIGEST_BYTES).digest(), times[place]
+            before = self._counted.setdefault(user, [])
+            is_repeat = self._drop_repeats and time is not None and time in before
+            if len(before) < self._unit.readings_max and not is_repeat:
+                before.append(time)
+                counted[place] = True
         return counted
 
     def clear(self) -> None:
@@ -65,14 +71,18 @@ class UserReadings:
 
     def state(self) -> list[Any]:
         """Plain values for `restore`."""
-        return [[user, readings] for user, readings in self._counted.items()]
+        return [[user, list(times)] for user, times in self._counted.items()]
 
     def restore(self, state: list[Any]) -> None:
         """Raises `InvalidState`."""
         counted = dict(state)
-        if not all(isinstance(user, bytes) and type(readings) is int for user, readings in counted.items()):
+        if not all(isinstance(user, bytes) and _are_times(times) for user, times in counted.items()):
             raise InvalidState("the checkpoint's readings of each user are damaged")
-        self._counted = Counter(counted)
+        self._counted = {user: list(times) for user, times in counted.items()}
+
+
+def _are_times(value: object) -> bool:
+    return isinstance(value, list) and all(time is None or isinstance(time, float) for time in value)
 
 
 FIRST_WINDOW_PART = 8
@@ -91,8 +101,12 @@ class CountWindows:
         ledger: Ledger | None,
         noise_key: bytes | None,
         readings_log: bytes,
+        drop_repeats: bool = False,
     ) -> None:
-        """`ledger` and `noise_key` None: counts without noise. `readings_log`: the identity of the readings log."""
+        """`ledger` and `noise_key` None: counts without noise. `readings_log`: the identity of the readings log.
+
+        `drop_repeats` counts where a user is the privacy unit; elsewhere repeats are rejected when they are read.
+        """
         self._contract, self._privacy = contract, contract.contract.privacy
         self._bounds = contract.bounds
         self._client = client
@@ -103,7 +117,7 @@ class CountWindows:
         ]
         self._rows: Rows = np.empty((0, contract.width))
         self._valid: Bools = np.empty(0, dtype=np.bool_)
-        self._user_readings = UserReadings(contract.mode.unit)
+        self._user_readings = UserReadings(contract.mode.unit, drop_repeats)
         self.closed = 0
         """windows closed"""
         self._marked = 0
@@ -139,7 +153,7 @@ class CountWindows:
             if self._opened_at is None:
                 self._opened_at = now
             self._rows = np.concatenate([self._rows, rows[start:stop]])
-            counted = self._user_readings.admit(valid[start:stop], users[start:stop])
+            counted = self._user_readings.admit(valid[start:stop], users[start:stop], times[start:stop])
             self._valid = np.concatenate([self._valid, counted])
             self._span = self._span.joined(times[start:stop])
             self._taken_in = self._taken_in.joined(taken_in[start:stop])

@@ -117,7 +117,9 @@ class Intake:
             if records or left_s <= 0 or (interrupt is not None and interrupt()):
                 lost, self._lost = self._lost, 0
                 batch = decode_batch(records, self._width, self._settings.ahead_s)
-                if self._settings.drop_repeats:
+                # Where a user is the privacy unit, one user's times must not decide on readings of another: the window
+                # of counts drops repeats there.
+                if self._settings.drop_repeats and not self._needs_users:
                     batch = self._without_repeats(batch, records)
                 return (with_users(batch, records) if self._needs_users else batch)._replace(lost=lost)
 

@@ -127,7 +127,9 @@ class ClientNode:
         # Noise is bound to the identity of the readings log.
         mechanism = contract.mode.mechanism
         self._mechanism = mechanism(key, client, readings_log) if contract.takes_rows else None
-        self._windows = CountWindows(contract, client, publisher, self._snapshots, resources.ledger, key, readings_log)
+        self._windows = CountWindows(
+            contract, client, publisher, self._snapshots, resources.ledger, key, readings_log, settings.drop_repeats
+        )
         self._labels = self._make_labels() if settings.label else None
         self._local_results = LocalResults(resources.readings, self._labels)
         self._labels_to_publish: list[OutboxRecord] = []

@@ -16,7 +16,7 @@ from onebox.audit.kills import audit_kills
 from onebox.audit.mechanisms import audit_count_mechanism, audit_row_mechanism
 from onebox.audit.rounds import audit_rounds
 from onebox.audit.statistics import ALPHA, Finding
-from onebox.audit.windows import audit_rejected, audit_windows
+from onebox.audit.windows import Second, audit_rejected, audit_windows
 from shoal.algorithms.rounds.kmeans import KMEANS
 from shoal.cli.options import config_option_as, json_option
 from shoal.config.settings import Config, load_config
@@ -40,8 +40,12 @@ def run_audits(
     counting = contract.counted
     for model in counting:
         yield from audit_count_mechanism(contract, model, trials, generator)
-        for second in ("elsewhere", "rejected"):
-            yield audit_windows(config, model, folder / f"{model.name}-{second}", trials, generator, second)
+        seconds: list[Second] = ["elsewhere", "rejected"]
+        if contract.mode.unit.is_user:
+            seconds.append("other times")
+        for second in seconds:
+            scratch = folder / f"{model.name}-{second.replace(' ', '-')}"
+            yield audit_windows(config, model, scratch, trials, generator, second)
     if counting:
         yield audit_rejected(config, folder / "rejected", REJECTED_WINDOWS, generator)
     if contract.takes_rows:

@@ -32,7 +32,12 @@ def in_folder(config: Config, folder: Path, models: Sequence[Model]) -> Config:
         update={
             "contract": config.contract.model_copy(update={"models": tuple(models)}),
             "log": LogSettings(address=f"sqlite:{folder / 'federation.db'}"),
-            "client": ClientSettings(folder=folder / "clients", publish_s=86400, batch_readings_max=100_000),
+            "client": ClientSettings(
+                folder=folder / "clients",
+                publish_s=86400,
+                batch_readings_max=100_000,
+                drop_repeats=config.client.drop_repeats,
+            ),
             "readings": ReadingsSettings(),
             "server": config.server.model_copy(update={"folder": folder / "server"}),
         }
@@ -65,15 +70,17 @@ class AuditedClient:
             self._stack = opening.pop_all()
         self._number = 0
 
-    def publish(self, readings: Floats, users: Sequence[bytes] = ()) -> list[Update]:
+    def publish(self, readings: Floats, users: Sequence[bytes] = (), same_time_as: Sequence[int] = ()) -> list[Update]:
         """Write readings (n, d) and step until idle; returns what was published. A reading with NaN is rejected.
 
         `users` (n,): the user id of each reading; without them every reading is from a user of its own.
+        `same_time_as` (n,): which of the readings each has its time from; without it each has a time of its own.
         """
+        first = self._number + 1
         for place, values in enumerate(readings):
             self._number += 1
             user = (USER_ID, users[place] if users else str(self._number).encode())
-            reading = Reading(NOW + self._number, values)
+            reading = Reading(NOW + first + (same_time_as[place] if same_time_as else place), values)
             self._readings.publish(READINGS, reading.encode(), headers=(*Reading.headers(), user))
         self._readings.flush()
         while self.node.step():

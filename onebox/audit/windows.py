@@ -7,11 +7,11 @@ published until the client is idle again is attacked together, so that a second 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from itertools import zip_longest
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 import numpy as np
 
@@ -31,7 +31,16 @@ FIRST, SECOND = 0.02, 0.98
 """unit coordinates of the audited reading: both lie in cells that are empty otherwise"""
 BEYOND = 3
 """readings that the audited user has above those that a window counts: they must have no effect"""
+USERS_WINDOW = 20
+"""least readings of a window, for each that a user may have in it, where the times of a user are audited"""
 USER = b"audited user"
+Second = Literal["elsewhere", "rejected", "other times"]
+CHANGED: Final[Mapping[Second, str]] = {
+    "elsewhere": "moved",
+    "rejected": "rejected",
+    "other times": "at the times of others",
+}
+"""how the audited unit differs between two windows, in words"""
 REJECTED_SHARE = 0.3
 """share of the readings that are rejected where that must not show"""
 
@@ -43,8 +52,10 @@ class Neighbours(NamedTuple):
     """two windows (size, d), in unit coordinates"""
     users: list[bytes]
     """user ids (size,), the same in both"""
-    counted: Bools
-    """whether (size,) each valid reading is counted, by the privacy unit"""
+    counted: tuple[Bools, Bools]
+    """whether (size,) each valid reading is counted in either window, by the privacy unit or by the fault looked for"""
+    same_time_as: tuple[list[int], list[int]] = ([], [])
+    """which reading each one has its time from, in either window; []: each has a time of its own"""
 
 
 class CountsAttack:
@@ -76,7 +87,8 @@ class CountsAttack:
     def _score(self, update: Update, neighbours: Neighbours) -> float:
         published = np.concatenate([update.arrays[name] for name in sorted(self.count_names)])
         number = update.sequence - 1
-        first, second = (self._true_counts(rows, neighbours.counted, number) for rows in neighbours.windows)
+        windows = zip(neighbours.windows, neighbours.counted, strict=True)
+        first, second = (self._true_counts(rows, counted, number) for rows, counted in windows)
         return counts_score(published, first, second, self._epsilon) if published.shape == first.shape else 0.0
 
     def _true_counts(self, rows: Floats, counted: Bools, number: int) -> Ints:
@@ -90,13 +102,15 @@ def audit_windows(
     folder: Path,
     trials: int,
     generator: np.random.Generator,
-    second: Literal["elsewhere", "rejected"] = "elsewhere",
+    second: Second = "elsewhere",
 ) -> LossFinding:
-    """Guess whether a privacy unit of a window was at one place, or `second`: elsewhere, or not a number at all.
+    """Guess whether a privacy unit of a window was at one place, or `second`.
 
-    Every trial is one window of `window_readings` readings of a client in `folder`.
+    `second` is elsewhere, or not a number at all, or, for a user at a client that drops repeats, in the same place at
+    other times: first its readings have the times of other users'. Every trial is one window of `window_readings`
+    readings of a client in `folder`.
     """
-    audited = in_folder(config, folder, [model.declared])
+    audited = in_folder(_that_drops_repeats(config) if second == "other times" else config, folder, [model.declared])
     contract = audited.resolved
     bounds, unit = contract.bounds, contract.mode.unit
     attack = CountsAttack(contract, model)
@@ -106,10 +120,12 @@ def audit_windows(
         _fill_first_window(client, contract)
         for trial in range(trials):
             neighbours = _neighbours(generator, contract, second)
-            window = neighbours.windows[0 if was_first[trial] else 1]
-            updates = client.publish(bounds.from_unit(window), neighbours.users)
+            truth = 0 if was_first[trial] else 1
+            updates = client.publish(
+                bounds.from_unit(neighbours.windows[truth]), neighbours.users, neighbours.same_time_as[truth]
+            )
             scores[trial] = attack.score(updates, neighbours)
-    name = f"whole windows, one {unit.name} " + ("moved" if second == "elsewhere" else "rejected")
+    name = f"whole windows, one {unit.name} {CHANGED[second]}"
     return LossFinding(name, model.name, model.epsilon or 0.0, loss_from_scores(scores, was_first))
 
 
@@ -144,10 +160,12 @@ def _fill_first_window(client: AuditedClient, contract: ResolvedContract) -> Non
     client.publish(np.repeat(middle, size, axis=0))
 
 
-def _neighbours(generator: np.random.Generator, contract: ResolvedContract, second: str) -> Neighbours:
+def _neighbours(generator: np.random.Generator, contract: ResolvedContract, second: Second) -> Neighbours:
     """Two windows that differ in one reading, or in all readings of one user, who has more than a window counts."""
     size, unit = contract.contract.privacy.window_readings, contract.mode.unit
     window = generator.uniform(*MIDDLE, size=(size, contract.width))
+    if second == "other times":
+        return _at_the_times_of_others(window, unit.readings_max)
     own = min(size, unit.readings_max + BEYOND) if unit.is_user else 1
     places = np.sort(generator.choice(size, size=own, replace=False))
     other = window.copy()
@@ -156,4 +174,31 @@ def _neighbours(generator: np.random.Generator, contract: ResolvedContract, seco
     users = [USER if place in places else str(place).encode() for place in range(size)]
     counted = np.ones(size, dtype=np.bool_)
     counted[places[unit.readings_max :]] = False
-    return Neighbours((window, other), users, counted)
+    return Neighbours((window, other), users, (counted, counted))
+
+
+def _that_drops_repeats(config: Config) -> Config:
+    """The federation with clients that drop repeats, and windows in which that shows above the noise."""
+    privacy = config.contract.privacy
+    window = max(privacy.window_readings, USERS_WINDOW * config.resolved.mode.unit.readings_max)
+    contract = config.contract.model_copy(update={"privacy": privacy.model_copy(update={"window_readings": window})})
+    client = config.client.model_copy(update={"drop_repeats": True})
+    return config.model_copy(update={"contract": contract, "client": client})
+
+
+def _at_the_times_of_others(window: Floats, readings_max: int) -> Neighbours:
+    """Two windows alike but for the times of the user with its first half: in the first, those of the second half.
+
+    Where the times of one user decide on readings of others, the second half is not counted in the first window.
+    """
+    size = len(window)
+    half = size // 2
+    window[size - half :] = FIRST
+    users = [USER if place < half else str(place).encode() for place in range(size)]
+    counted = np.ones(size, dtype=np.bool_)
+    counted[min(half, readings_max) : half] = False
+    without = counted.copy()
+    without[size - half :] = False
+    own_times = list(range(size))
+    same_time_as = [*own_times[size - half :], *own_times[half:]]
+    return Neighbours((window, window), users, (without, counted), (same_time_as, own_times))

@@ -70,7 +70,8 @@ class ClientSettings(Settings):
     drop_repeats: bool = Field(
         default=False,
         description="reject a reading with the time of one of the 1000 before it (`repeat`): for a sensor that sends a "
-        "message again; not for several sensors in one log",
+        "message again; not for several sensors in one log. Where the privacy unit is a user: same user and time in "
+        "one window",
     )
     readings_bytes_max: int = Field(
         default=1024**3,

@@ -135,15 +135,27 @@ def test_the_limit_of_a_ledger_counts_windows(tmp_path: Path, batch: int) -> Non
 def test_a_rejected_reading_is_no_reading_of_its_user() -> None:
     open_window = UserReadings(PrivacyUnit("user", 2))
     valid = np.array([False, True, False, True, True])
-    assert open_window.admit(valid, [b"a"] * 5).tolist() == [False, True, False, True, False]
+    assert open_window.admit(valid, [b"a"] * 5, [None] * 5).tolist() == [False, True, False, True, False]
+
+
+def test_a_repeat_is_recognised_by_user_and_time_and_in_one_window_alone() -> None:
+    open_window = UserReadings(PrivacyUnit("user", 2), drop_repeats=True)
+    users, times = [b"a", b"b", b"a", b"b", b"a", b"b", b"b"], [1.0, 1.0, 1.0, 2.0, None, None, 3.0]
+    expected = [True, True, False, True, True, False, False]
+    assert open_window.admit(np.ones(3, dtype=np.bool_), users[:3], times[:3]).tolist() == expected[:3]
+    again = UserReadings(PrivacyUnit("user", 2), drop_repeats=True)
+    again.restore(open_window.state())
+    assert again.admit(np.ones(4, dtype=np.bool_), users[3:], times[3:]).tolist() == expected[3:]
+    again.clear()
+    assert again.admit(np.ones(1, dtype=np.bool_), [b"a"], [1.0]).tolist() == [True]
 
 
 def test_readings_as_the_unit_need_no_users() -> None:
     valid = np.array([True, False, True])
-    assert UserReadings(READING).admit(valid, []).tolist() == valid.tolist()
+    assert UserReadings(READING).admit(valid, [], []).tolist() == valid.tolist()
 
 
-@pytest.mark.parametrize("state", [None, [["a", 1]], [[b"a", "1"]], [[b"a"]]])
+@pytest.mark.parametrize("state", [None, [["a", [1.0]]], [[b"a", 1]], [[b"a", ["1"]]], [[b"a"]]])
 def test_a_damaged_checkpoint_is_noticed(state: Any) -> None:
     with pytest.raises((InvalidState, TypeError, ValueError)):
         UserReadings(PrivacyUnit("user", 2)).restore(state)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from client_nodes.intake import Batch
 from client_nodes.publisher import EncodedUpdate
 from onebox.audit.statistics import LossFinding
 from onebox.audit.windows import audit_rejected, audit_windows
+from shoal.kernels.arrays import Bools
 from shoal.privacy.count_noise import CountMechanism, CountNoise, count_noise
 from tests.privacy import audited
 from tests.privacy.audited import audited_config, model_of
@@ -64,7 +65,7 @@ def draw_noise_for_one_reading_of_a_user(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def count_every_reading_of_a_user(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(UserReadings, "admit", lambda _, valid, users: valid)
+    monkeypatch.setattr(UserReadings, "admit", lambda _, valid, users, times: valid)
 
 
 @pytest.mark.parametrize("fault", [draw_noise_for_one_reading_of_a_user, count_every_reading_of_a_user])
@@ -73,6 +74,28 @@ def test_too_little_noise_for_the_readings_of_a_user_is_refuted(
 ) -> None:
     fault(monkeypatch)
     finding = attacked(memory_folder, TRIALS_OF_FAULTS, users=True)
+    assert finding.refuted, finding.line()
+
+
+def test_the_times_of_a_user_decide_nothing_about_readings_of_others(memory_folder: Path) -> None:
+    finding = attacked(memory_folder, 100, users=True, second="other times")
+    assert not finding.refuted, finding.line()
+
+
+def drop_repeats_by_time_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if all readings of one time were from one user."""
+    real = UserReadings.admit
+
+    def admit(self: UserReadings, valid: Bools, users: Sequence[bytes], times: Sequence[float | None]) -> Bools:
+        first = np.array([time not in times[:place] for place, time in enumerate(times)])
+        return real(self, valid & first, users, times)
+
+    monkeypatch.setattr(UserReadings, "admit", admit)
+
+
+def test_repeats_dropped_by_their_time_alone_are_refuted(memory_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    drop_repeats_by_time_alone(monkeypatch)
+    finding = attacked(memory_folder, 100, users=True, second="other times")
     assert finding.refuted, finding.line()
 
 
