@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -30,6 +30,14 @@ _NAMES: Mapping[Kind, re.Pattern[str]] = {
     "label": re.compile(r"label|class|target|klasse|y|changepoint|anomaly"),
 }
 """names of columns, in lower case"""
+
+
+def is_named(kind: Kind, name: str) -> bool:
+    """Whether a column of that name, or a field at the end of that path, is usually of this kind."""
+    parts = name.replace('"', "").split(".")
+    return any(_NAMES[kind].fullmatch("_".join(parts[first:]).lower().strip("# ")) for first in range(len(parts)))
+
+
 _PARTS_OF_TIME = ("year", "month", "day", "hour", "minute", "second")
 _CLOCK = re.compile(r"\d{1,2}[:.]\d{2}([:.]\d{2})?(\.\d+)?(\s*[AaPp][Mm])?")
 TIMES_SHARE = 0.95
@@ -99,6 +107,8 @@ class Column:
     high: float = 1.0
     outside: float = 0.0
     """share of its values that lie outside of `low` and `high`"""
+    numbers: Floats = field(default_factory=lambda: np.empty(0), compare=False, repr=False)
+    """(n,) its values that were looked at; they are kept nowhere"""
 
 
 @dataclass(frozen=True)
@@ -231,7 +241,7 @@ def _time_columns(cells: Mapping[str, _Cells]) -> list[str]:
     # Year, month and day.
     if len(parts) >= 3:
         return parts
-    named = [name for name in cells if _NAMES["time"].fullmatch(name.lower().strip("# "))]
+    named = [name for name in cells if is_named("time", name)]
     for name in (*named, *(name for name in cells if name not in named)):
         if not _are_times(cells[name], name in named):
             continue
@@ -264,7 +274,7 @@ def _is_clock(cells: _Cells) -> bool:
 def _client_column(cells: Mapping[str, _Cells], times: Sequence[str]) -> str | None:
     """The column that names clients: its name says so, and it has few values, which are whole numbers or texts."""
     for name, column in cells.items():
-        if name in times or not _NAMES["client"].fullmatch(name.lower().strip()):
+        if name in times or not is_named("client", name):
             continue
         numbers = column.numbers[np.isfinite(column.numbers)]
         values = len(set(column.texts))
@@ -303,7 +313,7 @@ def _column(name: str, cells: _Cells, times: Sequence[str], client: str | None) 
     _, unit = unit_of(name)
     low, high = bounds_of(numbers, unit)
     outside = float(((numbers < low) | (numbers > high)).mean())
-    return Column(name, "feature", "numbers", examples, unit, low, high, outside)
+    return Column(name, "feature", "numbers", examples, unit, low, high, outside, numbers)
 
 
 def _left_out(cells: _Cells, numbers: Floats) -> str:

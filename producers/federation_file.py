@@ -49,10 +49,18 @@ class Plan:
     private: bool
     readings: int
     """readings in the data, about"""
-    files: Mapping[str, Any]
-    """settings of [files]; those with no value are left out"""
+    settings: Mapping[str, Any]
+    """settings of the source; those with no value are left out"""
     sentences: tuple[str, ...] = ()
     """how each file was understood, for people"""
+    source: str = "files"
+    """section of the source"""
+
+    @property
+    def origin(self) -> str:
+        """What the file was made from, for people."""
+        rows = f"{self.understood.rows:,} {'rows' if self.source == 'files' else 'messages'}"
+        return rows if self.understood.rows else "a sheet of features"
 
     @property
     def clients(self) -> int:
@@ -63,14 +71,14 @@ class Plan:
 def federation_file(plan: Plan) -> str:
     """The file as TOML: contract, and settings that fit the rate of the data."""
     lines = [
-        f"# A shoal federation, proposed from {plan.understood.rows:,} rows. Clients and the server read this file.",
+        f"# A shoal federation, proposed from {plan.origin}. Clients and the server read this file.",
         "# [federation], [[features]], [privacy] and [[models]] are the contract: the same on every machine.",
         "",
         "[federation]",
         f"name = {_toml(plan.name)}",
-        "",
-        *(f"# {line}" for line in _wrapped(BOUNDS_SENTENCE)),
     ]
+    if plan.understood.rows:
+        lines += ["", *(f"# {line}" for line in _wrapped(BOUNDS_SENTENCE))]
     for column in plan.understood.of("feature"):
         lines += ["", "[[features]]", *_feature(column)]
     lines += ["", *_privacy(plan), "", *_model(plan), ""]
@@ -91,9 +99,16 @@ def federation_file(plan: Plan) -> str:
         "pool_s = 10.0",
         "snapshot_updates = 5",
     ]
-    given = {name: value for name, value in plan.files.items() if value not in (None, "", (), [])}
+    given = {name: value for name, value in plan.settings.items() if value not in (None, "", 0, (), [], {})}
+    plain = {name: value for name, value in given.items() if not isinstance(value, dict)}
     if given:
-        lines += ["", "[files]", *(f"{name} = {_toml(value)}" for name, value in given.items())]
+        lines += ["", f"[{plan.source}]", *(f"{name} = {_toml(value)}" for name, value in plain.items())]
+    for name in given.keys() - plain.keys():
+        lines += [
+            "",
+            f"[{plan.source}.{name}]",
+            *(f"{_toml(key)} = {_toml(value)}" for key, value in given[name].items()),
+        ]
     return "\n".join(lines) + "\n"
 
 
@@ -103,6 +118,8 @@ def _feature(column: Column) -> list[str]:
     lines = [f"name = {_toml(column.name)}"]
     if column.unit:
         lines.append(f"unit = {_toml(column.unit)}")
+    if column.reason == LISTED:
+        return [*lines, f"low = {column.low!r}", f"high = {column.high!r}"]
     remark = "the physical range of the unit" if known else "PROPOSAL"
     if column.outside > 0:
         remark += f"; {column.outside:.2%} of the values lie outside and are clipped"
@@ -139,18 +156,27 @@ def _publish_readings(plan: Plan) -> int:
     return max(least, min(most, plan.readings // plan.clients // UPDATES_PER_CLIENT))
 
 
+def _feeding(plan: Plan, path: str, files: str) -> str:
+    if plan.source == "files":
+        return f"shoal producer --config {path} {files or 'DATA'}"
+    return f"shoal producer --config {path} --{plan.source}{'' if plan.settings.get('client') else ' --name client-1'}"
+
+
 def next_commands(file: Path, plan: Plan, data: Sequence[Path]) -> list[str]:
     """The commands that use the file, with the real names of the clients."""
     path, files = shlex.quote(str(file)), " ".join(shlex.quote(str(one)) for one in data)
     names = [shlex.quote(written_name(text)) for text in plan.understood.clients] or ["client-1"]
     first = names[0]
     more = f", and the same for {', '.join(names[1:4])}{' ...' if len(names) > 4 else ''}" if len(names) > 1 else ""
-    return [
-        f"shoal run {path} {files}   # all of it in one process, with the page",
+    whole = [
+        f"shoal run {path} {files or 'DATA'}   # all of it in one process, with the page",
         "or, as processes of their own:",
+    ]
+    return [
+        *(whole if plan.source == "files" else []),
         f"shoal server --config {path}",
         f"shoal client --config {path} --name {first}   # at its site{more}",
-        f"shoal producer --config {path} {files}",
+        _feeding(plan, path, files),
     ]
 
 
@@ -252,14 +278,47 @@ def plan_of(files: Sequence[Path], options: Mapping[str, Any]) -> Plan:
         "missing": "hold" if understood.missing > 0.02 else "",
     }
     name = options["name"] or similar_name(stem_of(files[0])) or "federation"
-    return Plan(name, understood, _is_private(options["private"]), total, settings, tuple(sentences))
+    return Plan(name, understood, is_private(options["private"]), total, settings, tuple(sentences))
 
 
-def _is_private(said: bool | None) -> bool:
+def is_private(said: bool | None) -> bool:
     """Whether readings are to be protected: as said, or as answered on a terminal; without one they are."""
     if said is None and sys.stdin.isatty() and sys.stdout.isatty():
         return not click.confirm("Are these data public, so that nobody needs to be protected?", default=False)
     return said is not False
+
+
+LISTED = "listed"
+"""why a column of a sheet is a feature: a person says so, with its bounds"""
+SHEET = {
+    "name": ("name", "feature"),
+    "unit": ("unit",),
+    "low": ("lower", "low", "min"),
+    "high": ("upper", "high", "max"),
+}
+"""what a sheet says of a feature -> headings of its column"""
+
+
+def columns_of_sheet(file: Path) -> list[Column]:
+    """The features that a sheet lists, one a line: name, unit, lower, upper. Raises `SettingsError`, `InvalidData`."""
+    table = open_table(file, Counter())
+    lower = {name.lower(): name for name in table.columns}
+    heads = {what: next((lower[one] for one in names if one in lower), None) for what, names in SHEET.items()}
+    if missing := [what for what, head in heads.items() if head is None and what != "unit"]:
+        raise SettingsError(f"{file}: no column {SHEET[missing[0]][0]!r}; a sheet has name, unit, lower and upper")
+    wanted = [head for head in heads.values() if head is not None]
+    text = table.dialect.number_text if isinstance(table, CsvTable) else str
+    columns = []
+    for line, row in enumerate(table.rows(wanted), start=2):
+        cells = dict(zip(wanted, row or (), strict=False))
+        name, unit = (str(cells.get(heads[what] or "", "") or "").strip() for what in ("name", "unit"))
+        low, high = (number_of(text(str(cells.get(heads[what] or "", "")))) for what in ("low", "high"))
+        if not name or not isinstance(low, float) or not isinstance(high, float) or not low < high:
+            raise InvalidData(f"{file}, line {line}: a feature has a name, and numbers lower < upper")
+        columns.append(Column(name, "feature", LISTED, unit=unit, low=low, high=high))
+    if not columns:
+        raise InvalidData(f"{file}: lists no feature")
+    return columns
 
 
 def stem_of(file: Path) -> str:

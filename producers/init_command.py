@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import difflib
+import math
 import sys
 import tomllib
+from collections.abc import Mapping
 from copy import copy
 from pathlib import Path
 from typing import Any
@@ -12,13 +14,25 @@ from typing import Any
 import click
 
 from producers.columns import Column, Understood
-from producers.federation_file import BOUNDS_SENTENCE, Plan, federation_file, next_commands, plan_of, stem_of
+from producers.federation_file import (
+    BOUNDS_SENTENCE,
+    Plan,
+    columns_of_sheet,
+    federation_file,
+    next_commands,
+    plan_of,
+    stem_of,
+)
 from producers.files.form import FORM_PARAMETERS
+from producers.sampled_messages import MESSAGES_MAX, plan_of_kafka, plan_of_mqtt, plan_of_sheet
 from producers.source_type import PATH
 from shoal.config.base import client_name_of
 from shoal.config.contract import parse_contract
+from shoal.config.settings import load_config
 from shoal.errors import SettingsError
 
+CLIPPED_SHARE = 0.01
+"""share of clipped values from which on other bounds are proposed"""
 NAMES_SHOWN = 24
 """clients whose names are printed"""
 SMALL = 2000
@@ -50,6 +64,17 @@ def _meaning(column: Column) -> str:
     epilog="Nothing of the data is kept but the bounds, which the file marks as proposals.",
 )
 @click.argument("files", nargs=-1, type=PATH)
+@click.option("--topic", help="With --kafka: the topic of JSON messages; with --mqtt: a topic, + and # are wildcards.")
+@click.option("--kafka", metavar="ADDRESS", help="Look at the newest messages of --topic at these brokers, host:port.")
+@click.option("--mqtt", metavar="BROKER", help="Look at the messages of --topic that arrive at this broker, host:port.")
+@click.option(
+    "--seconds",
+    type=click.FloatRange(min=0, min_open=True),
+    default=30.0,
+    show_default=True,
+    help=f"Wait this long for messages; {MESSAGES_MAX:,} are looked at, at most.",
+)
+@click.option("--sheet", type=PATH, help="A CSV that lists the features, one a line: name, unit, lower, upper.")
 @click.option("--out", type=PATH, help="The federation file to write. [default: the name of the first file, .toml]")
 @click.option("--name", help="Name of the federation. [default: from the file]")
 @click.option("--private/--public", "private", default=None, help="Protect each reading, or not: the data are public.")
@@ -59,7 +84,7 @@ def _meaning(column: Column) -> str:
 @click.option("--client-column", help="The column that names clients. [default: found by its name]")
 @click.option("--diff", is_flag=True, help="Only print how a new file would differ from the one that is there.")
 def init_command(files: tuple[Path, ...], **options: Any) -> None:
-    """Look at FILES of readings, say what they hold, and write a federation file for them.
+    """Look at FILES of readings, or at messages, say what they hold, and write a federation file for them.
 
     Understands delimiter, decimal sign, dates, encoding, header, units in names, constant and text columns, the column
     of the time and a column that names clients. Bounds are proposals. A file that is there is never overwritten.
@@ -67,15 +92,15 @@ def init_command(files: tuple[Path, ...], **options: Any) -> None:
     \b
     shoal init readings.csv
     shoal run readings.toml readings.csv
+    shoal init --kafka broker:9092 --topic plant.devices
+    shoal init --mqtt broker --topic sensors/+/climate
     """
-    if not files:
-        raise SettingsError("name the FILES to look at, for instance: shoal init readings.csv")
-    plan = plan_of(files, options)
-    out: Path = options["out"] or Path(f"{stem_of(files[0])}.toml")
+    plan = _plan(files, options)
+    out: Path = options["out"] or Path(f"{stem_of(files[0]) if files else plan.name}.toml")
     for sentence in plan.sentences:
         click.echo(sentence)
     click.echo("\n".join(lines_of(plan.understood, sys.stdout.isatty())))
-    for remark in _remarks(plan):
+    for remark in [*_remarks(plan), *_clipped(plan, out)]:
         click.echo(remark)
     text = federation_file(plan)
     parse_contract(tomllib.loads(text), str(out))
@@ -98,6 +123,44 @@ def init_command(files: tuple[Path, ...], **options: Any) -> None:
         click.echo(f"  {command}")
 
 
+def _plan(files: tuple[Path, ...], options: Mapping[str, Any]) -> Plan:
+    """The plan from the one source that is named. Raises `SettingsError` for none or several."""
+    named = [name for name in ("kafka", "mqtt", "sheet") if options[name]] + ["FILES"] * bool(files)
+    if len(named) != 1:
+        raise SettingsError(
+            "name what to look at, for instance: shoal init readings.csv"
+            if not named
+            else f"{' and '.join(named)} are different things to look at; give one of them"
+        )
+    if bool(options["topic"]) != (named[0] in ("kafka", "mqtt")):
+        raise SettingsError("--topic goes with --kafka or --mqtt, and each of them needs it")
+    if files:
+        return plan_of(files, options)
+    if options["sheet"]:
+        return plan_of_sheet(columns_of_sheet(options["sheet"]), stem_of(options["sheet"]), options)
+    click.echo(f"Looking at {MESSAGES_MAX:,} messages, or {options['seconds']:g} s long.", err=True)
+    if options["kafka"]:
+        return plan_of_kafka(options["kafka"], options["topic"], options)
+    return plan_of_mqtt(options["mqtt"], options["topic"], options)
+
+
+def _clipped(plan: Plan, file: Path) -> list[str]:
+    """The features of the file that is there whose bounds clip more than `CLIPPED_SHARE` of what was looked at."""
+    if not file.exists():
+        return []
+    bounds = {feature.name: (feature.low, feature.high) for feature in load_config(file).contract.features}
+    remarks = []
+    for column in plan.understood.of("feature"):
+        low, high = bounds.get(column.name, (-math.inf, math.inf))
+        share = float(((column.numbers < low) | (column.numbers > high)).mean()) if len(column.numbers) else 0.0
+        if share > CLIPPED_SHARE:
+            remarks.append(
+                f"{column.name}: {share:.1%} of the values lie outside {low:g} to {high:g} of {file} and are clipped; "
+                f"proposed: {column.low:g} to {column.high:g}"
+            )
+    return remarks
+
+
 def _remarks(plan: Plan) -> list[str]:
     understood, remarks = plan.understood, []
     if understood.na_values:
@@ -109,7 +172,7 @@ def _remarks(plan: Plan) -> list[str]:
         remarks.append("Clients with another name in folders and messages; commands take both:")
         remarks += [f"  {text!r} is {name}" for text, name in list(named.items())[:NAMES_SHOWN]]
         remarks += [f"  and {len(named) - NAMES_SHOWN} more"] * (len(named) > NAMES_SHOWN)
-    if plan.private:
+    if plan.private and plan.understood.rows:
         remarks.append(BOUNDS_SENTENCE)
         if plan.readings < SMALL:
             remarks.append(

@@ -49,6 +49,7 @@ ALONE = {
     "onebox/replay/*_engine.py": "needs an extra: Ray, Spark",
     "onebox/replay/run.py": "a replay without its command line, for a program that has its own engine",
     "producers/kafka/ingest.py": "loaded by a producer that reads a topic, and by no other process",
+    "producers/sampled_messages.py": "what messages hold, beside the command that writes a file from it",
     "reproduction/report_pages.py": "the text of the report's pages, beside the command that runs experiments",
     "server_node/regions/following.py": "one rule for all that a region follows, beside what it contributes",
     "server_node/regions/replica.py": "needs an extra: Quix Streams",
