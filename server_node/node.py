@@ -48,7 +48,7 @@ from shoal.runtime.reader import read_next
 from shoal.telemetry.metrics import ServerMetrics
 from shoal.transports.base import Log, Positions, Record, beginning, first_positions, latest
 
-STATE_VERSION = 11
+STATE_VERSION = 12
 
 Models = Mapping[str, ServedModel]
 

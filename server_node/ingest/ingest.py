@@ -125,7 +125,7 @@ class Ingest:
             update = decode_update(record.value, record.headers)
             if self._keys is not None:
                 self._keys.check(update.client, record.topic, record.value or b"", record.headers)
-            if self._server.quarantine.excludes(update.model, update.client, (record.partition, record.offset)):
+            if self._server.quarantine.excludes(update, record):
                 return Ingested(outcome._replace(result="quarantined", model=update.model, client=update.client))
             if isinstance(update, RegionUpdate):
                 self._server.quotas.check_region(update.client)

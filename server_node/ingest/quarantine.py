@@ -8,13 +8,19 @@ publishes the same requests (`quarantine.requests`), through the outbox.
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from shoal.config.contract import Contract
 from shoal.errors import InvalidState, MessageRejected
+from shoal.protocol.messages import Update
 from shoal.protocol.quarantine import LIST_KEY, LIST_MAX, QuarantinedClient, QuarantineList, QuarantineRequest
 from shoal.runtime.checkpoint import OutboxRecord
+from shoal.transports.base import Record
 
+REGISTER_MAX: Final = 10_000
+"""clients, counted for each model, that requests may be about: each is kept for ever, and in every checkpoint"""
+AHEAD_S_MAX: Final = 86_400.0
+"""seconds that the clock of a client's or an operator's machine may be ahead of that of the log"""
 Place = tuple[int, int]
 """(partition, offset) of a record in the topic of updates"""
 
@@ -34,23 +40,38 @@ class QuarantineRegister:
         """(model, client) -> the newest request to unlearn it: nothing before that record counts"""
         self._newest: dict[tuple[str, str], float] = {}
         """(model, client) -> when the newest request that was taken was made"""
+        self._seen: dict[tuple[str, str], tuple[int, float]] = {}
+        """(model, client) -> the highest number of the updates that came in quarantine, and when the newest was made"""
 
     def __len__(self) -> int:
         return len({client for _, client in self._active})
 
-    def excludes(self, model: str, client: str, place: Place) -> bool:
-        """Whether the update of this client in the record at `place` must not be absorbed."""
-        key = (model, client)
-        return key in self._active or self._was_unlearned_after(key, place)
+    def excludes(self, update: Update, record: Record) -> bool:
+        """Whether an update must not be absorbed: its client is in quarantine, or it came while the client was.
+
+        Without the second, whoever reads the log could publish all of them again once the client is released.
+        """
+        key = (update.model, update.client)
+        number, made_at = self._seen.get(key, (0, -math.inf))
+        if key not in self._active:
+            seen = update.sequence <= number and update.made_at <= made_at
+            return seen or self._was_unlearned_after(key, (record.partition, record.offset))
+        # A forged time far ahead must not exclude what the client sends after its release.
+        newest = min(update.made_at, record.timestamp_ms / 1000 + AHEAD_S_MAX)
+        self._seen[key] = max(number, update.sequence), max(made_at, newest)
+        return True
 
     def take(self, request: QuarantineRequest) -> None:
         """Take a request once. Raises `MessageRejected` ("repeated") for one not made after the newest that was taken.
 
+        And ("quota") for one about a further client where there are `REGISTER_MAX`.
         So a request that somebody publishes again byte for byte, with its signature, changes nothing.
         """
         key = (request.model, request.client)
         if request.made_at <= self._newest.get(key, -math.inf):
             raise MessageRejected("repeated", "not made after the newest request about this client")
+        if key not in self._newest and len(self._newest) >= REGISTER_MAX:
+            raise MessageRejected("quota", f"there have been requests about {REGISTER_MAX} clients of models already")
         self._newest[key] = request.made_at
 
     def begin(self, request: QuarantineRequest) -> None:
@@ -75,7 +96,7 @@ class QuarantineRegister:
 
     def begin_again(self) -> None:
         """The log is read from its start once more: requests in it are applied again, in their order."""
-        self._active, self._newest = {}, {}
+        self._active, self._newest, self._seen = {}, {}, {}
 
     def clients(self) -> list[QuarantinedClient]:
         """Every client in quarantine by model, sorted."""
@@ -96,6 +117,7 @@ class QuarantineRegister:
             "active": [[*key, *entry] for key, entry in sorted(self._active.items())],
             "unlearned": [[*key, *place] for key, place in sorted(self._unlearned.items())],
             "newest": [[*key, made_at] for key, made_at in sorted(self._newest.items())],
+            "seen": [[*key, *seen] for key, seen in sorted(self._seen.items())],
         }
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -104,6 +126,7 @@ class QuarantineRegister:
             self._active = {(m, client): _Entry(since, detail) for m, client, since, detail in state["active"]}
             self._unlearned = {(m, client): (partition, offset) for m, client, partition, offset in state["unlearned"]}
             self._newest = {(m, client): float(made_at) for m, client, made_at in state["newest"]}
+            self._seen = {(m, client): (number, float(made_at)) for m, client, number, made_at in state["seen"]}
         except (KeyError, TypeError, ValueError) as broken:
             raise InvalidState(f"the checkpoint's list of clients in quarantine is damaged: {broken}") from None
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Final, NamedTuple, cast
 
-from server_node.ingest.quarantine import Place, QuarantineRegister
+from server_node.ingest.quarantine import AHEAD_S_MAX, Place, QuarantineRegister
 from server_node.ingest.quotas import Quotas
 from server_node.ingest.reassembly import Reassembly
 from server_node.models.base import ServedModel
@@ -26,9 +26,6 @@ from shoal.protocol.signatures import operator_signature
 from shoal.protocol.validation import Validator
 from shoal.runtime.checkpoint import OutboxRecord
 from shoal.transports.base import Headers, Record
-
-AHEAD_S_MAX: Final = 86_400.0
-"""seconds that the clock of an operator's machine may be ahead of that of the log"""
 
 
 @dataclass(frozen=True)

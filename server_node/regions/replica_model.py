@@ -30,7 +30,7 @@ from shoal.protocol.validation import Validator
 from shoal.runtime.checkpoint import STATE_BYTES_MAX, OutboxRecord, Required, SavedPart, SavedParts
 from shoal.transports.base import Record
 
-STATE_VERSION = 4
+STATE_VERSION = 5
 
 
 class Absorbed(NamedTuple):

@@ -17,8 +17,8 @@ ACTIONS: Final = ("quarantine", "release", "unlearn")
 the model without anything that the client has sent, and quarantine it"""
 LIST_KEY: Final = b"@quarantine"
 """the key of the list in the topic of snapshots; a model cannot have this name"""
-LIST_MAX: Final = 10_000
-"""most entries of a published list: the newest"""
+LIST_MAX: Final = 2500
+"""most entries of a published list, the newest: a message is made of `MESSAGE_ITEMS_MAX` values at most"""
 
 
 @dataclass(frozen=True)
