@@ -260,6 +260,10 @@ class ServerMonitoring:
         if (waiting := hierarchy.waiting) is not None:
             self._metrics.lag.labels(topic=self._contract.contract.contributions_topic).set(waiting)
 
+    def observe_places(self, used: float) -> None:
+        """The share of the places for clients that are taken."""
+        self._metrics.places_used.set(used)
+
     def observe_lost(self, topic: str, records: int) -> None:
         """Count records that were removed by retention before they were read."""
         self._metrics.lost.labels(topic=topic).inc(records)

@@ -302,6 +302,7 @@ class ServerNode:
         margin = min(at.get(partition, first) - first for partition, (first, _) in bounds.items())
         self._monitoring.observe_lag(topic, lag, margin)
         self._monitoring.observe_hierarchy(self._hierarchy)
+        self._monitoring.observe_places(self._quotas.used)
         return ServerStatus(
             contract=self._resolved,
             started_at=self._started_at,

@@ -94,6 +94,10 @@ class QuarantineRegister:
         self._unlearned[key] = place
         return True
 
+    def is_unlearned(self, model: str, client: str) -> bool:
+        """Whether a model is without a client, which is in quarantine."""
+        return (model, client) in self._active and (model, client) in self._unlearned
+
     def begin_again(self) -> None:
         """The log is read from its start once more: requests in it are applied again, in their order."""
         self._active, self._newest, self._seen = {}, {}, {}

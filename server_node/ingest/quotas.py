@@ -52,6 +52,17 @@ class Quotas:
             self._names.add(client)
             self._groups.change(client)
 
+    def forget(self, client: str) -> None:
+        """Free the place of a client; with its next update it takes one again, if there is one."""
+        self._names.discard(client)
+        self._left.pop(client, None)
+        self._groups.change(client)
+
+    @property
+    def used(self) -> float:
+        """Share of the places for clients that are taken; 0 where the settings name the clients."""
+        return 0.0 if self._allowed else (len(self._names) - len(self._regions & self._names)) / self._names_max
+
     def begin_again(self) -> None:
         """The log is read from its start once more."""
         self._left = {}

@@ -163,6 +163,25 @@ def unlearn(file: Path, reason: str, as_json: bool, client: str) -> None:
     click.echo(json.dumps({"client": client, "action": "unlearn"}) if as_json else f"unlearn requested for {client}")
 
 
+@click.group()
+def clients() -> None:
+    """The clients that a server counts for `[server] clients_max`."""
+
+
+@clients.command()
+@config_option
+@json_option
+@click.argument("client", type=CLIENT_NAME)
+def forget(file: Path, as_json: bool, client: str) -> None:
+    """Free the place of CLIENT, which is gone, among the `clients_max` of the server.
+
+    The models keep what it has sent (`shoal unlearn` removes it). It takes a place again with its next update.
+    """
+    with _open_log(file) as (config, log):
+        request_quarantine(config, log, client, "forget", "")
+    click.echo(json.dumps({"client": client, "action": "forget"}) if as_json else f"forget requested for {client}")
+
+
 def request_quarantine(config: Config, log: Log, client: str, action: str, detail: str) -> None:
     """Publish a request about a client for every model; the log has the topics.
 

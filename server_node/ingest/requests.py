@@ -209,7 +209,26 @@ class UnlearnClient(QuarantineClient):
         """As a quarantine; a rebuild follows unless this record, or a later one, has led to one before."""
         super().apply(server)
         is_new = server.quarantine.unlearn(self.request, self.place)
+        if all(server.quarantine.is_unlearned(model, self.request.client) for model in server.models):
+            server.quotas.forget(self.request.client)
         return self.applied()._replace(unlearn=self.request.client if is_new else "")
+
+
+class ForgetClient(ClientRequest):
+    """Frees the place of a client that is gone, so that there is room for another one. The models keep what it sent."""
+
+    action = "forget"
+    event = "client_forgotten"
+    level = logging.INFO
+
+    def check(self, server: ServerParts) -> None:
+        """As every request: one that is published again frees a place again, which a client that is there takes."""
+        server.validator.check_request(self.message)
+
+    def apply(self, server: ServerParts) -> Applied:
+        """Free the place."""
+        server.quotas.forget(self.request.client)
+        return Request.applied(self)
 
 
 REQUESTS: Final[tuple[type[Request], ...]] = (
@@ -219,6 +238,7 @@ REQUESTS: Final[tuple[type[Request], ...]] = (
     QuarantineClient,
     ReleaseClient,
     UnlearnClient,
+    ForgetClient,
 )
 _MESSAGES: Final = {kind.message_type.TYPE.encode(): kind.message_type for kind in REQUESTS}
 """type in the headers of a record -> class of its message"""

@@ -21,7 +21,7 @@ from shoal.errors import SettingsError, ShoalError
 GROUP = "shoal.commands"
 ORDER = (
     *("demo", "init", "run", "check", "producer", "client", "server", "replica", "wake", "name", "labels", "events"),
-    *("quarantine", "unlearn", "topics", "rejected", "privacy", "keys", "reproduce"),
+    *("quarantine", "unlearn", "clients", "topics", "rejected", "privacy", "keys", "reproduce"),
 )
 VARIABLE = "SHOAL"
 INTERRUPTED = 130

@@ -12,9 +12,9 @@ from typing import Any, ClassVar, Final, NamedTuple
 from shoal.protocol.checks import is_moment, is_name, is_text, require
 from shoal.protocol.messages import Envelope, ModelMessage
 
-ACTIONS: Final = ("quarantine", "release", "unlearn")
+ACTIONS: Final = ("quarantine", "release", "unlearn", "forget")
 """`quarantine`: absorb nothing more of the client; `release`: absorb its updates again from here on; `unlearn`: rebuild
-the model without anything that the client has sent, and quarantine it"""
+the model without anything that the client has sent, and quarantine it; `forget`: free its place among the clients"""
 LIST_KEY: Final = b"@quarantine"
 """the key of the list in the topic of snapshots; a model cannot have this name"""
 LIST_MAX: Final = 2500

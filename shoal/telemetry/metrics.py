@@ -113,6 +113,11 @@ class ServerMetrics(ProcessMetrics):
         self.quarantined = Gauge(
             "shoal_quarantined_clients", "Clients that a model absorbs nothing from", registry=self.registry
         )
+        self.places_used = Gauge(
+            "shoal_clients_max_used_ratio",
+            "Share of the places for clients that are taken",
+            registry=self.registry,
+        )
         self.region_clients = Gauge(
             "shoal_region_clients",
             "Clients of a region, without those of the regions below it, as its newest update says",
