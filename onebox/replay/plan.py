@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
+import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,6 +22,10 @@ PART_BYTES: Final = 32 * 1024 * 1024
 """bytes of the readings of a part, about: a worker holds one part at a time, a few times over"""
 PARTS_MAX: Final = 4096
 DESCRIPTION: Final = "replay.json"
+EXPANSION_MAX: Final = 200
+"""by default, how many times as large as the files their readings may be"""
+READINGS_BYTES_LEAST: Final = 1024**3
+"""bytes of readings that files of any size may have by default"""
 
 
 @dataclass(frozen=True)
@@ -94,15 +99,23 @@ class ReplayPlan:
 
 
 def make_plan(
-    config: Config, columns: Columns, files: Sequence[Path], folder: Path, key: bytes, parts: int | None = None
+    config: Config,
+    columns: Columns,
+    files: Sequence[Path],
+    folder: Path,
+    key: bytes,
+    parts: int | None = None,
+    bytes_max: int | None = None,
 ) -> ReplayPlan:
     """The plan of a replay; `parts` None: as many as the size of the files asks for.
 
-    Raises `SettingsError` for what cannot be replayed, and `InvalidData` for damaged files.
+    `bytes_max`: most bytes that the readings may have once they are unpacked; None: as many as the size of the files
+    makes likely. Raises `SettingsError` for what cannot be replayed, and `InvalidData` for damaged files.
     """
     _check_replayable(config)
     found = tuple(ReadingsFile.open(Path(file).resolve(), columns.all) for file in files)
     taken = sum(file.rows for file in found) * 8 * (len(columns.features) + 3)
+    _check_size(taken, found, folder, bytes_max)
     parts = parts or min(PARTS_MAX, max(1, -(-taken // PART_BYTES)))
     return ReplayPlan(
         contract=config.resolved,
@@ -114,6 +127,26 @@ def make_plan(
         folder=folder.resolve(),
         key=key,
     )
+
+
+def _check_size(taken: int, files: Sequence[ReadingsFile], folder: Path, bytes_max: int | None) -> None:
+    """Raises `SettingsError` where the footers announce more bytes of readings than may be, or than the disk has."""
+    packed = sum(file.path.stat().st_size for file in files)
+    most = max(READINGS_BYTES_LEAST, EXPANSION_MAX * packed) if bytes_max is None else bytes_max
+    if taken > most:
+        raise SettingsError(
+            f"the files have {packed} bytes and readings of about {taken}, above {most}: a small file can hold more "
+            "than any disk. Give --bytes-max if they are what you expect"
+        )
+    place = folder.resolve()
+    if (place / DESCRIPTION).exists():
+        return  # a replay that goes on has written a part of it
+    free = shutil.disk_usage(next(one for one in (place, *place.parents) if one.exists())).free
+    if taken > free:
+        raise SettingsError(
+            f"the readings take about {taken} bytes, and {free} are free in {folder}: make room, or name another "
+            "folder with --folder"
+        )
 
 
 def _check_replayable(config: Config) -> None:

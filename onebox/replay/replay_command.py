@@ -85,6 +85,11 @@ KEY = "noise.key"
     show_default=True,
     help="Folder for the results; workers on other machines must see it under the same path.",
 )
+@click.option(
+    "--bytes-max",
+    type=click.IntRange(min=1),
+    help="Most bytes of readings, unpacked. [default: 200 times the files, and 1 GiB at least]",
+)
 @click.option("--key", type=FILES, help="File with the secret that all noise is made from. [default: FOLDER/noise.key]")
 @click.option("--publish", "publishes", is_flag=True, help="Publish the updates to [log], for `shoal server`.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON: a line per event, and the totals at the end.")
@@ -122,10 +127,11 @@ def _plan(config: Config, options: dict[str, Any]) -> ReplayPlan:
     features = tuple(feature.name for feature in config.contract.features)
     columns = Columns(features, options["client_column"], options["time_column"], options["sequence_column"])
     # What cannot be replayed is found before a folder is made.
-    make_plan(config, columns, options["files"], folder, b"", options["parts"])
+    sizes = options["parts"], options["bytes_max"]
+    make_plan(config, columns, options["files"], folder, b"", *sizes)
     folder.mkdir(parents=True, exist_ok=True)
     key = load_or_create_key(options["key"] or folder / KEY)
-    return make_plan(config, columns, options["files"], folder, key, options["parts"])
+    return make_plan(config, columns, options["files"], folder, key, *sizes)
 
 
 def _run(plan: ReplayPlan, engine: Engine, as_json: bool) -> ReplayResult:
