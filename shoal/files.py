@@ -9,7 +9,7 @@ import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from shoal.errors import CheckpointInUse, LogUnavailable, SettingsError, ShoalError
 
@@ -143,3 +143,12 @@ def sqlite_errors(path: Path, owner: str, damaged: Callable[[str], ShoalError]) 
 def primary_code(error: sqlite3.Error) -> int:
     """The error's code without its details; 0 where it has none."""
     return int(getattr(error, "sqlite_errorcode", 0)) & 0xFF
+
+
+def csv_cell(value: Any) -> Any:
+    """A value for a cell of CSV: a text that a spreadsheet would compute as a formula begins with an apostrophe.
+
+    >>> csv_cell("=1+1"), csv_cell("kitchen"), csv_cell(-2.5)
+    ("'=1+1", 'kitchen', -2.5)
+    """
+    return f"'{value}" if isinstance(value, str) and value.startswith(("=", "+", "-", "@", "\t", "\r")) else value

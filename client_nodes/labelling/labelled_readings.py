@@ -14,6 +14,7 @@ import numpy as np
 
 from client_nodes.intake import Batch, decode_batch
 from shoal.errors import MessageRejected, MissingExtra, OffsetOutOfRange
+from shoal.files import csv_cell
 from shoal.kernels.arrays import Floats
 from shoal.protocol.labels import Label, place_of_key
 from shoal.protocol.topics import LABELS, READINGS
@@ -172,7 +173,7 @@ class CsvWriter:
 
     def write(self, block: LabelledBlock) -> None:
         """See `Writer.write`."""
-        self._rows.writerows(_rows(block))
+        self._rows.writerows([time, *map(csv_cell, others)] for time, *others in _rows(block))
 
     def close(self) -> None:
         """Nothing is left to write."""

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Final, NamedTuple
 
 from server_node.ingest.outcome import IngestOutcome
+from server_node.ingest.quarantine import AHEAD_S_MAX
 from server_node.ingest.requests import Request, ServerParts, request_in
 from server_node.models.base import Processed
 from server_node.models.clients import Content
@@ -131,7 +133,7 @@ class Ingest:
                 self._server.quotas.check_region(update.client)
             self._server.quotas.check(update.client, record)
             self._server.validator.check_update(update)
-            taken = self._take(update, record.value or b"", outcome)
+            taken = self._take(update, record, outcome)
             self._server.quotas.accepted(update.client)
             return Ingested(taken)
         except MessageRejected as wrong:
@@ -149,20 +151,21 @@ class Ingest:
         request.check(self._server)
         return outcome._replace(result="request", model=request.model, request=request.apply(self._server))
 
-    def _take(self, update: Update, value: bytes, outcome: IngestOutcome) -> IngestOutcome:
+    def _take(self, update: Update, record: Record, outcome: IngestOutcome) -> IngestOutcome:
         """The outcome of a validated update or chunk of one. Raises `MessageRejected`."""
         model, processed = self._server.models[update.model], Processed(False)
         table = update_arrays(update)
-        content = Content(content_digest(update, value, table), update.made_at)
+        content = Content(content_digest(update, record.value or b"", table), update.made_at)
         if update.chunks == 1:
+            update = _dated(update, record)
             processed = model.process(update, outcome.at, content)
         elif not model.clients.knows(update.client, update.sequence, content):
-            whole = self._server.reassembly.take(update, value)
+            whole = self._server.reassembly.take(update, record.value or b"")
             if whole is None:
                 return outcome._replace(result="chunk", model=update.model, client=update.client)
             # Each chunk can be valid, and all of them together too large.
             self._server.validator.check_update(whole)
-            update = whole
+            update = _dated(whole, record)
             processed = model.process(update, outcome.at, content)
         if processed.new:
             self._server.hierarchy.take(update, outcome.at)
@@ -175,3 +178,14 @@ class Ingest:
             made_at=update.made_at,
             answer=processed.answer,
         )
+
+
+def _dated(update: Update, record: Record) -> Update:
+    """The update with a newest reading that is a day at most after the log took it in.
+
+    A later one would stay the newest of the federation for ever.
+    """
+    latest = record.timestamp_ms / 1000 + AHEAD_S_MAX
+    if update.newest_reading_at is None or update.newest_reading_at <= latest:
+        return update
+    return replace(update, newest_reading_at=latest)

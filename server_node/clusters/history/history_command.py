@@ -22,7 +22,7 @@ from shoal.cli.options import config_option
 from shoal.config.contract import Contract
 from shoal.config.settings import load_config
 from shoal.errors import MissingExtra, SettingsError
-from shoal.files import atomic_file
+from shoal.files import atomic_file, csv_cell
 from shoal.protocol.history import BINS_KEPT, COARSE_S, NO_CLUSTER, HistoryBin, HistoryNames, pairs
 from shoal.protocol.topics import ensure_topics
 from shoal.transports import open_log
@@ -88,7 +88,7 @@ def _write_text(rows: Iterable[Row], form: str, text: Any, what: str) -> None:
     for start, *values in rows:
         row = [f"{np.datetime64(start, 's')}Z", *values]
         if form == "csv":
-            table.writerow(row)
+            table.writerow([row[0], *map(csv_cell, values)])
         else:
             text.write(json.dumps(dict(zip(columns, row, strict=True)), ensure_ascii=False) + "\n")
 
