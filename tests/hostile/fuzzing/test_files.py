@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from producers.files.tables import open_table
-from producers.mqtt.readings import TopicField, parse_payload
+from producers.messages import TopicField, parse_payload
 from producers.mqtt.settings import MqttSettings
 from server_node.clusters.forwarding import load_rules
 from shoal.config.settings import load_config
