@@ -40,13 +40,22 @@ CLIENT = "attic"
 READINGS = 400
 
 
+@pytest.fixture(scope="module")
+def learnt(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a federation in which everything has been learnt; each test has a copy."""
+    folder = tmp_path_factory.mktemp("learnt")
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("SHOAL_CLIENT_LABEL", "true")
+        run_to_end(create_federation(folder, readings=READINGS))
+    return folder
+
+
 @pytest.fixture
-def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def file(learnt: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A federation in which everything has been learnt; no client has seen a snapshot yet."""
     monkeypatch.setenv("SHOAL_CLIENT_LABEL", "true")
-    file = create_federation(tmp_path, readings=READINGS)
-    run_to_end(file)
-    return file
+    shutil.copytree(learnt, tmp_path, dirs_exist_ok=True)
+    return tmp_path / "federation.toml"
 
 
 @pytest.fixture
