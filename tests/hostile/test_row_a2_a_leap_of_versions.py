@@ -35,7 +35,7 @@ class Topic:
         self._log, self._contract = log, contract
         ensure_topics(log, contract)
         self._snapshot = a_snapshot(contract)
-        self._client = Snapshots(contract.snapshots_topic, Validator(resolve(contract)), log)
+        self._client = Snapshots(contract, Validator(resolve(contract)), log)
 
     def newest(self) -> int:
         """Version of the snapshot that the client takes for the newest."""
