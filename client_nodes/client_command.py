@@ -19,8 +19,9 @@ from client_nodes.node import ClientNode
 from shoal.cli.options import CLIENT_NAME, config_option, log_json_option, until_idle_option, verbose_option
 from shoal.config.sections import ClientSettings, is_loopback
 from shoal.config.settings import Config, load_config
-from shoal.errors import ContractMissing, LogError
+from shoal.errors import ContractMissing, InvalidData, LogError
 from shoal.kernels.forms import PROCESS
+from shoal.protocol.reading_faults import Rejected, unusable
 from shoal.runtime.service import run, stopped_by_signals
 from shoal.telemetry.events import log_event, start_logging
 from shoal.transports import check_installed
@@ -62,21 +63,26 @@ def client(file: Path, name: str, until_idle: float | None, no_wait: bool, as_js
     PROCESS.on_problem = lambda why: log_event("kernels_not_compiled", logging.WARNING, error=why)
     PROCESS.start()
     totals: dict[str, int] = {}
+    rejected: list[Rejected] = []
     heartbeat = Heartbeat()
     longest_s = math.inf if until_idle is None else max(until_idle, SERVER_START_S)
     contract_by = None if no_wait else time.monotonic() + longest_s
     with stopped_by_signals() as stop:
         metrics = _serve_metrics(config.client, heartbeat) if config.client.metrics_port else None
         run(
-            lambda: _counted(config, name, metrics, heartbeat, totals, contract_by),
+            lambda: _counted(config, name, metrics, heartbeat, totals, rejected, contract_by),
             stop,
             until_idle,
             on_step=lambda _: heartbeat.beat(),
         )
     shareable = {("readings" if total == "read" else total): totals.get(total, 0) for total in SHAREABLE}
     log_event("stopped", **shareable)
+    for one in rejected:
+        log_event("rejected_in_all", logging.WARNING, **one._asdict())
     if as_json:
         click.echo(json.dumps({"client": name, **shareable}))
+    if until_idle is not None and rejected and not totals.get("learned"):
+        raise InvalidData(unusable(rejected))
 
 
 def _serve_metrics(settings: ClientSettings, heartbeat: Heartbeat) -> ClientMetrics:
@@ -103,9 +109,10 @@ def _counted(
     metrics: ClientMetrics | None,
     heartbeat: Heartbeat,
     totals: dict[str, int],
+    rejected: list[Rejected],
     contract_by: float | None,
 ) -> Iterator[ClientNode]:
-    """The resumed client; its totals are copied to `totals` when it is closed.
+    """The resumed client; its totals and rejected readings are copied to `totals` and `rejected` when it is closed.
 
     `contract_by`: when a new client no longer waits for the federation's contract, monotonic; None: it does not wait.
     """
@@ -116,6 +123,7 @@ def _counted(
                 yield node
             finally:
                 totals.update(node.totals)
+                rejected[:] = node.rejected
     except ContractMissing as missing:
         if contract_by is not None and time.monotonic() >= contract_by:
             raise LogError(str(missing)) from None

@@ -130,8 +130,6 @@ class CountWindows:
         """event times of the readings of the open window"""
         self._taken_in = NO_SPAN
         """when the log took its places in"""
-        self.clipped = 0
-        """readings moved into their bounds by the last `add`. It is made from raw readings: it must not leave"""
 
     @property
     def counts_readings(self) -> bool:
@@ -257,7 +255,7 @@ class CountWindows:
         """
         rejected = [(one.record.partition, one.record.offset) for one in batch.rejected]
         places = np.array([*batch.places, *rejected], dtype=np.int64).reshape(-1, 2)
-        inside, self.clipped = self._bounds.clip(batch.values)
+        inside, _ = self._bounds.clip(batch.values)
         rows = np.concatenate([self._bounds.to_unit(inside), np.zeros((len(rejected), self._contract.width))])
         valid = np.arange(len(places)) < len(batch.places)
         times = [*batch.times, *(one.time for one in batch.rejected)]

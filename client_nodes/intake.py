@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from shoal.config.sections import ClientSettings
 from shoal.errors import InvalidState, MessageRejected
 from shoal.kernels.arrays import Bools, Floats
+from shoal.protocol.reading_faults import Fault, Reason, fault_of
 from shoal.protocol.readings import Reading, user_of
 from shoal.protocol.topics import READINGS
 from shoal.runtime.reader import read_next
 from shoal.transports.base import Log, Positions, Record, RecordColumns
 
-Reason = Literal["malformed", "width", "missing", "not_a_number", "infinite", "time", "repeat", "user"]
 TIMES_MAX: Final = 1000
 """newest distinct times of readings by which a repeated reading is recognised"""
 
@@ -32,6 +31,13 @@ class RejectedReading(NamedTuple):
     reason: Reason
     time: float | None = None
     """event time, seconds since 1970, where the record has one"""
+    feature: int | None = None
+    """position of the feature that it was rejected for, where it is a single one"""
+
+    @property
+    def fault(self) -> Fault:
+        """Why it was rejected."""
+        return Fault(self.reason, self.feature)
 
 
 class TimeSpan(NamedTuple):
@@ -253,28 +259,6 @@ def _decode_one(record: Record, width: int) -> tuple[float | None, Floats] | Rej
         reading = Reading.decode(record.value, record.headers)
     except MessageRejected:
         return RejectedReading(record, "malformed")
-    row = _row(reading.values, width)
-    return RejectedReading(record, row, reading.time) if isinstance(row, str) else (reading.time, row)
-
-
-def _row(values: NDArray[Any] | list[Any], width: int) -> Floats | Reason:
-    if isinstance(values, list):
-        if len(values) != width:
-            return "width"
-        flaw = next((reason for value in values if (reason := _flaw(value))), None)
-        return flaw or np.array(values, dtype=np.float64)
-    if not isinstance(values, np.ndarray) or values.dtype != np.float64:
-        return "malformed"
-    if values.shape != (width,):
-        return "width"
-    if np.isfinite(values).all():
-        return values
-    return "not_a_number" if np.isnan(values).any() else "infinite"
-
-
-def _flaw(value: object) -> Reason | None:
-    if value is None:
-        return "missing"
-    if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value):
-        return "not_a_number"
-    return "infinite" if math.isinf(value) else None
+    if (fault := fault_of(reading.values, width)) is not None:
+        return RejectedReading(record, fault.reason, reading.time, fault.feature)
+    return reading.time, np.asarray(reading.values, dtype=np.float64)

@@ -21,6 +21,7 @@ from client_nodes.publisher import EncodedUpdate
 from client_nodes.round_answers import RejectedRequest
 from shoal.errors import InvalidState, MessageRejected
 from shoal.protocol.checks import is_count
+from shoal.protocol.reading_faults import CLIPPED_SHARE, FaultCounts
 from shoal.protocol.topics import READINGS
 from shoal.telemetry.events import log_event
 
@@ -30,8 +31,8 @@ if TYPE_CHECKING:
 
 WINDOW_READINGS: Final = 1000
 """readings after which shares are looked at"""
-SHARE_MAX: Final = 0.1
-"""share of clipped readings that is still usual; clipping distorts what is learnt, the more the larger it is"""
+CALM_SHARE: Final = CLIPPED_SHARE / 2
+"""share at which a feature is no longer clipped too much, so that one at the limit is not warned of again and again"""
 
 
 class ClippingWatch:
@@ -53,7 +54,7 @@ class ClippingWatch:
         if self._readings < WINDOW_READINGS:
             return []
         shares, looked_at = self._clipped / self._readings, self._readings
-        over = shares > SHARE_MAX
+        over = shares > np.where(self._over, CALM_SHARE, CLIPPED_SHARE)
         begun = np.flatnonzero(over & ~self._over).tolist()
         self._readings, self._over = 0, over
         self._clipped[:] = 0
@@ -148,16 +149,19 @@ class ClientMonitoring:
         lag_records: Callable[[], int],
         clock: Callable[[], float],
         newest_reading_at: Callable[[], float | None],
-        features: Sequence[str] = (),
+        features: Sequence[str],
+        faults: FaultCounts,
     ) -> None:
-        """`lag_records` asks the log; `newest_reading_at` is asked whenever the metrics are read."""
+        """`lag_records` asks the log; `newest_reading_at` is asked whenever the metrics are read.
+
+        `faults`: the rejected readings since the client was first started.
+        """
+        self._faults = faults
         self._features = list(features)
         self._clipping = ClippingWatch(len(self._features))
         self._metrics = metrics
         self._results = READING_RESULTS if metrics is None or metrics.on_site else ("read",)
         self._lag_records = lag_records
-        self.rejected: Counter[str] = Counter()
-        """reason -> readings rejected since this process started; must not leave the client's site"""
         if metrics is not None:
             metrics.event_time_lag.set_function(lambda: _age_s(clock(), newest_reading_at()))
 
@@ -195,6 +199,7 @@ class ClientMonitoring:
         if not counted:
             counted.update(totals)
             self._metrics.novel_counted.update(novel)
+            self._metrics.rejected_counted.update(self._faults.by_label())
         # Series begin at 0, so that the first increment is seen as one.
         for result in self._results:
             self._metrics.readings.labels(result=result).inc(0)
@@ -218,9 +223,7 @@ class ClientMonitoring:
             if outcome.batch.records:
                 self._metrics.learn.observe(outcome.learn_s)
         self._show_clipping(outcome.private)
-        reasons = Counter(rejected.reason for rejected in outcome.batch.rejected)
-        self.rejected.update(reasons)
-        for reason, number in reasons.items():
+        for reason, number in Counter(rejected.reason for rejected in outcome.batch.rejected).items():
             log_event("readings_rejected", reason=reason, readings=number)
         for request in outcome.rejected_requests:
             detail = request.detail
@@ -239,7 +242,9 @@ class ClientMonitoring:
             for name, number in zip(self._features, private.clipped_by_feature, strict=False):
                 self._metrics.readings_clipped.labels(feature=name).inc(number)
         if self._features:
-            for position, share, readings in self._clipping.add(len(private.rows), private.clipped_by_feature):
+            for position, share, readings in self._clipping.add(
+                len(private.rows) + private.counted, private.clipped_by_feature
+            ):
                 name = self._features[position]
                 log_event("readings_clipped", logging.WARNING, feature=name, share=round(share, 3), readings=readings)
 
@@ -250,6 +255,10 @@ class ClientMonitoring:
                 new = max(0, totals[result] - self._metrics.counted[result])
                 self._metrics.readings.labels(result=result).inc(new)
                 self._metrics.counted[result] += new
+            for (reason, feature), number in self._faults.by_label().items() if self._metrics.on_site else ():
+                new = max(0, number - self._metrics.rejected_counted[reason, feature])
+                self._metrics.readings_rejected.labels(reason=reason, feature=feature).inc(new)
+                self._metrics.rejected_counted[reason, feature] += new
             for model, number in outcome.novel.items() if self._metrics.on_site else ():
                 new = max(0, number - self._metrics.novel_counted[model])
                 self._metrics.readings_novel.labels(model=model).inc(new)

@@ -6,14 +6,12 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
-
 from client_nodes.count_windows import CountWindows
 from client_nodes.intake import Batch, Intake, no_batch
 from client_nodes.learner import Learner
 from client_nodes.local_results import LocalResults, ReadingLabels
 from client_nodes.monitoring import TOTALS, ClientMonitoring, StepOutcome, Totals
-from client_nodes.privacy import Budget, PrivateBatch, RowCharges, privatise
+from client_nodes.privacy import Budget, PrivateBatch, RowCharges, counted_only, privatise
 from client_nodes.publisher import OwnUpdates, Publisher, all_headers, make_signer
 from client_nodes.round_answers import RoundAnswers
 from client_nodes.snapshots import Snapshots
@@ -26,6 +24,7 @@ from shoal.errors import InvalidState
 from shoal.privacy.ledger import Ledger
 from shoal.protocol.conflicts import CONFLICTS_KEY
 from shoal.protocol.published_contract import CONTRACT_KEY, check_contract
+from shoal.protocol.reading_faults import FaultCounts, Rejected
 from shoal.protocol.topics import READINGS
 from shoal.protocol.validation import Validator
 from shoal.runtime.checkpoint import Checkpoint, OutboxRecord, Required, SavedPart, SavedParts
@@ -53,7 +52,7 @@ class ClientResources(NamedTuple):
     """None in a mode without a guarantee"""
 
 
-STATE_VERSION = 7
+STATE_VERSION = 8
 LABELS_PART = "labels"
 """name of the part that only a client with labels has"""
 
@@ -135,12 +134,15 @@ class ClientNode:
         self._labels_to_publish: list[OutboxRecord] = []
         """labels that go to the outbox with the state they belong to"""
         self._totals = Totals()
+        names = [feature.name for feature in contract.features]
+        self._faults = FaultCounts(names)
         self._monitoring = ClientMonitoring(
             metrics,
             self._intake.lag_records,
             clock,
             lambda: self._learner.newest_reading_at,
-            [feature.name for feature in contract.features],
+            names,
+            self._faults,
         )
         self._saved = self._saved_parts(readings_log)
 
@@ -215,9 +217,9 @@ class ClientNode:
         return {name: self._totals[name] for name in TOTALS}
 
     @property
-    def rejected(self) -> Mapping[str, int]:
-        """reason -> readings rejected since this process started. They must not leave the client's site."""
-        return self._monitoring.rejected
+    def rejected(self) -> list[Rejected]:
+        """The readings rejected since the client was first started. They must not leave its site."""
+        return self._faults.rejected()
 
     @property
     def nodes(self) -> int:
@@ -262,8 +264,7 @@ class ClientNode:
     def _privatise(self, batch: Batch) -> PrivateBatch:
         """The noisy rows of a batch; none where no model learns rows."""
         if self._mechanism is None:
-            none = np.empty(0, dtype=np.int64)
-            return PrivateBatch(np.empty((0, self._contract.width)), [], none, [], counted=len(batch.values))
+            return counted_only(batch, self._contract.bounds)
         return privatise(self._mechanism, batch, self._contract.bounds)
 
     def _request_is_due(self) -> bool:
@@ -272,6 +273,8 @@ class ClientNode:
     def _store_and_publish(self, outcome: StepOutcome) -> float | None:
         """When the checkpoint was stored, None if that was not due."""
         self._totals.update(outcome.counts())
+        for one in outcome.batch.rejected:
+            self._faults.add(one.fault, (one.record.partition, one.record.offset))
         now = self._clock()
         records, limit = outcome.batch.records + outcome.backlog, self._settings.batch_readings_max
         if not outcome.updates and not self._outbox.should_store(records, limit, now):
@@ -302,6 +305,7 @@ class ClientNode:
             "round_answers": self._round_answers,
             LABELS_PART: self._labels,
             "totals": self._totals,
+            "faults": self._faults,
         }
         made = {name: part for name, part in parts.items() if part is not None}
         # A client that labels now and did not before has no labels to restore.

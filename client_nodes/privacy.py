@@ -22,6 +22,7 @@ from shoal.errors import InvalidState, SettingsError
 from shoal.kernels.arrays import Ints
 from shoal.privacy import Bounds, Mechanism
 from shoal.privacy.ledger import Ledger, Noised, Spending, nano
+from shoal.protocol.reading_faults import outside_of
 from shoal.telemetry.events import log_event
 from shoal.transports.base import Positions
 
@@ -51,9 +52,7 @@ def privatise(mechanism: Mechanism, batch: Batch, bounds: Bounds) -> PrivateBatc
     """Make every reading of the batch private, in order."""
     released = mechanism.privatise(batch.values, np.array(batch.places, dtype=np.int64).reshape(-1, 2))
     times = [time for time, kept in zip(batch.times, released.kept, strict=True) if kept]
-    outside: tuple[int, ...] = ()
-    if released.clipped:
-        outside = tuple(((batch.values < bounds.low) | (batch.values > bounds.high)).sum(axis=0).tolist())
+    outside = tuple(outside_of(batch.values, bounds).tolist()) if released.clipped else ()
     withheld = len(batch.places) - len(released.rows)
     return PrivateBatch(
         released.rows,
@@ -63,6 +62,21 @@ def privatise(mechanism: Mechanism, batch: Batch, bounds: Bounds) -> PrivateBatc
         released.clipped,
         withheld,
         clipped_by_feature=outside,
+    )
+
+
+def counted_only(batch: Batch, bounds: Bounds) -> PrivateBatch:
+    """What is known of a batch of which no row is released: no model learns rows."""
+    outside = outside_of(batch.values, bounds)
+    none = np.empty(0, dtype=np.int64)
+    return PrivateBatch(
+        np.empty((0, bounds.d)),
+        [],
+        none,
+        [],
+        clipped=bounds.clip(batch.values)[1],
+        counted=len(batch.values),
+        clipped_by_feature=tuple(outside.tolist()) if outside.any() else (),
     )
 
 

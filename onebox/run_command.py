@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import logging
 import sys
 import time
 import webbrowser
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,7 +20,8 @@ from producers.files.source import FILES, PLAIN_REPLAY, with_settings
 from producers.progress import display_on
 from producers.publisher import client_folder, open_bookmark
 from producers.pump import Pacing, Pump
-from producers.source_type import FAULTS, PATH
+from producers.reading_watch import ReadingWatch
+from producers.source_type import FAULTS, PATH, watch_lines
 from server_node.bootstrap import initial_status
 from server_node.clusters.description import describe
 from server_node.clusters.history.store import HISTORY_FILE, HistoryReader
@@ -29,9 +32,11 @@ from server_node.web import page_server
 from shoal.config.contract import Contract
 from shoal.config.settings import Config, load_config
 from shoal.errors import InvalidData
+from shoal.protocol.reading_faults import Rejected, unusable
 from shoal.protocol.topics import readings_settings
 from shoal.runtime.logs import open_readings
 from shoal.runtime.service import stopped_by_signals
+from shoal.telemetry.events import start_logging
 
 STATUS_EVERY_S = 0.2
 IDLE_S = 0.02
@@ -51,6 +56,9 @@ class Run(NamedTuple):
     box: OneBox
     board: StatusBoard
     faults: Mapping[str, int]
+    watch: ReadingWatch
+    places: Callable[[Sequence[int]], Mapping[int, str]]
+    """numbers of readings -> file and line of each"""
 
     def step(self) -> bool:
         """Store some readings, and let every node take what there is for it; True if anything was done."""
@@ -62,6 +70,18 @@ class Run(NamedTuple):
         """Whether all readings are learnt, and all that was learnt is in the models."""
         learnt = self.pump.finished and all(node.up_to_date for node in self.box.clients.values())
         return learnt and self.box.server.up_to_date and self.box.server.idle
+
+    def rejected(self) -> list[Rejected]:
+        """What the clients have rejected, with the places in the files where this run has read them."""
+        read = {one[:2]: one for one in self.watch.faults.rejected(self.places(self.watch.faults.first_numbers))}
+        found: dict[tuple[str, str], Rejected] = {}
+        for name, node in self.box.clients.items():
+            for one in node.rejected:
+                key = one.reason, one.feature
+                before = found.get(key, one._replace(readings=0, first=f"{one.first} of {name}"))
+                found[key] = before._replace(readings=before.readings + one.readings)
+        placed = [one._replace(first=read[key].first) if key in read else one for key, one in found.items()]
+        return sorted(placed, key=lambda one: -one.readings)
 
     def total(self, name: str) -> int:
         """The sum of a counter over the clients."""
@@ -93,7 +113,9 @@ def open_run(config: Config, options: Mapping[str, Any]) -> Iterator[Run]:
             topic_settings=readings_settings(config.client),
         )
         stack.enter_context(closing(pump))
-        yield Run(config, pump, box, StatusBoard(initial_status(config, time.time())), source.faults)
+        pump.watch = ReadingWatch(config.contract)
+        board = StatusBoard(initial_status(config, time.time()))
+        yield Run(config, pump, box, board, source.faults, pump.watch, partial(FILES.places, source))
 
 
 @click.command("run")
@@ -114,6 +136,7 @@ def run_command(file: Path, **options: Any) -> None:
     shoal run readings.toml readings.csv
     """
     config = load_config(file)
+    start_logging("run", options["as_json"], logging.WARNING)
     interactive = sys.stdout.isatty() and not options["as_json"]
     with stopped_by_signals() as stop, open_run(config, {**PLAIN_REPLAY, **options}) as run:
         server = run.config.server
@@ -175,10 +198,7 @@ def _report(run: Run, seconds: float, page: str, as_json: bool) -> None:
     else:
         click.echo("\n".join(_lines(run, seconds, found)))
     if not learnt and rejected:
-        raise InvalidData(
-            f"none of the {rejected:,} readings could be used; {_cause(run)}. Compare the columns and the decimal sign "
-            "with the first line of this run, or let `shoal init` look at the file"
-        )
+        raise InvalidData(f"{unusable(run.rejected())}, or let `shoal init` look at the file")
 
 
 def clusters_of(model: ServedModel, contract: Contract) -> list[dict[str, Any]]:
@@ -207,7 +227,10 @@ def _lines(run: Run, seconds: float, found: Mapping[str, list[dict[str, Any]]]) 
     learnt, rejected = run.total("learned"), run.total("rejected")
     clients = _plural(len(run.box.clients), "client")
     lines = ["", f"Learnt in {seconds:.0f} s: {_plural(learnt, 'reading')} of {clients}."]
-    lines += [f"Rejected: {_plural(rejected, 'reading')}; {_cause(run)}."] if rejected else []
+    lines += [f"Rejected: {_plural(rejected, 'reading')}: {'; '.join(map(Rejected.text, run.rejected()))}."] * (
+        rejected > 0
+    )
+    lines += watch_lines((), run.watch.clipping.shares())
     lines += [f"{number:,} {FAULTS[fault]}" for fault, number in run.faults.items()]
     for model, clusters in found.items():
         n = len(clusters)
@@ -225,13 +248,3 @@ def _lines(run: Run, seconds: float, found: Mapping[str, list[dict[str, Any]]]) 
 
 def _plural(number: int, one: str) -> str:
     return f"{number:,} {one}{'' if number == 1 else 's'}"
-
-
-def _cause(run: Run) -> str:
-    """The reasons of rejected readings, with their numbers."""
-    reasons: dict[str, int] = {}
-    for node in run.box.clients.values():
-        for reason, number in node.rejected.items():
-            reasons[reason] = reasons.get(reason, 0) + number
-    named = [f"{number:,} {reason}" for reason, number in sorted(reasons.items(), key=lambda pair: -pair[1])]
-    return f"reasons: {', '.join(named)}" if named else "the clients' metrics have the reasons"

@@ -14,7 +14,8 @@ from producers.source_type import PATH, ProducerTask, SourceType, report
 from shoal.cli.options import config_option_as, log_json_option
 from shoal.config.extension_settings import SOURCES
 from shoal.config.settings import load_config
-from shoal.errors import SettingsError
+from shoal.errors import InvalidData, SettingsError
+from shoal.protocol.reading_faults import unusable
 from shoal.telemetry.events import start_logging
 
 
@@ -88,6 +89,8 @@ def producer(context: click.Context, /, **options: Any) -> None:
     start = time.monotonic()
     totals = source.run(ProducerTask(config, folder, options, options["as_json"]))
     report(totals, time.monotonic() - start, options["as_json"])
+    if totals.unusable:
+        raise InvalidData(unusable(totals.rejected))
 
 
 def _only_one(sources: list[SourceType], chosen: list[SourceType]) -> SourceType:

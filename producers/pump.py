@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from producers.publisher import Bookmark, Mark, ReadingsPublisher
+from producers.reading_watch import ReadingWatch
 from producers.source import Source, SourceReadings
 from shoal.errors import InvalidState, LogUnavailable, SettingsError, ShoalError
 from shoal.protocol.topics import READINGS, READINGS_SETTINGS
@@ -157,6 +158,8 @@ class Pump:
         batch_readings_max: int = 2000,
         topic_settings: TopicSettings = READINGS_SETTINGS,
     ) -> None:
+        self.watch: ReadingWatch | None = None
+        """counts what clients will reject or clip, if it is set"""
         self._pacing = pacing or Pacing()
         if self._pacing.by_time and not source.timed:
             raise SettingsError(
@@ -333,9 +336,12 @@ class Pump:
     def _count_stored(self, client: str, parts: Sequence[NumberedReadings]) -> None:
         """Count the pending readings of a client that its log has, each once, however often they were tried."""
         counted, last, before = self._counted[client], self._publishers[client].last_number, self._before[client]
-        for numbers, _ in parts:
+        for numbers, readings in parts:
             stored = numbers[bisect_right(numbers, counted) : bisect_right(numbers, last)]
             new = len(stored) - bisect_right(stored, before)
+            if self.watch is not None and new:
+                end = bisect_right(numbers, last)
+                self.watch.add(numbers[end - new : end], readings.values[end - new : end])
             self._counted[client] = max(stored, default=self._counted[client])
             self.published[client] += new
             self.already_there += len(stored) - new

@@ -19,12 +19,14 @@ import click
 from producers.progress import Display, display_on
 from producers.publisher import Bookmark, client_folder, open_bookmark
 from producers.pump import LONGEST_WAIT_S, Pacing, Pump, rate_of, speed_of
+from producers.reading_watch import ReadingWatch
 from producers.source import Source
 from shoal.cli.options import CLIENT_NAME
 from shoal.config.contract import Contract
 from shoal.config.extension_settings import SourceSettings
 from shoal.config.settings import Config
 from shoal.errors import SettingsError
+from shoal.protocol.reading_faults import CAUSES, Rejected, clipping_text
 from shoal.protocol.topics import readings_settings
 from shoal.runtime.logs import open_readings
 from shoal.runtime.service import stopped_by_signals
@@ -72,6 +74,15 @@ class ProducerTotals(NamedTuple):
     """identity of the source"""
     empty: str = ""
     """reason for which there was nothing to publish; empty where there was something"""
+    rejected: Sequence[Rejected] = ()
+    """readings that this run has stored and that clients will reject"""
+    clipped: Mapping[str, float] = {}
+    """feature -> share of the values beyond its bounds, where it is large"""
+
+    @property
+    def unusable(self) -> bool:
+        """Whether this run has stored readings and clients will reject all of them."""
+        return 0 < sum(self.published.values()) == sum(one.readings for one in self.rejected)
 
 
 def report(totals: ProducerTotals, seconds: float, as_json: bool) -> None:
@@ -81,7 +92,9 @@ def report(totals: ProducerTotals, seconds: float, as_json: bool) -> None:
     if as_json:
         figures = {"seconds": round(seconds, 3), "per_second": round(rate, 1)}
         faults, clients = dict(totals.faults), dict(sorted(totals.published.items()))
-        printed = totals._asdict() | {"published": published, "clients": clients, "faults": faults} | figures
+        rejected = [one._asdict() for one in totals.rejected]
+        shown = {"published": published, "clients": clients, "faults": faults, "rejected": rejected}
+        printed = totals._asdict() | shown | figures
         click.echo(json.dumps(printed))
         return
     end = "to the end of the source" if totals.finished else "stopped before the end"
@@ -92,6 +105,14 @@ def report(totals: ProducerTotals, seconds: float, as_json: bool) -> None:
         click.echo("nothing was new: an earlier run has published everything (--again publishes it once more)")
     for fault, number in totals.faults.items():
         click.echo(f"{number:,} {FAULTS[fault]}")
+    for line in watch_lines(totals.rejected, totals.clipped):
+        click.echo(line)
+
+
+def watch_lines(rejected: Sequence[Rejected], clipped: Mapping[str, float]) -> list[str]:
+    """What clients reject and clip, for people: names, numbers and places only."""
+    lines = [f"Clients reject {one.text()}: {CAUSES[one.reason]}" for one in rejected]
+    return lines + ([f"Warning: {clipping_text(clipped)}"] if clipped else [])
 
 
 PATH = click.Path(path_type=Path)
@@ -200,6 +221,10 @@ class PumpedSource(SourceType):
         """How it was understood, for people, if there is more than one way; without a value of a reading."""
         return ()
 
+    def places(self, source: Source, numbers: Sequence[int]) -> Mapping[int, str]:
+        """Where readings with these numbers are, for people, of those that can be found again."""
+        return {}
+
     def texts(self, source: Source) -> Mapping[str, str]:
         """client -> what the source calls it, of those that the source has met."""
         return {}
@@ -213,13 +238,22 @@ class PumpedSource(SourceType):
         if options["again"]:
             bookmark.start_again()
         pump = _pump(source, task, pacing, bookmark, lambda: self.texts(source))
+        pump.watch = watch = ReadingWatch(contract)
         log_event("started", federation=contract.federation, contract=contract.digest)
         for sentence in () if task.as_json else self.sentences(source):
             click.echo(sentence, err=True)
         _run(pump, display_on(sys.stderr, time.monotonic, task.as_json))
         empty = "" if pump.position or not pump.finished or options["limit"] == 0 else self.empty
         return ProducerTotals(
-            pump.finished, pump.published, pump.already_there, pump.position, source.faults, source.identity, empty
+            pump.finished,
+            pump.published,
+            pump.already_there,
+            pump.position,
+            source.faults,
+            source.identity,
+            empty,
+            watch.faults.rejected(self.places(source, watch.faults.first_numbers)),
+            watch.clipping.shares(),
         )
 
     def _pacing(self, options: Mapping[str, Any]) -> Pacing:

@@ -52,6 +52,10 @@ class ParquetTable:
                 else:
                     yield list(map(Row, zip(*map(_cells, columns), strict=True), own))
 
+    def row_lines(self) -> Iterator[int]:
+        """See `Table.row_lines`: the numbers of the rows."""
+        return iter(range(1, self._rows + 1))
+
     def count(self) -> int:
         """See `Table.count`; exact."""
         return self._rows

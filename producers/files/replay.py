@@ -134,6 +134,22 @@ class Replay:
             raise InvalidData("the files have no rows, so there is nothing to cluster")
         return list(found)
 
+    def places(self, numbers: Sequence[int]) -> dict[int, str]:
+        """File and line of these readings, of those that are numbered as the rows of the files are.
+
+        One pass over the files, up to the last of them.
+        """
+        found: dict[int, str] = {}
+        wanted = set() if self._shuffle or self._only is not None else set(numbers)
+        rows = ((table, line) for table in self._tables if table.columns for line in table.row_lines())
+        for number, (table, line) in enumerate(rows):
+            if len(found) == len(wanted):
+                break
+            if number in wanted:
+                word = "row" if table.path.suffix in (".parquet", ".pq") else "line"
+                found[number] = f"{table.path.name}, {word} {line}"
+        return found
+
     def sentences(self) -> list[str]:
         """How each file was understood, for people."""
         found = []

@@ -150,6 +150,10 @@ class FilesSource(PumpedSource):
         assert isinstance(source, Replay)
         return source.clients()
 
+    def places(self, source: Source, numbers: Sequence[int]) -> Mapping[int, str]:
+        """See `PumpedSource.places`."""
+        return source.places(numbers) if isinstance(source, Replay) else {}
+
     def texts(self, source: Source) -> Mapping[str, str]:
         """See `PumpedSource.texts`."""
         return source.texts if isinstance(source, Replay) else {}

@@ -72,6 +72,10 @@ class Table(Protocol):
         """
         ...
 
+    def row_lines(self) -> Iterator[int]:
+        """The line of each row in the file, from 1: the last line of one that has several."""
+        ...
+
     def count(self) -> int:
         """About how many rows there are, quickly."""
         ...
@@ -163,6 +167,11 @@ class CsvTable:
         text = self.dialect.number_text
         for cells in rows:
             yield None if cells is None else [*map(text, cells[:features]), *cells[features:]]
+
+    def row_lines(self) -> Iterator[int]:
+        """See `Table.row_lines`."""
+        lines = RecordLines(self._lines())
+        return (lines.line - 1 for _ in islice(self._records(lines), 1, None))
 
     def count(self) -> int:
         """See `Table.count`."""
@@ -273,6 +282,10 @@ class JsonTable:
     def blocks_apart(self, features: Sequence[str], others: Sequence[str]) -> Iterator[Rows]:
         """See `Table.blocks_apart`."""
         return features_apart(self.rows([*features, *others]), len(features))
+
+    def row_lines(self) -> Iterator[int]:
+        """See `Table.row_lines`."""
+        return (number for number, line in enumerate(_lines(self.path, self._encoding), 1) if line.strip())
 
     def count(self) -> int:
         """See `Table.count`."""

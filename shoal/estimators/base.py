@@ -14,6 +14,7 @@ from shoal.algorithms.streaming import check_rows
 from shoal.algorithms.view import NO_CLUSTER, ClusteringView
 from shoal.errors import InvalidData, MissingExtra, SettingsError
 from shoal.kernels.arrays import Floats, Ints
+from shoal.protocol.reading_faults import CLIPPED_SHARE, CLIPPING_ADVICE
 
 __all__ = [
     "BaseEstimator",
@@ -74,8 +75,6 @@ except ImportError:
     RiverClusterer = None  # type: ignore[assignment,misc]  # river is not installed
 
 NAMES_SHOWN_MAX = 8
-CLIPPED_SHARE = 0.01
-"""share of a feature's values beyond its bounds from which on a warning is given"""
 SCALES_RATIO = 100.0
 """ratio of the spreads of two features from which on the narrower one hardly counts in distances"""
 
@@ -127,7 +126,7 @@ def warn_of_clipping(rows: Floats, low: Floats, high: Floats, names: Sequence[st
     if places:
         found = [f"{_name(place, names)} ({share[place]:.0%})" for place in places]
         warnings.warn(
-            f"values beyond low and high are clipped to them, and look alike: {shortened(found)}. Give wider bounds",
+            CLIPPING_ADVICE.format(features=shortened(found)),
             UserWarning,
             stacklevel=4,
         )

@@ -67,6 +67,14 @@ class ClientMetrics(ProcessMetrics):
         """result -> readings counted so far; a node that is rebuilt after an error continues from here"""
         self.novel_counted: collections.Counter[str] = collections.Counter()
         """model -> novel readings counted so far"""
+        self.rejected_counted: collections.Counter[tuple[str, str]] = collections.Counter()
+        """(reason, feature) -> rejected readings counted so far"""
+        self.readings_rejected = Counter(
+            "shoal_readings_rejected",
+            "Readings that cannot be learnt, by reason and by the feature that has the fault",
+            ["reason", "feature"],
+            registry=self.registry,
+        )
         self.readings_novel = Counter(
             "shoal_readings_novel",
             "Labelled readings whose novelty is at least novelty_quantile",

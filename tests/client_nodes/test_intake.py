@@ -95,7 +95,7 @@ def test_an_invalid_record_is_rejected_with_its_reason_and_the_rest_is_decoded(
     assert intake.values.tolist() == [[1.0, 2.0], [1.0, 2.0]]
     assert intake.places == [(0, 4), (0, 6)]
     assert intake.times == [1e9, 1e9]
-    ((rejected, why, _),) = intake.rejected
+    ((rejected, why, *_),) = intake.rejected
     assert why == reason
     assert rejected.value == value
 
@@ -105,7 +105,7 @@ def test_an_invalid_record_is_rejected_with_its_reason_and_the_rest_is_decoded(
     [(), (("type", b"reading"),), (("type", b"reading"), ("v", b"2")), (("type", b"update"), ("v", b"1"))],
 )
 def test_records_of_another_type_or_version_are_rejected(headers: Headers) -> None:
-    ((_, why, _),) = decode_batch([record(of([1.0, 2.0]), headers)], 2).rejected
+    ((_, why, *_),) = decode_batch([record(of([1.0, 2.0]), headers)], 2).rejected
     assert why == "malformed"
 
 

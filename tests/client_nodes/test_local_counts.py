@@ -14,6 +14,8 @@ from client_nodes import client_command
 from client_nodes.client_command import client
 from shoal.config.sections import ClientSettings
 from shoal.config.settings import load_config
+from shoal.errors import InvalidData
+from shoal.protocol.reading_faults import Rejected
 from shoal.protocol.readings import Reading
 from shoal.protocol.topics import READINGS
 from shoal.runtime.logs import open_client_log
@@ -80,7 +82,36 @@ def test_metrics_on_the_clients_site_count_what_became_of_readings(tmp_path: Pat
         'shoal_readings_total{result="rejected"} 2.0',
         'shoal_readings_total{result="learned"} 21.0',
         'shoal_readings_clipped_total{feature="warm"} 1.0',
+        'shoal_readings_rejected_total{feature="warm",reason="not_a_number"} 1.0',
+        'shoal_readings_rejected_total{feature="warm",reason="missing"} 1.0',
     } <= found
+
+
+def test_a_client_knows_what_it_has_rejected_and_where_the_first_was_after_a_restart(tmp_path: Path) -> None:
+    site = Site(tmp_path, plant())
+    site.add_readings([*readings(20).tolist(), *ODD, [1.0]])
+    site.run()
+    site.add_readings([["damp", 1.0], [3.0, float("inf")]])
+    with site.node() as node:
+        while node.step():
+            pass
+        assert node.rejected == [
+            Rejected("not_a_number", "warm", 2, "the readings log at 0/20"),
+            Rejected("infinite", "damp", 1, "the readings log at 0/25"),
+            Rejected("missing", "warm", 1, "the readings log at 0/21"),
+            Rejected("width", "", 1, "the readings log at 0/23"),
+        ]
+
+
+def test_a_client_that_ends_when_idle_and_could_use_no_reading_says_why(tmp_path: Path) -> None:
+    file = create(tmp_path, 0, clients=("attic",))
+    with closing(open_client_log(load_config(file), "attic")) as log:
+        log.publish(READINGS, Reading(1e9, ["4,5", 1.0]).encode(), headers=Reading.headers())
+        log.flush()
+    ended = CliRunner().invoke(client, ["--config", str(file), "--name", "attic", "--until-idle", "0", "--no-wait"])
+    assert isinstance(ended.exception, InvalidData)
+    assert "1 not_a_number in warm, the first in the readings log at 0/0. Likely" in str(ended.exception)
+    assert "4,5" not in ended.output + str(ended.exception)
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,11 @@ import numpy as np
 import pytest
 
 from client_nodes.monitoring import WINDOW_READINGS, ClippingWatch
+from shoal.config.contract import Model
 from shoal.telemetry.metrics import ClientMetrics, ServerMetrics
 from tests.client_nodes.site import Site, readings
 from tests.hostile.attacked_rounds import AttackedRounds, step_all
+from tests.small_plant import plant
 
 RULES = (Path(__file__).parents[2] / "deploy" / "prometheus" / "rules.yml").read_text(encoding="utf-8")
 
@@ -20,20 +22,22 @@ def events(caplog: pytest.LogCaptureFixture, name: str) -> list[dict[str, object
     return [record.__dict__["fields"] for record in caplog.records if record.getMessage() == name]
 
 
+@pytest.mark.parametrize(("algorithm", "percent"), [("fcac", 99), ("density_tree", 2)])
 def test_a_feature_whose_readings_are_clipped_is_named_with_the_share(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    algorithm: str, percent: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    site, metrics = Site(tmp_path), ClientMetrics()
-    values = readings(3 * WINDOW_READINGS)
-    values[: 99 * len(values) // 100, 0] = 1e6
+    models = (Model(name="clusters", algorithm=algorithm),)
+    site, metrics = Site(tmp_path, plant().model_copy(update={"models": models})), ClientMetrics()
+    values = np.clip(readings(3 * WINDOW_READINGS), 0, 45)
+    values[np.arange(len(values)) % 100 < percent, 0] = 1e6
     site.add_readings(values)
     with caplog.at_level(logging.WARNING, "shoal"), site.node(metrics=metrics) as node:
         while node.step():
             pass
     (told,) = events(caplog, "readings_clipped")
     assert told["feature"] == "warm"
-    assert told["share"] == pytest.approx(1.0, abs=0.05)
-    assert metrics.readings_clipped.labels(feature="warm")._value.get() == 99 * len(values) // 100
+    assert told["share"] == pytest.approx(percent / 100, abs=0.001)
+    assert metrics.readings_clipped.labels(feature="warm")._value.get() == percent * len(values) // 100
     assert metrics.readings_clipped.labels(feature="damp")._value.get() == 0
     assert "1000000" not in caplog.text
 
@@ -41,7 +45,7 @@ def test_a_feature_whose_readings_are_clipped_is_named_with_the_share(
 def test_usual_clipping_is_no_warning_and_a_lasting_one_is_told_once() -> None:
     watch = ClippingWatch(2)
     assert watch.add(0, ()) == []
-    assert watch.add(WINDOW_READINGS, (WINDOW_READINGS // 20, 0)) == []
+    assert watch.add(WINDOW_READINGS, (WINDOW_READINGS // 100, 0)) == []
     assert watch.add(WINDOW_READINGS, (0, WINDOW_READINGS // 2)) == [(1, 0.5, WINDOW_READINGS)]
     assert watch.add(WINDOW_READINGS, (0, WINDOW_READINGS // 2)) == []
     assert watch.add(WINDOW_READINGS, ()) == []

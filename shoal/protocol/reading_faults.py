@@ -1,0 +1,178 @@
+"""Faults of readings: why one is rejected, how many were for which reason and feature, and features that are clipped.
+
+Producers and clients count them on the client's own site. Nothing here holds a value of a reading.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, Literal, NamedTuple
+
+import numpy as np
+
+from shoal.errors import InvalidState
+from shoal.kernels.arrays import Floats
+from shoal.privacy.base import Bounds
+from shoal.protocol.checks import is_count
+
+Reason = Literal["malformed", "width", "missing", "not_a_number", "infinite", "time", "repeat", "user"]
+CAUSES: Final[Mapping[str, str]] = {
+    "malformed": "a record is no reading",
+    "width": "a row has another number of values than the contract has features",
+    "missing": "a value is missing",
+    "not_a_number": "a value is no number; compare the columns and the decimal sign",
+    "infinite": "a value is infinite",
+    "time": "the time lies in the future: the clock, or the unit of the time column",
+    "repeat": "the time is that of an earlier reading (drop_repeats)",
+    "user": "the user id is missing",
+}
+"""reason -> the likely cause, for people"""
+CLIPPED_SHARE: Final = 0.01
+"""share of the readings beyond the bounds of a feature from which on people are warned: clipped values look alike"""
+CLIPPING_ADVICE: Final = "values beyond low and high are clipped to them, and look alike: {features}. Give wider bounds"
+
+
+class Fault(NamedTuple):
+    """Why a reading cannot be learnt."""
+
+    reason: Reason
+    feature: int | None = None
+    """position of the first feature that has the fault; None where it is of no single one"""
+
+
+def fault_of(values: object, width: int) -> Fault | None:
+    """The fault in the values of a reading of d = `width` features, as it is stored; None for one without."""
+    if isinstance(values, list):
+        if len(values) != width:
+            return Fault("width")
+        found = ((position, _fault_of_one(value)) for position, value in enumerate(values))
+        return next((Fault(reason, position) for position, reason in found if reason), None)
+    if not isinstance(values, np.ndarray) or values.dtype != np.float64:
+        return Fault("malformed")
+    if values.shape != (width,):
+        return Fault("width")
+    wrong = np.flatnonzero(~np.isfinite(values))
+    if not len(wrong):
+        return None
+    nan = np.flatnonzero(np.isnan(values))
+    return Fault("not_a_number", int(nan[0])) if len(nan) else Fault("infinite", int(wrong[0]))
+
+
+def _fault_of_one(value: object) -> Reason | None:
+    if value is None:
+        return "missing"
+    if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value):
+        return "not_a_number"
+    return "infinite" if math.isinf(value) else None
+
+
+class Rejected(NamedTuple):
+    """Readings that were rejected for one reason, in one feature."""
+
+    reason: str
+    feature: str
+    """name of the feature; empty where it is of no single one"""
+    readings: int
+    first: str
+    """place of the first of them: a file and line, or the position in a log"""
+
+    def text(self) -> str:
+        """For people: `120 not_a_number in warm, the first in rooms.csv, line 18`."""
+        within = f" in {self.feature}" if self.feature else ""
+        return f"{self.readings:,} {self.reason}{within}, the first in {self.first}"
+
+
+def unusable(rejected: Sequence[Rejected]) -> str:
+    """The message about readings of which none could be used, with the likely cause."""
+    readings, most = sum(one.readings for one in rejected), rejected[0]
+    return f"none of the {readings:,} readings could be used: {most.text()}. Likely, {CAUSES[most.reason]}"
+
+
+class FaultCounts:
+    """Rejected readings by reason and feature, with the place of the first example of each."""
+
+    def __init__(self, features: Sequence[str]) -> None:
+        self._features = list(features)
+        self._counts: dict[Fault, int] = {}
+        self._first: dict[Fault, int | tuple[int, int]] = {}
+
+    def add(self, fault: Fault, place: int | tuple[int, int]) -> None:
+        """Count one; `place` is a number in its source, or (partition, offset)."""
+        self._counts[fault] = self._counts.get(fault, 0) + 1
+        self._first.setdefault(fault, place)
+
+    @property
+    def first_numbers(self) -> list[int]:
+        """The numbers in the source of the first examples."""
+        return [place for place in self._first.values() if isinstance(place, int)]
+
+    def rejected(self, names: Mapping[int, str] | None = None) -> list[Rejected]:
+        """What was counted, the most frequent first. `names`: number in the source -> its place for people."""
+        found = [
+            Rejected(fault.reason, self._name(fault), number, _place_text(self._first[fault], names or {}))
+            for fault, number in self._counts.items()
+        ]
+        return sorted(found, key=lambda one: (-one.readings, one.reason, one.feature))
+
+    def by_label(self) -> dict[tuple[str, str], int]:
+        """(reason, feature) -> readings."""
+        return {(fault.reason, self._name(fault)): number for fault, number in self._counts.items()}
+
+    def _name(self, fault: Fault) -> str:
+        return "" if fault.feature is None else self._features[fault.feature]
+
+    def state(self) -> list[Any]:
+        """Plain values for `restore`."""
+        return [
+            [fault.reason, fault.feature, number, list(np.atleast_1d(self._first[fault]).tolist())]
+            for fault, number in self._counts.items()
+        ]
+
+    def restore(self, state: Any) -> None:
+        """Raises `InvalidState`."""
+        self._counts, self._first = {}, {}
+        try:
+            for reason, feature, number, place in state:
+                fault = Fault(reason, feature)
+                fits = reason in CAUSES and is_count(number) and all(map(is_count, place))
+                if not fits or (feature is not None and not 0 <= feature < len(self._features)):
+                    raise InvalidState("the checkpoint's counts of rejected readings are damaged")
+                self._counts[fault], self._first[fault] = number, tuple(place)
+        except (TypeError, ValueError) as broken:
+            raise InvalidState(f"the checkpoint's counts of rejected readings are damaged: {broken}") from None
+
+
+def _place_text(place: int | tuple[int, int], names: Mapping[int, str]) -> str:
+    if isinstance(place, int):
+        return names.get(place, f"reading {place + 1:,} of the source")
+    return f"the readings log at {'/'.join(map(str, place))}"
+
+
+class ClippingCounts:
+    """How many readings lie beyond the bounds of each feature."""
+
+    def __init__(self, features: Sequence[str], bounds: Bounds) -> None:
+        self._features, self._bounds = list(features), bounds
+        self._readings = 0
+        self._outside = np.zeros(len(self._features), dtype=np.int64)
+
+    def add(self, rows: Floats) -> None:
+        """Count rows (n, d), all finite."""
+        self._readings += len(rows)
+        self._outside += outside_of(rows, self._bounds)
+
+    def shares(self) -> dict[str, float]:
+        """The features of which more than `CLIPPED_SHARE` lie beyond the bounds, with that share."""
+        shares = self._outside / max(1, self._readings)
+        return {self._features[place]: float(shares[place]) for place in np.flatnonzero(shares > CLIPPED_SHARE)}
+
+
+def clipping_text(shares: Mapping[str, float]) -> str:
+    """The warning about the features with these shares of values beyond their bounds."""
+    return CLIPPING_ADVICE.format(features=", ".join(f"{name} ({share:.0%})" for name, share in shares.items()))
+
+
+def outside_of(rows: Floats, bounds: Bounds) -> Any:
+    """rows (n, d) -> (d,) how many lie beyond the bounds of each feature."""
+    return ((rows < bounds.low) | (rows > bounds.high)).sum(axis=0)
