@@ -149,7 +149,6 @@ class ClientMonitoring:
         lag_records: Callable[[], int],
         clock: Callable[[], float],
         newest_reading_at: Callable[[], float | None],
-        features: Sequence[str],
         faults: FaultCounts,
     ) -> None:
         """`lag_records` asks the log; `newest_reading_at` is asked whenever the metrics are read.
@@ -157,7 +156,7 @@ class ClientMonitoring:
         `faults`: the rejected readings since the client was first started.
         """
         self._faults = faults
-        self._features = list(features)
+        self._features = faults.features
         self._clipping = ClippingWatch(len(self._features))
         self._metrics = metrics
         self._results = READING_RESULTS if metrics is None or metrics.on_site else ("read",)

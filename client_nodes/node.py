@@ -134,14 +134,12 @@ class ClientNode:
         self._labels_to_publish: list[OutboxRecord] = []
         """labels that go to the outbox with the state they belong to"""
         self._totals = Totals()
-        names = [feature.name for feature in contract.features]
-        self._faults = FaultCounts(names)
+        self._faults = FaultCounts([feature.name for feature in contract.features])
         self._monitoring = ClientMonitoring(
             metrics,
             self._intake.lag_records,
             clock,
             lambda: self._learner.newest_reading_at,
-            names,
             self._faults,
         )
         self._saved = self._saved_parts(readings_log)

@@ -93,7 +93,7 @@ class FaultCounts:
     """Rejected readings by reason and feature, with the place of the first example of each."""
 
     def __init__(self, features: Sequence[str]) -> None:
-        self._features = list(features)
+        self.features = list(features)
         self._counts: dict[Fault, int] = {}
         self._first: dict[Fault, int | tuple[int, int]] = {}
 
@@ -120,7 +120,7 @@ class FaultCounts:
         return {(fault.reason, self._name(fault)): number for fault, number in self._counts.items()}
 
     def _name(self, fault: Fault) -> str:
-        return "" if fault.feature is None else self._features[fault.feature]
+        return "" if fault.feature is None else self.features[fault.feature]
 
     def state(self) -> list[Any]:
         """Plain values for `restore`."""
@@ -136,7 +136,7 @@ class FaultCounts:
             for reason, feature, number, place in state:
                 fault = Fault(reason, feature)
                 fits = reason in CAUSES and is_count(number) and all(map(is_count, place))
-                if not fits or (feature is not None and not 0 <= feature < len(self._features)):
+                if not fits or (feature is not None and not 0 <= feature < len(self.features)):
                     raise InvalidState("the checkpoint's counts of rejected readings are damaged")
                 self._counts[fault], self._first[fault] = number, tuple(place)
         except (TypeError, ValueError) as broken:
