@@ -54,7 +54,8 @@ class FCAC(StreamingEstimator):
     edge_factor : float, default=0.1
         An edge is too old above the upper quartile of ages plus this times the interquartile range (in the paper 1.0).
     initial_rows : int, default=10
-        Rows that are buffered before the first is learnt; the first bandwidth is computed from them.
+        Rows that are buffered before the first is learnt; the first bandwidth is computed from them. Where they hardly
+        differ, as those of a sensor at rest, nearly every later row becomes a node: give more, or shuffle the rows.
     diversity_cut : float, default=1e-6
         The initial nodes are enough when the determinant of their similarities is below this.
     diversity_nodes_min : int, default=10

@@ -106,3 +106,21 @@ def test_doubling_the_capacity_changes_nothing(n: int) -> None:
         tight.add_node(row[:k])
     assert roomy.is_below_cut() == tight.is_below_cut()
     assert roomy._log_det == tight._log_det == pytest.approx(np.linalg.slogdet(similarity)[1])
+
+
+@pytest.mark.parametrize("ahead", [1, 7, 1000])
+def test_looking_ahead_changes_no_verdict_beyond_rounding(ahead: int) -> None:
+    """Of more nodes than wait together, and more than a panel of the factor has."""
+    points = np.random.default_rng(5).normal(size=(700, 30))
+    similarity = similarities(points, 0.2)
+    diversity, k = Diversity(CUT, 10), 0
+    while k < len(similarity):
+        block = range(k, min(k + min(ahead, diversity.room_ahead), len(similarity)))
+        diversity.look_ahead([similarity[place, :place] for place in block])
+        for place in block:
+            assert diversity.add_next()
+            assert not diversity.is_below_cut()
+            k = place + 1
+        assert not diversity.add_next()
+    assert diversity._log_det == pytest.approx(np.linalg.slogdet(similarity)[1], rel=1e-9)
+    assert diversity.n_exact == 0

@@ -259,11 +259,26 @@ class ArtNetwork(NetworkAttributes, ABC):
     def _learn_each(self, rows: Floats) -> None:
         compiled = forms.PROCESS.compiled_for(len(rows)) if self._has_compiled_form() else None
         with ignore_underflow():
+            rows = rows[self._learn_first_nodes(rows) :]
             if compiled is None:
                 for row in rows:
                     self._step(row)
             else:
                 self._learn_compiled(np.ascontiguousarray(rows), compiled)
+
+    def _learn_first_nodes(self, rows: Floats) -> int:
+        """Learn rows until the nodes are diverse enough. Returns how many. Each becomes a node as it is, so that many
+        can be compared with all before them at once."""
+        learnt = 0
+        while self._diversity is not None and learnt < len(rows):
+            block = rows[learnt : learnt + self._diversity.room_ahead]
+            self._diversity.look_ahead(self._similarities_to_earlier(block))
+            for row in block:
+                self._step(row)
+                learnt += 1
+                if self._diversity is None:
+                    break
+        return learnt
 
     def _learn_compiled(self, rows: Floats, compiled: CompiledKernels) -> None:
         """Learn rows with a compiled kernel. It leaves the first nodes, and rows that need more room."""
@@ -324,21 +339,30 @@ class ArtNetwork(NetworkAttributes, ABC):
 
     def _update_diversity(self, diversity: Diversity) -> None:
         size = self._nodes.size
-        diversity.add_node(self._similarity_to_earlier(size - 1))
+        if not diversity.add_next():
+            diversity.add_node(self._similarity_to_earlier(size - 1))
         if diversity.is_below_cut() or size == self.options.nodes_max:
             self._n_active = size
             self._diversity = None
 
     def _similarity_to_earlier(self, position: int) -> Floats:
-        """(position,) entries of the matrix R (eq. 30 or 13). All bandwidths are still the initial one."""
+        """(position,) entries of the matrix R (eq. 30 or 13) for a node."""
+        return self._similarities(self._nodes.weights[: position + 1], position)[0]
+
+    def _similarities_to_earlier(self, rows: Floats) -> list[Floats]:
+        """The same for rows (n, d) that will be the next nodes: (size,), (size + 1,), ..."""
+        return self._similarities(np.concatenate([self._nodes.weights, rows]), self._nodes.size)
+
+    def _similarities(self, points: Floats, first: int) -> list[Floats]:
+        """Of each of the points (k, d) from the first on, to those before it. All bandwidths are the initial one."""
         assert self._last_sigma is not None
-        nodes = self._nodes
-        earlier, row = nodes.weights[:position], nodes.weights[position]
-        scratch = (nodes.scratch[0][:position], nodes.scratch[1][:position])
-        out = nodes.distances[:position]
-        if self.options.similarity == "cae":
-            return np.exp(1.0 - cim(row, earlier, self._last_sigma, out, scratch))
-        return np.exp(correntropy(row, earlier, self._last_sigma, out, scratch))
+        one, other, out = np.empty_like(points), np.empty_like(points), np.empty(len(points))
+        found = []
+        for k in range(first, len(points)):
+            arguments = (points[k], points[:k], self._last_sigma, out[:k], (one[:k], other[:k]))
+            is_cae = self.options.similarity == "cae"
+            found.append(np.exp(1.0 - cim(*arguments) if is_cae else correntropy(*arguments)))
+        return found
 
     def _compete(self, row: Floats, n_active: int) -> Step:
         """Find the two nearest nodes and test the vigilance (lines 13-30). n_active is at least 2, so there are two."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Final, Self, TypeVar
 
 import numpy as np
@@ -165,12 +166,22 @@ def _copy_resized(array: NDArray[Element], live: int, capacity: int) -> NDArray[
 
 SCHUR_MIN = 1e-6
 """smallest Schur complement whose rounding error (about 1e-12) cannot matter"""
+BLOCK_NODES = 64
+"""nodes whose rows are added to the inverse factor at once"""
+AHEAD_MIN = 8
+PANEL_NODES = 512
+"""columns of the inverse factor that are multiplied at once: above its diagonal it is 0, which is left out"""
 MARGIN = 1.0
 """distance in log(det) above the cut beyond which the incremental value does, and no determinant is computed"""
 
 
 class Diversity:
-    """The similarities of the nodes so far, in memory of k^2; dropped once the determinant is below the cut."""
+    """The similarities of the nodes so far, in memory of k^2; dropped once the determinant is below the cut.
+
+    The determinant is followed by the inverse of the Cholesky factor. Its newest rows wait and are added `BLOCK_NODES`
+    at a time, since each addition reads the whole factor: a stream whose first rows hardly differ has so small a
+    bandwidth that thousands of nodes come without a cut.
+    """
 
     def __init__(self, cut: float, nodes_min: int) -> None:
         self._log_cut = math.log(cut)
@@ -178,21 +189,43 @@ class Diversity:
         self._size = 0
         self._similarity = np.empty((nodes_min, nodes_min))
         self._inverse_factor: Floats | None = np.zeros((nodes_min, nodes_min))
+        self._waiting = 0
+        """newest nodes, whose rows of the inverse factor wait"""
+        self._solved = np.zeros((BLOCK_NODES, nodes_min))
+        """(waiting, k - waiting) their similarities to older nodes, times the inverse factor of these"""
+        self._inverse_own = np.zeros((BLOCK_NODES, BLOCK_NODES))
+        """(waiting, waiting) inverse factor of what is left of the similarities among them"""
+        self._ahead: list[tuple[Floats, Floats | None]] = []
+        """the next nodes, the last one first: similarities, and these times the inverse factor of the nodes before"""
         self._log_det = 0.0
         self.n_exact = 0
         """number of determinants computed in full"""
 
+    @property
+    def room_ahead(self) -> int:
+        """Nodes that `look_ahead` takes next: few while there are few nodes, since they may be enough soon."""
+        return min(BLOCK_NODES - self._waiting, max(AHEAD_MIN, self._size // 2))
+
+    def look_ahead(self, similarities: Sequence[Floats]) -> None:
+        """Prepare the next nodes, at most `room_ahead`, by their similarities to earlier ones: (k,), (k + 1,) ..."""
+        old = self._size - self._waiting
+        if self._inverse_factor is None:
+            self._ahead = [(row, None) for row in reversed(similarities)]
+        else:
+            solved = self._solve(np.array([row[:old] for row in similarities]), self._inverse_factor)
+            self._ahead = list(zip(reversed(similarities), solved[::-1], strict=True))
+
+    def add_next(self, own: float = math.e) -> bool:
+        """Add the next node that was prepared, by its similarity to itself; False: there is none."""
+        if not self._ahead:
+            return False
+        self._add(*self._ahead.pop(), own)
+        return True
+
     def add_node(self, similarity: Floats, own: float = math.e) -> None:
         """Add a node, by its similarity to each earlier one (k,), and to itself."""
-        k = self._size
-        if k == len(self._similarity):
-            self._double_capacity()
-        self._similarity[k, :k] = similarity
-        self._similarity[:k, k] = similarity
-        self._similarity[k, k] = own
-        self._size = k + 1
-        if self._inverse_factor is not None:
-            self._extend_factor(self._inverse_factor, similarity, own)
+        self.look_ahead([similarity])
+        self.add_next(own)
 
     def is_below_cut(self) -> bool:
         """Whether the determinant is below the cut, as a negative one is, and there are at least `nodes_min` nodes."""
@@ -203,18 +236,55 @@ class Diversity:
         sign, log_det = np.linalg.slogdet(self._similarity[:k, :k])
         return bool(sign < 0 or log_det < self._log_cut)
 
-    def _extend_factor(self, inverse: Floats, similarity: Floats, own: float) -> None:
-        """inverse factor (k, k) -> (k + 1, k + 1) in place: the last row is [-t T, 1] / sqrt(own - t t), t = T r."""
-        k = self._size - 1
-        t = inverse[:k, :k] @ similarity
-        schur = own - float(t @ t)
+    def _solve(self, similarities: Floats, inverse: Floats) -> Floats:
+        """(m, k) similarities to the nodes that do not wait -> (m, k) times their inverse factor, which is lower."""
+        k = similarities.shape[1]
+        solved = np.empty_like(similarities)
+        for first in range(0, k, PANEL_NODES):
+            end = min(first + PANEL_NODES, k)
+            solved[:, first:end] = similarities[:, :end] @ inverse[first:end, :end].T
+        return solved
+
+    def _add(self, similarity: Floats, solved: Floats | None, own: float) -> None:
+        k = self._size
+        if k == len(self._similarity):
+            self._double_capacity()
+        self._similarity[k, :k] = similarity
+        self._similarity[:k, k] = similarity
+        self._similarity[k, k] = own
+        self._size = k + 1
+        if solved is not None and self._inverse_factor is not None:
+            self._extend_factor(similarity, own, solved)
+
+    def _extend_factor(self, similarity: Floats, own: float, solved: Floats) -> None:
+        """Let one more node wait; its Schur complement is the factor by which the determinant grows."""
+        m, old = self._waiting, len(solved)
+        rest = similarity[old:] - self._solved[:m, :old] @ solved
+        last = self._inverse_own[:m, :m] @ rest
+        schur = own - float(solved @ solved) - float(last @ last)
         if schur < SCHUR_MIN:
             self._inverse_factor = None
             return
         root = math.sqrt(schur)
-        inverse[k, :k] = (t @ inverse[:k, :k]) / -root
-        inverse[k, k] = 1.0 / root
+        self._solved[m, :old] = solved
+        self._inverse_own[m, :m] = (last @ self._inverse_own[:m, :m]) / -root
+        self._inverse_own[m, m] = 1.0 / root
         self._log_det += math.log(schur)
+        self._waiting = m + 1
+        if self._waiting == BLOCK_NODES:
+            self._add_waiting(old)
+
+    def _add_waiting(self, old: int) -> None:
+        """Add the rows that wait to the inverse factor of the `old` nodes before: [-J S T, J], J their own inverse."""
+        inverse = self._inverse_factor
+        assert inverse is not None
+        rows = slice(old, old + BLOCK_NODES)
+        for first in range(0, old, PANEL_NODES):
+            columns = slice(first, min(first + PANEL_NODES, old))
+            inverse[rows, columns] = -self._inverse_own @ (self._solved[:, first:old] @ inverse[first:old, columns])
+        inverse[rows, rows] = self._inverse_own
+        self._inverse_own[:] = 0.0
+        self._waiting = 0
 
     def _double_capacity(self) -> None:
         k = self._size
@@ -222,6 +292,8 @@ class Diversity:
         larger[:k, :k] = self._similarity
         self._similarity = larger
         if self._inverse_factor is not None:
-            room = np.zeros((2 * k, 2 * k))
-            room[:k, :k] = self._inverse_factor
-            self._inverse_factor = room
+            old = k - self._waiting
+            room, solved = np.zeros((2 * k, 2 * k)), np.zeros((BLOCK_NODES, 2 * k))
+            room[:old, :old] = self._inverse_factor[:old, :old]
+            solved[:, :old] = self._solved[:, :old]
+            self._inverse_factor, self._solved = room, solved
