@@ -29,7 +29,8 @@ def spread_ties(rows: Floats) -> Floats:
     """rows (n, d) -> (n, d), not to be written to: each coarse column spread evenly over its step, within its range.
 
     The step is the median difference of neighbouring values. What is added to a value is drawn from the bits of its
-    row and of how many equal rows stand before it: a function of the rows alone.
+    row, of how many equal rows stand before it, and of all rows: a function of the rows alone. Without all rows, equal
+    values of every block would be spread to the same places, where they add up to clusters.
     """
     compiled = forms.PROCESS.compiled_for()
     if compiled is not None:
@@ -48,6 +49,7 @@ def spread_ties(rows: Floats) -> Floats:
     if not coarse.any():
         return rows
     out, hashes = rows.copy(), row_hashes(rows, 0)
+    hashes = hashes + hashes.sum(keepdims=True) * np.uint64(GOLDEN_RATIO)
     for column in np.flatnonzero(coarse).tolist():
         different = ordered[column, fresh[column]]
         out[:, column] = _spread(rows[:, column], different, _uniform(hashes, column))

@@ -41,3 +41,10 @@ def test_equal_rows_are_spread_differently_and_the_same_every_time() -> None:
     out = spread_ties(rows)
     np.testing.assert_array_equal(out, spread_ties(rows))
     assert len(np.unique(out)) == len(rows)
+
+
+def test_the_same_values_in_another_block_are_spread_to_other_places() -> None:
+    rows = np.repeat(np.arange(6.0)[:, None], 50, axis=0)
+    other = rows.copy()
+    other[-1] = 0.0
+    assert not np.isin(spread_ties(rows)[:250], spread_ties(other)[:250]).any()
