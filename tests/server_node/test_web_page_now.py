@@ -75,6 +75,9 @@ def parted_from(status: ServerStatus, identity: int, parent: int) -> ServerStatu
     return replace(status, models={"fcac": replace(model, lineage=replace(model.lineage, clusters=clusters))})
 
 
+NOT_PUBLISHED = "Rejected readings are not published: each client's own metrics and log have them."
+
+
 @contextmanager
 def shown(browser: Browser, status: ServerStatus, past: HistoryReader | None = None) -> Iterator[tuple[Tab, Any]]:
     """A page that shows `status`, and what stops its server."""
@@ -108,7 +111,7 @@ def test_it_says_how_many_clusters_there_are_what_changed_and_that_all_is_usual(
             "good",
             "0 % of the last hour's readings belong to no known cluster, up to 0 % is usual.",
         ]
-        assert answers["Complete?"] == ["good", "2 of 2 clients active, nothing rejected."]
+        assert answers["Complete?"] == ["good", "2 of 2 clients active, no message rejected. " + NOT_PUBLISHED]
         assert answers["Private?"] == ["good", "ε 4 per reading in all. Formal guarantee for every reading."]
 
 

@@ -80,7 +80,8 @@ function complete(status, now, connected) {
   if (!clients.length) return ["none", "No client has sent an update yet."];
   const active = `${clients.length - absent.length} of ${plural(clients.length, "client")} active`;
   const more = rest.length ? `, ${rest.join(", ")}` : "";
-  if (!absent.length) return [rejected ? "warn" : "good", `${active}${more || ", nothing rejected"}.`];
+  const hidden = status.privacy.formal ? " Rejected readings are not published: each client's own metrics and log have them." : "";
+  if (!absent.length) return [rejected ? "warn" : "good", `${active}${more || ", no message rejected"}.${hidden}`];
   const named = absent.slice(0, 2).map(({ name }) => name).join(", ");
   const others = absent.length > 2 ? ` and ${absent.length - 2} more` : "";
   return ["warn", `${named}${others} inactive; ${active}${more}.`];
