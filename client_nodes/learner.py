@@ -137,9 +137,12 @@ class ModelLearner:
         return self._half.size
 
     def learn(self, rows: Rows, places: int) -> None:
-        """Learn noisy rows (n, d), each once, in order, from this number of places of the readings log."""
+        """Learn noisy rows (n, d), each once, in order, from this number of places of the readings log.
+
+        Updates count the rows, or the places where the model counts them.
+        """
         self._half.learn(rows)
-        self._readings += places
+        self._readings += places if self._model.counts_places else len(rows)
 
     def make_update(self, now: float, span: TimeSpan) -> EncodedUpdate | None:
         """What changed since the previous update; None when there is nothing to publish yet."""

@@ -94,6 +94,14 @@ class ResolvedModel:
         assert isinstance(self.algorithm, StreamingAlgorithm), f"{self.name} is a model in rounds"
         return self.algorithm
 
+    @property
+    def counts_places(self) -> bool:
+        """Whether its updates count places, rejected readings included, as their numbers must not tell of validity.
+
+        Else they count accepted readings. Windows of counts are of places in every mode.
+        """
+        return self.family.client_counts or (self.family.client_learns and self.mode.formal)
+
     @cached_property
     def epsilon_spent(self) -> float | None:
         """Epsilon that a privacy unit really costs, computed from the noise tables; None without a guarantee."""

@@ -411,13 +411,13 @@ def test_in_mode_off_readings_are_clipped_to_their_bounds(site: Site) -> None:
 
 
 def test_in_mode_paper_readings_without_a_range_are_withheld_and_counted(tmp_path: Path) -> None:
-    site = Site(tmp_path, plant(PAPER))
+    site = Site(tmp_path, plant(PAPER), publish_readings=60)
     site.add_readings(np.array([[20.0, 50.0]] * 5 + [[20.0, 51.0]] * 5))
     site.add_readings(readings(50))
     totals = site.run()
     assert totals["withheld"] == 10, "the tenth still had no range of its first feature"
     assert totals["learned"] == 50
-    assert [update.readings for update in site.updates()] == [50]
+    assert [update.readings for update in site.updates()] == [50], "the withheld ones count among none"
 
 
 def test_withheld_readings_alone_publish_nothing(tmp_path: Path) -> None:
@@ -581,7 +581,7 @@ def test_whether_a_reading_is_rejected_moves_no_update_of_noisy_rows(tmp_path: P
     """One reading in another's place, valid or not: the updates have the same numbers, places and times."""
     seen = []
     for name, value in (("valid", [20.0, 50.0]), ("rejected", [20.0, "wet"]), ("missing", [None, 50.0])):
-        site = Site(tmp_path / name, publish_readings=20, batch_readings_max=13)
+        site = Site(tmp_path / name, plant(FORMAL), publish_readings=20, batch_readings_max=13)
         values = [list(row) for row in readings(100).tolist()]
         values[19] = value
         site.add_readings(values)
