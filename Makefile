@@ -46,6 +46,7 @@ bench: $(VENV)/.bench ## in nearly two hours: measure speed and memory beside pe
 	$(BIN)/python -m benchmarks.kernels
 	$(BIN)/python -m benchmarks.kernel_pairs
 	$(BIN)/python -m benchmarks.steadiness
+	$(BIN)/python -m benchmarks.regimes
 	$(BIN)/python -m benchmarks.robustness
 	$(BIN)/python -m benchmarks.from_counts
 	$(BIN)/python -m benchmarks.privacy_choices

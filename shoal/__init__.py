@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from shoal.estimators.federated_shapes import FederatedDBSCAN, FederatedSpectral
     from shoal.estimators.one_round import KFED, MUFC
     from shoal.estimators.progress import StoppedEarly
+    from shoal.estimators.regimes import Regimes
     from shoal.estimators.tsk import FederatedTSK
     from shoal.protocol.messages import Snapshot, Update
     from shoal.protocol.readings import Reading
@@ -38,6 +39,7 @@ __all__ = [
     "FederatedSpectral",
     "FederatedTSK",
     "Reading",
+    "Regimes",
     "Snapshot",
     "StoppedEarly",
     "Update",
@@ -55,6 +57,7 @@ _MODULES = {
     "shoal.estimators.cluster_tree": ("ClusterTree",),
     "shoal.estimators.density_tree": ("DensityTree",),
     "shoal.estimators.fcac": ("FCAC",),
+    "shoal.estimators.regimes": ("Regimes",),
     "shoal.estimators.tsk": ("FederatedTSK",),
     "shoal.protocol.messages": ("Snapshot", "Update"),
     "shoal.protocol.readings": ("Reading",),

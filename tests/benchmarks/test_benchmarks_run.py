@@ -147,6 +147,16 @@ def test_the_whole_path_is_measured_on_both_logs_from_the_first_reading_to_a_rec
 
 
 @pytest.mark.integration
+def test_regimes_are_measured_beside_a_model_that_is_told_their_number(tmp_path: Path) -> None:
+    result = run("regimes", tmp_path)
+    (ours,) = (cell for cell in result["regimes"] if cell["learner"] == "regimes")
+    (told,) = (cell for cell in result["regimes"] if cell["learner"] == "k-means told K")
+    assert ours["found"] == [2]
+    assert ours["ari"][0] > told["ari"][0]
+    assert [cell["false"] for cell in result["nulls"] if cell["learner"] == "regimes"] == [0]
+
+
+@pytest.mark.integration
 def test_algorithms_in_rounds_are_compared_with_other_implementations_and_measured_in_a_round(tmp_path: Path) -> None:
     result = run("rounds", tmp_path)
     assert {each["algorithm"] for each in result["answers"]} == {"kmeans", "fcm", "gmm", "dbscan", "spectral", "tsk"}

@@ -19,6 +19,7 @@ from shoal.estimators.fcac import FCAC
 from shoal.estimators.federated import FederatedFCM, FederatedGMM, FederatedKMeans
 from shoal.estimators.federated_shapes import FederatedDBSCAN, FederatedSpectral
 from shoal.estimators.one_round import KFED, MUFC
+from shoal.estimators.regimes import Regimes
 from shoal.estimators.tsk import FederatedTSK
 
 TOO_FEW_ROWS = {"check_clustering": "50 rows of three blobs are too few for a significant split"}
@@ -28,9 +29,11 @@ EXPECTED_TO_FAIL = {
     repr(DensityTree()): TOO_FEW_ROWS,
     repr(DensityTree(epsilon=None)): TOO_FEW_ROWS,
     repr(FederatedDBSCAN()): TEN_FEATURES,
+    repr(Regimes()): {"check_clustering": "shuffled rows are no sequence: nothing stays"},
 }
 """by estimator; ClusterTree finds the three blobs when the 50 rows come from one client"""
 STREAMING = [FCAC(), FCAC(clients=3), ClusterTree(), ClusterTree(clients=3), DensityTree(), DensityTree(epsilon=None)]
+OF_SEQUENCES = [Regimes()]
 IN_ROUNDS = [
     FederatedKMeans(3),
     FederatedKMeans(3, average="unweighted"),
@@ -51,7 +54,7 @@ IN_ROUNDS = [
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
 @pytest.mark.filterwarnings("ignore:values beyond low and high:UserWarning")  # scikit-learn's rows lie around 100
 @parametrize_with_checks(  # type: ignore[untyped-decorator]  # scikit-learn's
-    [*STREAMING, *IN_ROUNDS],
+    [*STREAMING, *OF_SEQUENCES, *IN_ROUNDS],
     expected_failed_checks=lambda estimator: EXPECTED_TO_FAIL.get(repr(estimator), {}),
 )
 def test_it_passes_scikit_learns_checks(estimator: Any, check: Callable[[Any], None]) -> None:

@@ -1,0 +1,134 @@
+"""Blocks of readings and the features that describe them."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from shoal.kernels.arrays import Bools, Floats, Singles
+
+SCALES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+"""readings of a block; each divides the last"""
+BLOCKS_MAX = 3_500
+"""blocks of each scale that a client remembers; 3.6 MiB at 8 columns"""
+READING_MAX = 64.0
+"""standardized readings beyond this are clipped to it; a walk, which would seem to rest there, seldom comes so far"""
+FLOOR = 1e-3
+"""added before logarithms: spreads of a thousandth of a column's are taken as none"""
+
+
+def n_block_features(width: int, scale: int) -> int:
+    """Number of features of a block of `scale` readings of `width` columns."""
+    return width if scale == 1 else 4 * width
+
+
+def block_features(blocks: Floats) -> Floats:
+    """(n, w, d) -> (n, 4 d): mean, log deviation, log roughness and slope of each column; for w = 1 (n, d), the mean.
+
+    Roughness is the root mean square of differences of successive readings, less the log deviation; slope is the mean
+    of the second half less that of the first. NaN is a missing reading. A block is NaN altogether if a column lacks
+    more than half of its readings, all of one half, or all pairs of successive readings.
+    """
+    w = blocks.shape[1]
+    if w == 1:
+        rows = blocks[:, 0].copy()
+        rows[np.isnan(rows).any(axis=1)] = np.nan
+        return rows
+    if np.isnan(blocks).any():
+        return _features_with_gaps(blocks)
+    mean = blocks.mean(axis=1)
+    deviation = np.log(blocks.std(axis=1) + FLOOR)
+    rough = np.log(np.sqrt((np.diff(blocks, axis=1) ** 2).mean(axis=1)) + FLOOR)
+    slope = blocks[:, w // 2 :].mean(axis=1) - blocks[:, : w // 2].mean(axis=1)
+    return np.concatenate([mean, deviation, rough - deviation, slope], axis=1)
+
+
+def _features_with_gaps(blocks: Floats) -> Floats:
+    w = blocks.shape[1]
+    present = ~np.isnan(blocks)
+    filled = np.where(present, blocks, 0.0)
+    both = present[:, 1:] & present[:, :-1]
+    count, pairs = present.sum(axis=1), both.sum(axis=1)
+    early, late = present[:, : w // 2].sum(axis=1), present[:, w // 2 :].sum(axis=1)
+    enough = ((2 * count >= w) & (pairs > 0) & (early > 0) & (late > 0)).all(axis=1)
+    mean = filled.sum(axis=1) / np.maximum(count, 1)
+    squares = np.where(present, (filled - mean[:, None]) ** 2, 0.0).sum(axis=1)
+    deviation = np.log(np.sqrt(squares / np.maximum(count, 1)) + FLOOR)
+    jumps = np.where(both, np.diff(filled, axis=1) ** 2, 0.0).sum(axis=1)
+    rough = np.log(np.sqrt(jumps / np.maximum(pairs, 1)) + FLOOR)
+    slope = filled[:, w // 2 :].sum(axis=1) / np.maximum(late, 1) - filled[:, : w // 2].sum(axis=1) / np.maximum(
+        early, 1
+    )
+    out = np.concatenate([mean, deviation, rough - deviation, slope], axis=1)
+    out[~enough] = np.nan
+    return out
+
+
+def window_features(rows: Floats, w: int) -> Floats:
+    """rows (n, d), n >= w -> (n - w + 1, 4 d): features of the w rows from each row on, as `block_features` has them.
+
+    By running sums, so they may differ from those of the same block in the last digits.
+    """
+    if w == 1:
+        return block_features(rows[:, None])
+    present = ~np.isnan(rows)
+    filled = np.where(present, rows, 0.0)
+    both = present[1:] & present[:-1]
+    jumps = np.where(both, np.diff(filled, axis=0) ** 2, 0.0)
+    count, total, squares = (_running(part, w) for part in (present, filled, filled**2))
+    pairs, rough = _running(both, w - 1), _running(jumps, w - 1)
+    half = w // 2
+    half_count, half_total = _running(present, half), _running(filled, half)
+    early, late = half_count[: len(count)], half_count[half : half + len(count)]
+    enough = ((2 * count >= w) & (pairs > 0) & (early > 0) & (late > 0)).all(axis=1)
+    mean = total / np.maximum(count, 1)
+    deviation = np.log(np.sqrt(np.maximum(squares / np.maximum(count, 1) - mean**2, 0.0)) + FLOOR)
+    rough = np.log(np.sqrt(np.maximum(rough, 0.0) / np.maximum(pairs, 1)) + FLOOR)
+    first, second = half_total[: len(count)], half_total[half : half + len(count)]
+    slope = second / np.maximum(late, 1) - first / np.maximum(early, 1)
+    out = np.concatenate([mean, deviation, rough - deviation, slope], axis=1)
+    out[~enough] = np.nan
+    return out
+
+
+def _running(values: Floats | Bools, w: int) -> Floats:
+    """(n, d) -> (n - w + 1, d) sums of w successive rows."""
+    sums = np.zeros((len(values) + 1, values.shape[1]))
+    np.cumsum(values, axis=0, out=sums[1:])
+    return sums[w:] - sums[:-w]
+
+
+class BlockMemory:
+    """The latest blocks of a stream at every scale. Any batching of the same readings gives the same blocks."""
+
+    def __init__(self, width: int, scales: tuple[int, ...] = SCALES) -> None:
+        self.width, self.scales = width, scales
+        self.n_readings = 0
+        self.n_blocks = dict.fromkeys(scales, 0)
+        """blocks ever cut, those forgotten included"""
+        self._blocks: dict[int, Singles] = {w: np.empty((0, n_block_features(width, w)), np.float32) for w in scales}
+        self._open = np.empty((0, width))
+        """readings since the last end of a block of the largest scale"""
+        self._cut = dict.fromkeys(scales, 0)
+        """readings of `_open` that lie in blocks already cut"""
+
+    def add(self, rows: Floats) -> None:
+        """Standardized rows (n, d), NaN where missing, in the order of time."""
+        largest = self.scales[-1]
+        self.n_readings += len(rows)
+        self._open = np.concatenate([self._open, np.clip(rows, -READING_MAX, READING_MAX)])
+        for w in self.scales:
+            first, n = self._cut[w], (len(self._open) - self._cut[w]) // w
+            if n:
+                cut = self._open[first : first + n * w].reshape(n, w, self.width)
+                new = block_features(cut).astype(np.float32)
+                self._blocks[w] = np.concatenate([self._blocks[w], new])[-BLOCKS_MAX:]
+                self.n_blocks[w] += n
+                self._cut[w] += n * w
+        done = len(self._open) // largest * largest
+        self._open = self._open[done:]
+        for w in self.scales:
+            self._cut[w] -= done
+
+    def blocks(self, w: int) -> Floats:
+        """(n, features) the remembered blocks of scale w, as a copy."""
+        return self._blocks[w].astype(np.float64)

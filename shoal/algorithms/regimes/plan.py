@@ -1,0 +1,144 @@
+"""The plan of one scale that a server publishes: how blocks are standardized, slow coordinates, and the codebook."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.linalg import eigh
+
+from shoal.kernels.arrays import Floats, Ints
+
+CELLS = 128
+"""cells of a codebook"""
+SLOW_MAX = 4
+"""slow coordinates used"""
+COLUMNS_MAX = 12
+"""features from which they are made, those with the largest autocorrelation"""
+FEATURE_MAX = 4.0
+"""standardized features beyond this are clipped to it"""
+CODEBOOK_STEPS = 15
+CODEBOOK_POINTS_MAX = 4_096
+SHRINKAGE = 0.02
+"""added to the variances of features, so that coordinates are not made of the rounding of nearly equal features"""
+
+
+@dataclass(frozen=True, eq=False)
+class Scaling:
+    """Mean and deviation (m,) of the features of blocks of w readings, over all clients."""
+
+    w: int
+    centred: bool
+    """whether each client's own level is taken from the means of its blocks"""
+    mean: Floats
+    deviation: Floats
+
+    def standardize(self, blocks: Floats) -> Floats:
+        """(n, m) -> (n, m) in deviations, clipped; NaN stays."""
+        standard: Floats = np.clip((blocks - self.mean) / self.deviation, -FEATURE_MAX, FEATURE_MAX)
+        return standard
+
+
+@dataclass(eq=False)
+class Products:
+    """Sums over pairs of successive blocks of standardized features, and some of the blocks themselves."""
+
+    n: int
+    total: Floats
+    """(m,) of both blocks of all pairs"""
+    same: Floats
+    """(m, m) of products within a block, both blocks of all pairs"""
+    lagged: Floats
+    """(m, m) of products of a block with the next one, made symmetric"""
+    sample: Floats
+    """(s, m)"""
+
+
+@dataclass(frozen=True, eq=False)
+class ScalePlan:
+    """What clients need to assign a block to a cell."""
+
+    scaling: Scaling
+    origin: Floats
+    """(m,) mean of the standardized features"""
+    slow: Floats
+    """(m, q) from standardized features to slow coordinates, each stretched by its autocorrelation"""
+    codebook: Floats
+    """(c, q)"""
+
+    def coordinates(self, blocks: Floats) -> Floats:
+        """(n, m) features of blocks -> (n, q)."""
+        slow: Floats = (self.scaling.standardize(blocks) - self.origin) @ self.slow
+        return slow
+
+    def cells(self, blocks: Floats) -> Ints:
+        """(n, m) features of blocks -> (n,) cells; -1 for a block that is NaN."""
+        known = ~np.isnan(blocks).any(axis=1)
+        cells = np.full(len(blocks), -1, np.int64)
+        cells[known] = nearest(self.coordinates(blocks[known]), self.codebook)
+        return cells
+
+
+def make_plan(scaling: Scaling, parts: Sequence[Products]) -> ScalePlan | None:
+    """The plan of a scale from the sums of all clients; None where no coordinate is slower than noise.
+
+    Coordinates are those of time-lagged independent component analysis (Perez-Hernandez et al., 2013).
+    """
+    n = sum(part.n for part in parts)
+    if not n:
+        return None
+    origin = _sum([part.total for part in parts]) / (2 * n)
+    same = _sum([part.same for part in parts]) / (2 * n) - np.outer(origin, origin)
+    lagged = _sum([part.lagged for part in parts]) / (2 * n) - np.outer(origin, origin)
+    own = np.diag(lagged) / np.maximum(np.diag(same), 1e-9)
+    used = np.argsort(-own, kind="stable")[:COLUMNS_MAX]
+    used = used[own[used] > 3 / np.sqrt(n)]  # three standard errors of an autocorrelation
+    if not len(used):
+        return None
+    inside = np.ix_(used, used)
+    values, vectors = eigh(lagged[inside], same[inside] + SHRINKAGE * np.eye(len(used)))
+    # The sign of an eigenvector is arbitrary: its largest entry is made positive.
+    vectors *= np.sign(vectors[np.abs(vectors).argmax(axis=0), np.arange(len(used))])
+    values, vectors = values[::-1], vectors[:, ::-1]
+    edge = max(3 * np.sqrt(len(used) / n), 0.1)  # what noise alone reaches
+    q = max(1, min(SLOW_MAX, int((values > edge).sum())))
+    slow = np.zeros((len(origin), q))
+    slow[used] = vectors[:, :q] * np.maximum(values[:q], 0.0)
+    sample = (np.concatenate([part.sample for part in parts]) - origin) @ slow
+    if len(sample) > CODEBOOK_POINTS_MAX:
+        sample = sample[np.linspace(0, len(sample) - 1, CODEBOOK_POINTS_MAX).astype(np.int64)]
+    return ScalePlan(scaling, origin, slow, make_codebook(sample, min(CELLS, len(sample) // 4)))
+
+
+def _sum(parts: Sequence[Floats]) -> Floats:
+    total = np.zeros_like(parts[0])
+    for part in parts:
+        total += part
+    return total
+
+
+def nearest(points: Floats, codebook: Floats) -> Ints:
+    """(n, q), (c, q) -> (n,) the nearest cell of each point, the first of equals."""
+    half_squares = (codebook**2).sum(axis=1) / 2
+    cells = [np.argmin(half_squares - part @ codebook.T, axis=1) for part in _in_parts(points)]
+    return np.concatenate(cells).astype(np.int64)
+
+
+def _in_parts(points: Floats, rows: int = 4_096) -> list[Floats]:
+    return np.array_split(points, len(points) // rows + 1)
+
+
+def make_codebook(points: Floats, n_cells: int) -> Floats:
+    """k-means of points (n, q) without chance: it starts at points evenly spaced along the slowest coordinate."""
+    points = points[np.lexsort(points.T[::-1])]
+    cells = points[np.linspace(0, len(points) - 1, min(n_cells, len(points))).astype(np.int64)]
+    for _ in range(CODEBOOK_STEPS):
+        cell = nearest(points, cells)
+        mass = np.bincount(cell, minlength=len(cells))
+        sums = np.stack([np.bincount(cell, weights=column, minlength=len(cells)) for column in points.T], axis=1)
+        moved = np.where(mass[:, None] > 0, sums / np.maximum(mass, 1)[:, None], cells)
+        if np.array_equal(moved, cells):
+            break
+        cells = moved
+    return cells

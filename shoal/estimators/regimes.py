@@ -1,0 +1,299 @@
+"""Regimes as an estimator: sets of states in which a stream stays, without being told how many there are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from shoal.algorithms.regimes.server import RegimeServer
+from shoal.algorithms.regimes.streams import NO_REGIME, RegimeStreams
+from shoal.errors import InvalidData
+from shoal.estimators.base import (
+    BaseEstimator,
+    ClusterMixin,
+    NotFittedError,
+    as_table,
+    check_n_features,
+    column_names,
+    row_values,
+    shortened,
+)
+from shoal.kernels.arrays import Floats, Ints
+
+
+class Regimes(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
+    """Regimes of continuous streams: sets of states in which a stream stays, however its values are distributed.
+
+    Experimental: parameters and results may change. Sensors that vary continuously often have one density cluster;
+    their regimes (dark and lit, idle and running, calm and rough) differ in level, spread, roughness or slope, and
+    last. The number of regimes is found, and is one for streams in which nothing stays: noise, slow drift, random
+    walks, cycles. Regimes shorter than about 50 readings, or that differ by less than a standard deviation, are not
+    found, nor are those of a stream that is itself strongly autocorrelated within its regimes.
+
+    Rows must be in the order of time within each client, and NaN is a missing reading. Clients learn from their own
+    rows only; what leaves them are sums over their blocks, here within one process.
+
+    Parameters
+    ----------
+    pool : bool, optional
+        Whether the levels of clients are compared. With False each client's own level is taken from its rows, since
+        the same regime may lie elsewhere for a sensor at another place; then a client that stays in one regime adds
+        nothing. By default that is taken which tells more of what each client does next.
+    interval : float, optional
+        Seconds between two readings of a client, for `times`; by default the median of the first times.
+    rebuild_readings : int, default=1000
+        Rows of all clients between two looks for regimes in `partial_fit`, at least. They also grow by a quarter.
+
+    Attributes
+    ----------
+    labels_ : ndarray of shape (n,)
+        Regimes of the rows learnt last by `fit` or `partial_fit`; identities that keep their meaning.
+    n_regimes_ : int
+        Number of regimes; 1 where nothing stays.
+    identities_ : ndarray of shape (k,)
+        Identities of the regimes, ascending.
+    dwell_ : ndarray of shape (k,)
+        Mean stay in each regime, in readings; infinite where there is one.
+    transitions_ : ndarray of shape (k, k)
+        Changes from one regime (row) to another (column) that were seen; within the memory of clients.
+    means_, deviations_ : ndarray of shape (k, d)
+        Mean and standard deviation of the readings of each regime in the clients' memories, in the units of the rows.
+        Where clients' own levels are taken, as if all clients had the mean of their levels.
+    scale_ : int
+        Readings of a block at the scale that decided; 0 while there is one regime.
+    provisional_ : bool
+        Whether fewer than 20 changes were seen, or the last two looks disagree.
+    n_features_in_ : int
+    feature_names_in_ : ndarray of shape (d,)
+        Only if the first rows had names.
+
+    Methods raise `InvalidData` (a ValueError) for rows, and `SettingsError` for parameters when learning begins.
+
+    Notes
+    -----
+    Block features, slow coordinates by time-lagged independent component analysis (Perez-Hernandez et al., Journal of
+    Chemical Physics 139, 2013), and metastable sets of cells; see `shoal.algorithms.regimes`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import shoal
+    >>> rng = np.random.default_rng(0)
+    >>> truth = np.arange(6000) // 200 % 2
+    >>> rows = rng.normal(size=(6000, 2)) * np.where(truth == 0, 0.5, 1.5)[:, None]
+    >>> model = shoal.Regimes().fit(rows)
+    >>> model.n_regimes_
+    2
+    >>> bool(150 < model.dwell_.min() <= model.dwell_.max() < 250)
+    True
+    >>> shoal.Regimes().fit(rng.normal(size=(6000, 2))).n_regimes_
+    1
+    """
+
+    _supervised = False
+    """attribute that river's pipelines read of every step"""
+
+    def __init__(
+        self, *, pool: bool | None = None, interval: float | None = None, rebuild_readings: int = 1_000
+    ) -> None:
+        self.pool = pool
+        self.interval = interval
+        self.rebuild_readings = rebuild_readings
+
+    # scikit-learn's interface.
+
+    def fit(
+        self, X: ArrayLike, y: None = None, clients: ArrayLike | None = None, times: ArrayLike | None = None
+    ) -> Self:
+        """Discard what was learnt, and learn whole streams.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, d)
+            Rows of all clients, those of each client in the order of time; NaN is a missing reading.
+        y : ignored
+        clients : array-like of shape (n,), optional
+            The name of the client of each row; by default all rows are of one.
+        times : array-like of shape (n,), optional
+            Seconds, or datetime64: rows are then placed on a grid of `interval`, so that gaps count as such.
+
+        Raises `InvalidData` (a ValueError) for rows, and `SettingsError` for parameters.
+        """
+        rows, names = _table(X), column_names(X)
+        if not len(rows):
+            raise InvalidData("n_samples = 0; at least 1 row is needed")
+        streams = RegimeStreams(self.pool, self.interval, self.rebuild_readings)
+        streams.learn(rows, clients, times, is_last=True)
+        self._streams, self._names = streams, names
+        self._n_features = rows.shape[1]
+        self.labels_ = self.predict(X, clients, times)
+        return self
+
+    def partial_fit(
+        self, X: ArrayLike, y: None = None, clients: ArrayLike | None = None, times: ArrayLike | None = None
+    ) -> Self:
+        """Learn rows that follow those before, and look for regimes when `rebuild_readings` rows have come.
+
+        What is found does not depend on how rows are divided into calls. The first 1 000 rows are collected before any
+        is learnt, to know how wide the columns spread. See `fit` for the parameters.
+        """
+        rows = self._rows(X)
+        if not self._is_fitted():
+            streams, names = RegimeStreams(self.pool, self.interval, self.rebuild_readings), column_names(X)
+            streams.learn(rows, clients, times)
+            self._streams, self._names, self._n_features = streams, names, rows.shape[1]
+        else:
+            self._streams.learn(rows, clients, times)
+        self.labels_ = self.predict(X, clients, times)
+        return self
+
+    def predict(
+        self, X: ArrayLike, clients: ArrayLike | None = None, times: ArrayLike | None = None, live: bool = False
+    ) -> Ints:
+        """The regime of each row.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, d)
+            Sequences, one of each client, as in `fit`.
+        clients, times : array-like of shape (n,), optional
+            As in `fit`. The level of a client that has not been learnt is found in these rows.
+        live : bool, default=False
+            Judge a row by the rows up to it, as one has to while they come; by default by the rows around it.
+
+        Returns
+        -------
+        ndarray of shape (n,)
+            Identities; -1 before anything was found, and where a sequence is shorter than a block.
+
+        Raises `InvalidData`.
+        """
+        rows = self._rows(X)
+        if not self._is_fitted():
+            return np.full(len(rows), NO_REGIME, dtype=np.int64)
+        return self._streams.predict(rows, clients, times, live)
+
+    @property
+    def n_regimes_(self) -> int:
+        """Number of regimes, once rows were learnt."""
+        return len(self.identities_)
+
+    @property
+    def identities_(self) -> Ints:
+        """(k,) identities of the regimes, ascending, once rows were learnt."""
+        return np.array(self._server("identities_").identities(), dtype=np.int64)
+
+    @property
+    def dwell_(self) -> Floats:
+        """(k,) mean stay in each regime, in readings, once rows were learnt."""
+        book = self._server("dwell_").book
+        return np.array([np.inf]) if book is None else book.dwell()[book.order()]
+
+    @property
+    def transitions_(self) -> Floats:
+        """(k, k) changes from one regime to another that were seen, once rows were learnt."""
+        book = self._server("transitions_").book
+        if book is None:
+            return np.zeros((1, 1))
+        order = book.order()
+        changes = book.sets.changes[np.ix_(order, order)]
+        np.fill_diagonal(changes, 0.0)
+        return changes
+
+    @property
+    def means_(self) -> Floats:
+        """(k, d) mean reading of each regime, once rows were learnt."""
+        self._server("means_")
+        return self._streams.profiles()[0]
+
+    @property
+    def deviations_(self) -> Floats:
+        """(k, d) standard deviation of the readings of each regime, once rows were learnt."""
+        self._server("deviations_")
+        return self._streams.profiles()[1]
+
+    @property
+    def scale_(self) -> int:
+        """Readings of a block at the scale that decided, 0 while there is one regime; once rows were learnt."""
+        book = self._server("scale_").book
+        return 0 if book is None else book.w
+
+    @property
+    def provisional_(self) -> bool:
+        """Whether too little was seen to rely on it, once rows were learnt."""
+        return self._server("provisional_").provisional
+
+    @property
+    def n_features_in_(self) -> int:
+        """Number of features, d, once rows were learnt."""
+        self._server("n_features_in_")
+        return int(self._n_features)
+
+    @property
+    def feature_names_in_(self) -> NDArray[np.object_]:
+        """(d,) names of the features, if the first rows had names."""
+        self._server("feature_names_in_")
+        if self._names is None:
+            raise AttributeError("feature_names_in_ does not exist: the first rows had no names")
+        return np.array(self._names, dtype=object)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.requires_fit = False
+        tags.input_tags.allow_nan = True
+        return tags
+
+    # river's interface.
+
+    def learn_one(self, x: Mapping[str, Any]) -> None:
+        """Learn the next row of the only client, by feature name. The first fixes the names, in alphabetical order."""
+        names = (self._names if self._is_fitted() else None) or sorted(map(str, x))
+        rows = _table([row_values(x, names)])
+        if not self._is_fitted():
+            self._streams = RegimeStreams(self.pool, self.interval, self.rebuild_readings)
+            self._names, self._n_features = names, len(names)
+        self._streams.learn(rows, None, None)
+
+    def predict_one(self, x: Mapping[str, Any]) -> int:
+        """The regime of a row that follows the rows learnt, by them and itself."""
+        if not self._is_fitted():
+            return NO_REGIME
+        rows = _table([row_values(x, self._names or sorted(map(str, x)))])
+        check_n_features(rows, self._n_features, self)
+        return self._streams.predict_next(rows)
+
+    def _is_fitted(self) -> bool:
+        return hasattr(self, "_streams")
+
+    def _server(self, attribute: str) -> RegimeServer:
+        if not self._is_fitted():
+            raise NotFittedError(f"{attribute} does not exist before the first rows; call fit or partial_fit")
+        return self._streams.server
+
+    def _rows(self, X: ArrayLike) -> Floats:
+        """X as a table with the number and the order of the features that were learnt."""
+        rows, names = _table(X), column_names(X)
+        if not self._is_fitted():
+            return rows
+        check_n_features(rows, self._n_features, self)
+        if names is None or self._names is None or names == self._names:
+            return rows
+        if sorted(names) != sorted(self._names):
+            raise InvalidData(f"features {shortened(names)} were given, {shortened(self._names)} were learnt")
+        return np.ascontiguousarray(rows[:, [names.index(name) for name in self._names]])
+
+
+def _table(X: ArrayLike) -> Floats:
+    """X (n, d) -> float64, NaN where a reading is missing. Raises `InvalidData`."""
+    array = np.asarray(X) if not hasattr(X, "toarray") else None
+    if array is None or array.dtype.kind not in "fO" or array.ndim != 2:
+        return as_table(X)
+    try:
+        rows = array.astype(np.float64)
+    except (TypeError, ValueError):
+        return as_table(X)
+    as_table(np.where(np.isnan(rows), 0.0, rows))
+    return rows
