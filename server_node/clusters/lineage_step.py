@@ -45,9 +45,8 @@ def groups_of(view: ClusteringView) -> Groups:
     for node, number in zip(ids, numbers, strict=True):
         if number != NO_CLUSTER:
             nodes[number].append(node)
-    nodes_min = 2 if view.joins_nodes else 1
     mass = {number: math.fsum(node_mass[node] for node in nodes[number]) for number in sorted(nodes)}
-    kept = {number: nodes[number] for number in mass if len(nodes[number]) >= nodes_min and mass[number] > 0}
+    kept = {number: nodes[number] for number in mass if len(nodes[number]) >= view.nodes_min and mass[number] > 0}
     return Groups(
         {number: mass[number] for number in kept},
         {number: min(members) for number, members in kept.items()},

@@ -130,6 +130,11 @@ class ClusteringView:
         number = np.where(total > 0, np.arange(len(total)), NO_CLUSTER)
         return cls.from_nodes(centres, total, number, centres=centres, centre_mass=total, accumulates=False)
 
+    @property
+    def nodes_min(self) -> int:
+        """Fewest nodes of a cluster: 2 where edges join nodes, so that a single one is none yet."""
+        return 2 if self.joins_nodes else 1
+
     def summary(self) -> Summary:
         """Sizes of the clustering; only active clusters are counted."""
         return Summary(clusters=int(self.active.sum()), nodes=len(self.nodes), edges=len(self.edges))

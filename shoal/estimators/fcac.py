@@ -8,6 +8,7 @@ import numpy as np
 
 from shoal.algorithms.fcac import CAEFC, CAPlus, FcacOptions
 from shoal.algorithms.streaming import Arrays, ClientHalf
+from shoal.algorithms.view import NO_CLUSTER
 from shoal.estimators.federation import InMemoryFederation
 from shoal.estimators.streaming import StreamingEstimator
 from shoal.kernels.arrays import Floats
@@ -81,6 +82,9 @@ class FCAC(StreamingEstimator):
     labels_ : ndarray of shape (n,)
         Clusters of the rows learnt last, by `fit` or `partial_fit`; -1 where there is none.
     n_clusters_ : int
+        Connected components of the nodes. Each node that no edge joins to another is one by itself, as in the paper.
+    n_groups_ : int
+        Components of at least two nodes, which the service shows as clusters. Single nodes are outliers or too new.
     cluster_centers_ : ndarray of shape (c, d)
         Mean of the nodes of each cluster, weighted by winning count.
     n_features_in_ : int
@@ -140,3 +144,10 @@ class FCAC(StreamingEstimator):
         self.contribute = contribute
         self.verbose = verbose
         self.max_seconds = max_seconds
+
+    @property
+    def n_groups_(self) -> int:
+        """Number of clusters of at least two nodes, once a row has been learnt."""
+        self._require_rows("n_groups_")
+        view = self._view()
+        return int((np.bincount(view.cluster[view.cluster != NO_CLUSTER]) >= view.nodes_min).sum())

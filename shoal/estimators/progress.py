@@ -19,7 +19,18 @@ SHOWN_EVERY_S = 1.0
 
 
 class StoppedEarly(_Warning):  # type: ignore[misc]  # scikit-learn has no types
-    """`fit` has stopped at `max_seconds`; also a ConvergenceWarning of scikit-learn where that is installed."""
+    """`fit` has stopped at `max_seconds`; also a ConvergenceWarning of scikit-learn where that is installed.
+
+    Examples
+    --------
+    >>> import warnings
+    >>> import shoal
+    >>> with warnings.catch_warnings(record=True) as caught:
+    ...     warnings.simplefilter("always")
+    ...     model = shoal.FCAC(max_seconds=1e-9).fit([[0.1, 0.2]] * 600)
+    >>> [warning.category is shoal.StoppedEarly for warning in caught]
+    [True]
+    """
 
 
 class Progress:

@@ -31,7 +31,7 @@ def test_before_the_first_row_every_prediction_is_minus_one() -> None:
     model = FCAC()
     assert model.predict([[1.0, 2.0], [3.0, 4.0]]).tolist() == [-1, -1]
     assert model.predict(np.empty((0, 2))).tolist() == []
-    for attribute in ("n_clusters_", "cluster_centers_", "n_features_in_", "feature_names_in_", "labels_"):
+    for attribute in ("n_clusters_", "n_groups_", "cluster_centers_", "n_features_in_", "feature_names_in_", "labels_"):
         assert not hasattr(model, attribute)
 
 
@@ -66,6 +66,18 @@ def test_fitting_is_one_pass_of_ca_plus_and_caefc() -> None:
     np.testing.assert_array_equal(model.cluster_centers_, server.snapshot()["centre"])
     assert model.n_clusters_ == server.clusters().max() + 1
     assert model.n_features_in_ == 2
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_groups_of_nodes_are_as_many_as_there_are_clusters_and_single_nodes_are_none(seed: int) -> None:
+    generator = np.random.default_rng(seed)
+    rows = np.concatenate([generator.normal(centre, 0.05, size=(400, 2)) for centre in (0.2, 0.5, 0.8)])
+    model = FCAC(clients=50).fit(generator.permutation(rows))
+    nodes = np.bincount(model._view().cluster)
+    assert model.n_groups_ == (nodes >= 2).sum() == 3
+    assert model.n_clusters_ == len(nodes)
+    assert seed != 0 or model.n_clusters_ > 3
+    assert FCAC().partial_fit(rows[:1]).n_groups_ == 0
 
 
 def test_each_named_client_learns_its_own_rows() -> None:
