@@ -91,17 +91,18 @@ class Run(NamedTuple):
 @contextmanager
 def open_run(config: Config, options: Mapping[str, Any]) -> Iterator[Run]:
     """Clients, server and producer of a federation in this process. Raises `ShoalError`."""
-    # Labels stay in the folders of the clients.
-    client = config.client.model_copy(update={"publish_s": LAST_UPDATE_S, "label": True})
-    config = config.model_copy(update={"client": client})
-    given = with_settings(options, config)
-    source = FILES.open(config.contract, given)
+    source = FILES.open(config.contract, with_settings(options, config))
     for sentence in () if options["as_json"] else FILES.sentences(source):
         click.echo(sentence, err=True)
     names, texts = FILES.clients(source), FILES.texts(source)
     for name, text in () if options["as_json"] else texts.items():
         if text != name:
             click.echo(f"client {text!r} has the name {name}", err=True)
+    # Labels stay in the folders of the clients.
+    client = config.client.model_copy(update={"publish_s": LAST_UPDATE_S, "label": True})
+    # All clients are known: no first clustering waits for others.
+    server = config.server.model_copy(update={"pool_clients": min(config.server.pool_clients, len(names))})
+    config = config.model_copy(update={"client": client, "server": server})
     with ExitStack() as stack:
         box = stack.enter_context(OneBox(config, names))
         pump = Pump(

@@ -9,9 +9,11 @@ import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
-from onebox.run_command import run_command
+from onebox.run_command import open_run, run_command
+from producers.files.source import PLAIN_REPLAY
 from producers.init_command import init_command
 from server_node.clusters.forwarding import events
+from shoal.config.settings import load_config
 from shoal.errors import InvalidData, ShoalError
 
 ROWS = 4000
@@ -79,3 +81,36 @@ def test_a_file_of_which_nothing_is_usable_ends_with_the_likely_cause(folder: Pa
     assert f"none of the {ROWS:,} readings could be used" in str(result.exception)
     assert "not_a_number" in str(result.exception)
     assert "~" not in str(result.exception) + result.output
+
+
+def test_the_file_of_one_client_waits_for_no_second_one(folder: Path) -> None:
+    lines = [f"{value:.2f}" for value in np.random.default_rng(2).normal(20.0, 1.0, 100)]
+    (folder / "a.csv").write_text("\n".join(["warm", *lines]) + "\n", encoding="utf-8")
+    text = """
+[federation]
+name = "room"
+[[features]]
+name = "warm"
+low = 0
+high = 50
+[privacy]
+mode = "off"
+[[models]]
+name = "clusters"
+algorithm = "fcac"
+[log]
+address = "sqlite:federation.db"
+[client]
+folder = "clients"
+publish_readings = 50
+[server]
+folder = "server"
+pool_clients = 2
+pool_s = 86400
+"""
+    (folder / "a.toml").write_text(text, encoding="utf-8")
+    options = {**PLAIN_REPLAY, "files": (folder / "a.csv",), "as_json": True}
+    with open_run(load_config(folder / "a.toml"), options) as run:
+        while run.step():
+            pass
+        assert run.finished
