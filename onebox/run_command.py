@@ -9,6 +9,7 @@ import time
 import webbrowser
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
+from copy import copy
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,7 +22,8 @@ from producers.progress import display_on
 from producers.publisher import client_folder, open_bookmark
 from producers.pump import Pacing, Pump
 from producers.reading_watch import ReadingWatch
-from producers.source_type import FAULTS, PATH, watch_lines
+from producers.repeats import refuse_repeats
+from producers.source_type import AGAIN, FAULTS, PATH, watch_lines
 from server_node.bootstrap import initial_status
 from server_node.clusters.description import describe
 from server_node.clusters.history.store import HISTORY_FILE, HistoryReader
@@ -37,6 +39,7 @@ from shoal.protocol.topics import readings_settings
 from shoal.runtime.logs import open_readings
 from shoal.runtime.service import stopped_by_signals
 from shoal.telemetry.events import start_logging
+from shoal.transports.base import Log
 
 STATUS_EVERY_S = 0.2
 IDLE_S = 0.02
@@ -92,6 +95,9 @@ class Run(NamedTuple):
 def open_run(config: Config, options: Mapping[str, Any]) -> Iterator[Run]:
     """Clients, server and producer of a federation in this process. Raises `ShoalError`."""
     source = FILES.open(config.contract, with_settings(options, config))
+    files = FILES.source_files(source)
+    if not options["again"]:
+        refuse_repeats(files, config.client.folder, ask=not options["as_json"])
     for sentence in () if options["as_json"] else FILES.sentences(source):
         click.echo(sentence, err=True)
     names, texts = FILES.clients(source), FILES.texts(source)
@@ -103,14 +109,23 @@ def open_run(config: Config, options: Mapping[str, Any]) -> Iterator[Run]:
     # All clients are known: no first clustering waits for others.
     server = config.server.model_copy(update={"pool_clients": min(config.server.pool_clients, len(names))})
     config = config.model_copy(update={"client": client, "server": server})
+
+    def open_log(name: str) -> Log:
+        own = client_folder(config.client.folder, name, texts.get(name))
+        files.keep(own)
+        return open_readings(config, name, own.parent)
+
     with ExitStack() as stack:
         box = stack.enter_context(OneBox(config, names))
+        bookmark = open_bookmark(config.client.folder, source.identity)
+        if options["again"]:
+            bookmark.start_again()
         pump = Pump(
             source,
-            lambda name: open_readings(config, name, client_folder(config.client.folder, name, texts.get(name)).parent),
+            open_log,
             clock=time.monotonic,
             pacing=Pacing(),
-            bookmark=open_bookmark(config.client.folder, source.identity),
+            bookmark=bookmark,
             topic_settings=readings_settings(config.client),
         )
         stack.enter_context(closing(pump))
@@ -119,7 +134,7 @@ def open_run(config: Config, options: Mapping[str, Any]) -> Iterator[Run]:
         yield Run(config, pump, box, board, source.faults, pump.watch, partial(FILES.places, source))
 
 
-@click.command("run")
+@click.command("run", params=[copy(AGAIN)])
 @click.argument("file", type=PATH)
 @click.argument("files", nargs=-1, type=PATH, required=True, metavar="DATA...")
 @click.option("--no-browser", is_flag=True, help="Do not open the live page in a browser.")

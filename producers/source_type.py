@@ -20,6 +20,7 @@ from producers.progress import Display, display_on
 from producers.publisher import Bookmark, client_folder, open_bookmark
 from producers.pump import LONGEST_WAIT_S, Pacing, Pump, rate_of, speed_of
 from producers.reading_watch import ReadingWatch
+from producers.repeats import SourceFiles, refuse_repeats
 from producers.source import Source
 from shoal.cli.options import CLIENT_NAME
 from shoal.config.contract import Contract
@@ -229,15 +230,22 @@ class PumpedSource(SourceType):
         """client -> what the source calls it, of those that the source has met."""
         return {}
 
+    def source_files(self, source: Source) -> SourceFiles | None:
+        """Its files, if it reads files: what a client has of them already is not fed to it again unasked."""
+        return None
+
     def run(self, task: ProducerTask) -> ProducerTotals:
         """See `SourceType.run`. A run that was stopped or killed continues where it was."""
         options, contract = task.options, task.config.contract
         source = self.open(contract, options)
         pacing = self._pacing(options)
+        files = self.source_files(source)
+        if files is not None and not options["again"]:
+            refuse_repeats(files, task.folder, ask=not task.as_json)
         bookmark = open_bookmark(task.folder, source.identity)
         if options["again"]:
             bookmark.start_again()
-        pump = _pump(source, task, pacing, bookmark, lambda: self.texts(source))
+        pump = _pump(source, task, pacing, bookmark, lambda: self.texts(source), files)
         pump.watch = watch = ReadingWatch(contract)
         log_event("started", federation=contract.federation, contract=contract.digest)
         for sentence in () if task.as_json else self.sentences(source):
@@ -267,11 +275,18 @@ class PumpedSource(SourceType):
 
 
 def _pump(
-    source: Source, task: ProducerTask, pacing: Pacing, bookmark: Bookmark, texts: Callable[[], Mapping[str, str]]
+    source: Source,
+    task: ProducerTask,
+    pacing: Pacing,
+    bookmark: Bookmark,
+    texts: Callable[[], Mapping[str, str]],
+    files: SourceFiles | None,
 ) -> Pump:
     def open_log(client: str) -> Log:
         text = texts().get(client, client)
-        client_folder(task.folder, client, text)
+        own = client_folder(task.folder, client, text)
+        if files is not None:
+            files.keep(own)
         if text != client and not task.as_json:
             click.echo(f"client {text!r} has the name {client}", err=True)
         return open_readings(task.config, client, task.folder)

@@ -17,8 +17,9 @@ from producers.files.dialect import DialectOptions
 from producers.files.form import AS_FOUND, HELD_MAX, FileForm
 from producers.files.parsing import NumberRows, Row, Rows, others_of, text_of, user_of, values_in, values_of
 from producers.files.split import CLASSES_MAX, ByColumn, Split
-from producers.files.tables import CsvTable, Table, open_table, require_columns
+from producers.files.tables import CsvTable, Table, beginning_of, open_table, require_columns
 from producers.files.times import TimeReader, time_reader, with_times
+from producers.repeats import BEGINNING_BYTES, SourceFiles
 from producers.source import SourceReadings, identity_of, joined
 from shoal.errors import InvalidData, SettingsError, ShoalError
 from shoal.kernels.arrays import Floats
@@ -113,6 +114,20 @@ class Replay:
         # The same rows with other numbers or times are another source.
         understood = tuple(self.sentences())
         return identity_of("replay 2", heads, self._columns, self._split.name, counts, order, understood, form, *part)
+
+    @property
+    def source_files(self) -> SourceFiles:
+        """The files, by which a repeat is found."""
+        split = identity_of(self._split.name, tuple(sorted(self._counts.items())))
+        return SourceFiles(self.identity, split, self._only, self._beginnings)
+
+    def _beginnings(self) -> Iterator[tuple[str, bytes]]:
+        for table in self._tables:
+            # A damaged beginning is met again when the rows are read.
+            with suppress(InvalidData):
+                # A header alone is the beginning of every file of its kind.
+                if table.columns and next(table.row_lines(), None) is not None:
+                    yield table.path.name, beginning_of(table.path, BEGINNING_BYTES)
 
     @property
     def texts(self) -> Mapping[str, str]:

@@ -13,6 +13,7 @@ from producers.files.form import FORM_PARAMETERS, HELD_MAX, form_of
 from producers.files.replay import Columns, Replay
 from producers.files.split import CLIENTS_MAX, RULES, split_of
 from producers.files.times import ORDERS
+from producers.repeats import SourceFiles
 from producers.source import Source
 from producers.source_type import CLIENTS, PATH, PUMP_PARAMETERS, SEED, ProducerTask, ProducerTotals, PumpedSource
 from shoal.cli.options import CLIENT_NAME
@@ -66,7 +67,7 @@ def with_settings(options: Mapping[str, Any], config: Config) -> dict[str, Any]:
 
 PLAIN_REPLAY: Mapping[str, Any] = {
     **{"data": (), "files": (), "columns": (), "only": None},
-    **{"loop": False, "shuffle": False, "seed": 0},
+    **{"loop": False, "shuffle": False, "seed": 0, "again": False},
 }
 """options of the command line that are no settings, where none is given"""
 
@@ -161,6 +162,11 @@ class FilesSource(PumpedSource):
     def sentences(self, source: Source) -> Sequence[str]:
         """See `PumpedSource.sentences`."""
         return source.sentences() if isinstance(source, Replay) else ()
+
+    def source_files(self, source: Source) -> SourceFiles:
+        """See `PumpedSource.source_files`."""
+        assert isinstance(source, Replay)
+        return source.source_files
 
     def run(self, task: ProducerTask) -> ProducerTotals:
         """See `PumpedSource.run`."""

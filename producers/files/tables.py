@@ -124,7 +124,7 @@ class CsvTable:
     ) -> None:
         """See `open_table`."""
         self.path, self._faults = path, faults
-        encoding = known_encoding(said.encoding) if said.encoding else encoding_of(_head(path))
+        encoding = known_encoding(said.encoding) if said.encoding else encoding_of(beginning_of(path))
         head = _head_lines(path, encoding)
         if head[:1] == [OVERLONG]:
             raise SettingsError(f"{path}: the header is longer than {LINE_CHARS_MAX} characters; is this a CSV file?")
@@ -266,7 +266,7 @@ class JsonTable:
     def __init__(self, path: Path, faults: Counter[str], said: DialectOptions = FOUND) -> None:
         """See `open_table`. Numbers in JSON are written in one way only, so that only the encoding is looked for."""
         self.path, self._faults = path, faults
-        self._encoding = known_encoding(said.encoding) if said.encoding else encoding_of(_head(path))
+        self._encoding = known_encoding(said.encoding) if said.encoding else encoding_of(beginning_of(path))
         sound = (found for found in self._objects() if found is not None)
         self.columns = tuple(dict.fromkeys(name for found in islice(sound, HEAD_OBJECTS) for name in found))
 
@@ -302,10 +302,10 @@ class JsonTable:
             yield found if isinstance(found, dict) else None
 
 
-def _head(path: Path) -> bytes:
-    """The first bytes of a file; those before a damaged place."""
+def beginning_of(path: Path, limit: int = HEAD_BYTES) -> bytes:
+    """At most `limit` bytes at the beginning of a file, after decompression; none if it is damaged there."""
     with suppress(InvalidData), _file_errors(path), _opened(path) as file:
-        return file.read(HEAD_BYTES)
+        return file.read(limit)
     return b""
 
 

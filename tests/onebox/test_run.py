@@ -14,9 +14,10 @@ from producers.files.source import PLAIN_REPLAY
 from producers.init_command import init_command
 from server_node.clusters.forwarding import events
 from shoal.config.settings import load_config
-from shoal.errors import InvalidData, ShoalError
+from shoal.errors import InvalidData, SettingsError, ShoalError
 
 ROWS = 4000
+FEW = 60
 
 
 @pytest.fixture
@@ -26,10 +27,10 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def two_states(path: Path, word: str = "") -> None:
+def two_states(path: Path, word: str = "", rows: int = ROWS) -> None:
     """Two rooms that are in one of two states, with decimal commas; with `word`, a file of which no row is usable."""
     generator = np.random.default_rng(11)
-    values = generator.normal(np.where(np.arange(ROWS) // 100 % 2, 21.0, 35.0)[:, None], 1.0, (ROWS, 2))
+    values = generator.normal(np.where(np.arange(rows) // 100 % 2, 21.0, 35.0)[:, None], 1.0, (rows, 2))
     lines = [
         f"{14 + n // 1440}.03.2024 {n // 60 % 24:02d}:{n % 60:02d};{'Büro' if n % 2 else 'Flur'};"
         + ";".join(f"{word}{value:.2f}".replace(".", ",") for value in row)
@@ -56,6 +57,18 @@ def test_two_commands_lead_from_a_file_to_its_clusters_and_a_third_adds_nothing(
     text = run("a.toml", "a.csv", "--no-wait").stdout
     assert f"{ROWS:,} readings of 2 clients." in text
     assert "clusters: 2 clusters" in text
+
+
+def test_the_same_readings_under_another_name_are_learnt_only_when_asked_for(folder: Path) -> None:
+    two_states(folder / "a.csv", rows=FEW)
+    assert CliRunner().invoke(init_command, ["a.csv", "--public"]).exit_code == 0
+    arguments = ["--no-wait", "--json"]
+    assert json.loads(run("a.toml", "a.csv", *arguments).stdout)["learnt"] == FEW
+    (folder / "a.csv").rename(folder / "b.csv")
+    result = run("a.toml", "b.csv", *arguments)
+    assert isinstance(result.exception, SettingsError)
+    assert "b.csv begins as a.csv does, which was fed to buro-" in str(result.exception)
+    assert json.loads(run("a.toml", "b.csv", *arguments, "--again").stdout)["learnt"] == 2 * FEW
 
 
 @pytest.mark.parametrize("privacy", ["--private", "--public"])

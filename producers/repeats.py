@@ -1,0 +1,153 @@
+"""Repeats: files whose readings a client has already, fed again under another name or with other options.
+
+A client's folder keeps how each file begins that was fed to it: the length and SHA-256 of its first bytes after
+decompression. A file that begins as one of these did, longer or not, is a repeat if it comes as another source; the
+same source continues instead. Nothing of this leaves the site.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from functools import cached_property
+from pathlib import Path
+from typing import NamedTuple
+
+import click
+
+from shoal.errors import SettingsError
+
+BEGINNING_BYTES = 64 * 1024
+"""most bytes by which a file is recognised"""
+FED_FILE = "fed.jsonl"
+"""file in a client's folder with the sources of files that were fed to it"""
+CLIENTS_NAMED_MAX = 3
+
+
+class Beginning(NamedTuple):
+    """How a file begins."""
+
+    file: str
+    length: int
+    """bytes that `digest` is of, at most `BEGINNING_BYTES`"""
+    digest: str
+    """SHA-256, hex"""
+
+
+class Fed(NamedTuple):
+    """The files of one source that was fed to a client."""
+
+    source: str
+    """identity of the source"""
+    split: str
+    """identity of the rule that assigns rows to clients"""
+    only: str | None
+    """the client whose part was fed alone; None for all clients"""
+    files: tuple[Beginning, ...]
+
+    @classmethod
+    def of_line(cls, line: str) -> Fed | None:
+        """A line of `FED_FILE`; None for one that was not written whole."""
+        try:
+            source, split, only, files = json.loads(line)
+            return cls(source, split, only, tuple(Beginning(*file) for file in files))
+        except (ValueError, TypeError):
+            return None
+
+
+class SourceFiles:
+    """The files of a source, for comparison with those that were fed earlier."""
+
+    def __init__(
+        self, source: str, split: str, only: str | None, beginnings: Callable[[], Iterable[tuple[str, bytes]]]
+    ) -> None:
+        """See `Fed`. `beginnings()`: name and first bytes of each file that has rows."""
+        self.source, self._split, self._only, self._beginnings = source, split, only, beginnings
+
+    @cached_property
+    def fed(self) -> Fed:
+        """What a client's folder keeps of these files."""
+        files = tuple(
+            Beginning(name, len(content), hashlib.sha256(content).hexdigest()) for name, content in self._beginnings()
+        )
+        return Fed(self.source, self._split, self._only, files)
+
+    def keep(self, own: Path) -> None:
+        """Note in the client's folder `own` that these files are fed to it. Raises `SettingsError`."""
+        if any(fed.source == self.source for fed in _fed_to(own)):
+            return
+        try:
+            with (own / FED_FILE).open("a", encoding="utf-8") as file:
+                # A line that a power cut has left unfinished must not spoil this one.
+                file.write(f"\n{json.dumps(self.fed)}")
+        except OSError as error:
+            raise SettingsError(f"{own / FED_FILE}: cannot be written: {error.strerror}") from None
+
+    def repeat_in(self, folder: Path) -> str | None:
+        """Which of the files which clients below `folder` have already, for people; None for no file."""
+        earlier: dict[tuple[int, str], dict[str, str]] = {}
+        for path in sorted(folder.glob(f"*/{FED_FILE}")):
+            for fed in _fed_to(path.parent):
+                if fed.source == self.source:
+                    return None
+                if self._is_other_part(fed):
+                    continue
+                for file in fed.files:
+                    earlier.setdefault((file.length, file.digest), {})[path.parent.name] = file.file
+        lengths = sorted({length for length, _ in earlier})
+        for name, content in self._beginnings() if earlier else ():
+            for key in _digests(content, lengths):
+                if key in earlier:
+                    clients = list(earlier[key])
+                    more = len(clients) - CLIENTS_NAMED_MAX
+                    named = ", ".join(clients[:CLIENTS_NAMED_MAX]) + (f" and {more} more" if more > 0 else "")
+                    same = earlier[key][clients[0]]
+                    which = name if same == name else f"{name} begins as {same} does, which"
+                    return f"{which} was fed to {named} before"
+        return None
+
+    def _is_other_part(self, fed: Fed) -> bool:
+        """Whether no row of `fed` can be one of this source: the parts of two clients by one rule."""
+        return None not in (self._only, fed.only) and self._split == fed.split and self._only != fed.only
+
+
+def refuse_repeats(files: SourceFiles, folder: Path, *, ask: bool) -> None:
+    """Ask on a terminal whether to go on if a client below `folder` has one of the files already.
+
+    Without a terminal, or without `ask`, raises `SettingsError`; so does the answer no.
+    """
+    if (repeat := files.repeat_in(folder)) is None:
+        return
+    message = (
+        f"{repeat}, under another name or with other options. Fed once more, its readings count twice, and each spends "
+        "its epsilon twice"
+    )
+    if not (ask and sys.stdin.isatty() and sys.stdout.isatty()):
+        raise SettingsError(f"{message}; give --again to feed it all the same")
+    click.echo(f"{message}.", err=True)
+    if not click.confirm("Feed it all the same?", default=False):
+        raise SettingsError("nothing was fed")
+
+
+def _fed_to(own: Path) -> Iterator[Fed]:
+    """The sources of files that were fed to the client with the folder `own`."""
+    try:
+        lines = (own / FED_FILE).read_text(encoding="utf-8", errors="replace").splitlines()
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise SettingsError(f"{own / FED_FILE}: cannot be read: {error.strerror}") from None
+    yield from (fed for fed in map(Fed.of_line, lines) if fed is not None)
+
+
+def _digests(content: bytes, lengths: Iterable[int]) -> Iterator[tuple[int, str]]:
+    """(length, digest) of the first `length` bytes, for each of the ascending lengths that `content` has."""
+    digest, at = hashlib.sha256(), 0
+    for length in lengths:
+        if length > len(content):
+            return
+        digest.update(content[at:length])
+        at = length
+        yield length, digest.hexdigest()
