@@ -16,12 +16,13 @@ from shoal.kernels.arrays import Floats
 from shoal.protocol.messages import Update
 from shoal.protocol.readings import USER_ID, Reading
 from shoal.protocol.topics import READINGS, readings_settings
-from shoal.runtime.logs import open_readings
 from shoal.transports import open_log
 from shoal.transports.base import Log, Positions, Record, beginning
+from shoal.transports.sqlite.log import SqliteLog
 
 NOW = 1e9
-"""the clock of audits stands still: what is published then depends on readings alone"""
+"""the clock of audits stands still, and that of their readings logs goes on by a second with each reading: what is
+published then depends on readings alone, however long the audit takes"""
 NAME = "audited"
 
 
@@ -61,20 +62,25 @@ class AuditedClient:
         """`config` from `in_folder`."""
         self._config = config
         with ExitStack() as opening:
-            config.client.folder.joinpath(name).mkdir(parents=True, exist_ok=True)
-            self._readings = opening.enter_context(closing(open_readings(config, name)))
+            own = config.client.folder / name
+            own.mkdir(parents=True, exist_ok=True)
+            written = SqliteLog(own / "readings.db", durable=False, clock=lambda: NOW + self._number)
+            self._number = 0
+            self._readings = opening.enter_context(closing(written))
             self._readings.ensure(READINGS, readings_settings(config.client))
             self.node: ClientNode = opening.enter_context(open_client(config, name, clock=lambda: NOW))
             self._log = opening.enter_context(closing(open_log(config.log)))
             self._positions: Positions = beginning(self._log, config.contract.updates_topic)
             self._stack = opening.pop_all()
-        self._number = 0
 
-    def publish(self, readings: Floats, users: Sequence[bytes] = (), same_time_as: Sequence[int] = ()) -> list[Update]:
+    def publish(
+        self, readings: Floats, users: Sequence[bytes] = (), same_time_as: Sequence[int] = (), apart: bool = False
+    ) -> list[Update]:
         """Write readings (n, d) and step until idle; returns what was published. A reading with NaN is rejected.
 
         `users` (n,): the user id of each reading; without them every reading is from a user of its own.
         `same_time_as` (n,): which of the readings each has its time from; without it each has a time of its own.
+        `apart`: the log takes in each reading at a time of its own, which is slower; without, all of them at one time.
         """
         first = self._number + 1
         for place, values in enumerate(readings):
@@ -82,6 +88,8 @@ class AuditedClient:
             user = (USER_ID, users[place] if users else str(self._number).encode())
             reading = Reading(NOW + first + (same_time_as[place] if same_time_as else place), values)
             self._readings.publish(READINGS, reading.encode(), headers=(*Reading.headers(), user))
+            if apart:
+                self._readings.flush()
         self._readings.flush()
         while self.node.step():
             pass

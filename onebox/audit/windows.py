@@ -132,7 +132,8 @@ def audit_windows(
 def audit_rejected(config: Config, folder: Path, windows: int, generator: np.random.Generator) -> EventFinding:
     """Whether anything but counts shows that readings are rejected: one of two clients has readings with NaN.
 
-    Both have as many readings. Compared are how many updates there are, and all of them but their counts.
+    Both have as many readings, taken in by their logs at the same times. Compared are how many updates there are, and
+    all of them but their counts: chance has no part in it.
     """
     counting = config.resolved.counted
     seen = []
@@ -142,7 +143,7 @@ def audit_rejected(config: Config, folder: Path, windows: int, generator: np.ran
         audited = in_folder(config, folder / name, [model.declared for model in counting])
         attacks = {model.name: CountsAttack(audited.resolved, model) for model in counting}
         with AuditedClient(audited) as client:
-            updates = client.publish(audited.resolved.bounds.from_unit(values))
+            updates = client.publish(audited.resolved.bounds.from_unit(values), apart=True)
         seen.append([attacks[update.model].public_part(update) for update in updates])
     different = sum(one != other for one, other in zip_longest(*seen))
     subject = ", ".join(model.name for model in counting)

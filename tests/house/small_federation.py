@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from shoal.protocol.readings import Reading
 from shoal.protocol.topics import READINGS, READINGS_SETTINGS
 from shoal.transports import open_log
 from shoal.transports.base import Record, beginning
+from shoal.transports.sqlite.log import SqliteLog
 
 CLIENTS = ("attic", "cellar", "garden")
 
@@ -94,11 +95,20 @@ def weather(n: int, seed: int) -> NDArray[np.float64]:
     return kinds[kind] + rng.normal(size=(n, 2)) * [1.5, 3.0]
 
 
-def write_readings(config: Config, client: str, readings: NDArray[np.float64], started_at: float = 1e9) -> None:
-    """Append readings to a client's own log, with invalid ones among them."""
+def write_readings(
+    config: Config,
+    client: str,
+    readings: NDArray[np.float64],
+    started_at: float = 1e9,
+    log_clock: Callable[[], float] | None = None,
+) -> None:
+    """Append readings to a client's own log, with invalid ones among them.
+
+    `log_clock`: when the log takes them in, by default its own time.
+    """
     folder = config.client.folder / client
     folder.mkdir(parents=True, exist_ok=True)
-    with closing(open_log(f"sqlite:{folder / 'readings.db'}")) as log:
+    with closing(SqliteLog(folder / "readings.db", clock=log_clock)) as log:
         log.ensure(READINGS, READINGS_SETTINGS)
         for number, reading in enumerate(readings):
             log.publish(READINGS, Reading(started_at + number, reading).encode(), headers=Reading.headers())

@@ -77,7 +77,10 @@ def test_rows_and_counts_go_side_by_side_and_their_epsilons_add_up(tmp_path: Pat
 
 
 def test_whether_a_reading_is_rejected_does_not_move_a_window(tmp_path: Path) -> None:
-    """A rejected reading in place of a valid one changes neither when updates come nor from how many readings."""
+    """A rejected reading in place of a valid one changes neither when updates come nor from how many readings.
+
+    Times of updates are those at which the logs took readings in: both federations are fed by the same clock.
+    """
     seen = []
     for valid in (True, False):
         folder = tmp_path / str(valid)
@@ -85,12 +88,12 @@ def test_whether_a_reading_is_rejected_does_not_move_a_window(tmp_path: Path) ->
         file = create(folder, 300, clients=())
         config = load_config(file)
         for client in CLIENTS:
-            write_readings(config, client, rooms(300, 1))
-            log = open_log(f"sqlite:{config.client.folder / client / 'readings.db'}")
+            write_readings(config, client, rooms(300, 1), log_clock=lambda: 1e9 + 300)
+            log = SqliteLog(config.client.folder / client / "readings.db", clock=lambda: 1e9 + 301)
             value = rooms(1, 2)[0] if valid else [1.0, "wet"]
             log.publish(READINGS, Reading(1e9 + 300, value).encode(), headers=Reading.headers())
             log.flush()
-            write_readings(config, client, rooms(300, 3), 1e9 + 301)
+            write_readings(config, client, rooms(300, 3), 1e9 + 301, log_clock=lambda: 1e9 + 602)
             log.close()
         run(file)
         seen.append({
