@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+import os
+from typing import Any, Final
 
 import numpy as np
 
@@ -16,11 +17,15 @@ from shoal.algorithms.rounds.kmeans import KMEANS
 from shoal.algorithms.rounds.kmeans_local import KMEANS_LOCAL
 from shoal.algorithms.rounds.policies import Policy
 from shoal.algorithms.rounds.simulation import kfed_hint, run_rounds
+from shoal.errors import SettingsError
 from shoal.estimators.rounds import RoundsEstimator
 from shoal.kernels.arrays import Floats
 from shoal.kernels.gaussian import matrices
 
 __all__ = ["FederatedFCM", "FederatedGMM", "FederatedKMeans"]
+
+MATRICES_PER_COMPONENT: Final = 8
+"""matrices (d, d) that EM holds at a time for each component of full covariance, besides the sums of the clients"""
 
 
 class FederatedKMeans(RoundsEstimator):
@@ -200,6 +205,7 @@ class FederatedGMM(RoundsEstimator):
     max_clusters : int, default=20
         Most clusters that a criterion may choose.
     covariance : {"full", "tied", "diag", "spherical"}, default="full"
+        "full" takes about 8 k d² (8 + clients / 2) bytes; `fit` refuses what this machine's memory does not hold.
     ridge : float, default=1e-6
         Added to every variance.
     average : {"sums", "weighted", "unweighted"}, default="sums"
@@ -279,10 +285,20 @@ class FederatedGMM(RoundsEstimator):
             return options
         return {**options, "average": self.average, "match": self.match, "steps": self.local_steps}
 
+    def _choose(self, tables: list[Floats], box: InitHint) -> None:
+        super()._choose(tables, box)
+        self._check_memory(self.n_clusters_, tables)
+
+    def _check_memory(self, components: Any, tables: list[Floats]) -> None:
+        # Anything but a number is refused where the rounds start.
+        if self.covariance == "full" and isinstance(components, int | np.integer):
+            check_memory(int(components), max(table.shape[1] for table in tables), len(tables))
+
     def _chosen(self, criterion: str, tables: list[Floats], box: InitHint, most: int) -> int:
         """BIC needs no landmarks: the clients' sums have the likelihood of every mixture that is tried."""
         if criterion != "bic":
             return super()._chosen(criterion, tables, box, most)
+        self._check_memory(most, tables)
         n_rows = sum(map(len, tables))
         found: dict[int, float] = {}
         for k in range(1, min(most, n_rows) + 1):
@@ -306,3 +322,17 @@ class FederatedGMM(RoundsEstimator):
         """(k, d, d), whatever the form."""
         found = matrices(self.covariance, self.params_["spread"], *self.cluster_centers_.shape).copy()
         return found if self._scale is None else np.asarray(found * np.outer(self._scale.unit, self._scale.unit))
+
+
+def check_memory(components: int, d: int, n_clients: int) -> None:
+    """Raises `SettingsError` if EM with full covariances of d features needs more memory than this machine has."""
+    if not hasattr(os, "sysconf"):
+        return  # Windows does not say
+    there = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    needed = 8 * components * d**2 * (MATRICES_PER_COMPONENT + n_clients / 2)
+    if needed > there:
+        raise SettingsError(
+            f"{components} full covariances of {d} features, and the sums of {n_clients} clients for them, take about "
+            f"{needed / 2**30:.1f} GiB of memory; this machine has {there / 2**30:.1f}. Give "
+            'covariance="diag", or bring the rows to fewer features first'
+        )

@@ -13,6 +13,7 @@ from sklearn.base import clone
 from sklearn.cluster import KMeans
 
 from shoal.algorithms.registry import rounds_algorithm, rounds_names
+from shoal.algorithms.rounds.arrays import row_blocks
 from shoal.algorithms.rounds.policies import Policy
 from shoal.errors import InvalidData, SettingsError
 from shoal.estimators.federated import FederatedFCM, FederatedGMM, FederatedKMeans
@@ -193,3 +194,21 @@ def test_scikit_learn_and_scipy_are_not_needed() -> None:
         "    each.fit(rows)\n"
     )
     subprocess.run([sys.executable, "-c", program], check=True, timeout=900)
+
+
+@pytest.mark.parametrize("n_clusters", [10, "bic"])
+def test_more_full_covariances_than_memory_holds_are_refused_with_what_to_do(n_clusters: int | str) -> None:
+    rows = np.repeat(np.arange(4.0)[:, None], 50_000, axis=1)
+    with pytest.raises(SettingsError, match=r'full covariances of 50000 features.*GiB.*covariance="diag"'):
+        FederatedGMM(n_clusters, init="box").fit([rows[:2], rows[2:]])
+
+
+def test_diagonal_covariances_take_as_many_features_as_the_refusal_says() -> None:
+    rows = np.repeat(np.arange(4.0)[:, None], 50_000, axis=1)
+    assert FederatedGMM(2, covariance="diag", init="box", max_rounds=2).fit([rows[:2], rows[2:]]).n_rounds_ <= 2
+
+
+def test_blocks_have_at_least_as_many_rows_as_the_algorithm_asks_for() -> None:
+    rows = np.zeros((2000, 784))
+    assert [len(block) for block in row_blocks(rows, 784, 10, 784)] == [784, 784, 432]
+    assert len(next(row_blocks(rows, 784, 10))) < 100

@@ -96,13 +96,14 @@ def centre_view(params: Params) -> ClusteringView:
 # Rows.
 
 
-def row_blocks(rows: ArrayLike, d: int, n_centres: int) -> Iterator[Floats]:
+def row_blocks(rows: ArrayLike, d: int, n_centres: int, height_min: int = 1) -> Iterator[Floats]:
     """rows (n, d) of any real type -> the same rows, checked, in blocks that fit a core's cache.
 
-    Raises `InvalidData` for rows of another width, or with values that are not finite.
+    Blocks have at least `height_min` rows, except the last one. Raises `InvalidData` for rows of another width, or with
+    values that are not finite.
     """
     table = rows if isinstance(rows, np.ndarray) else check_rows(rows, d)
-    height = block_rows(n_centres, d)
+    height = max(height_min, block_rows(n_centres, d))
     check_rows(table[:1], d)
     for first in range(0, len(table), height):
         block = np.ascontiguousarray(table[first : first + height], dtype=np.float64)

@@ -88,7 +88,9 @@ def answer(params: Params, rows: Rows) -> Stats:
     mass, total, second = np.zeros(k), np.zeros((k, d)), np.zeros(spread_shape(covariance_type, k, d))
     n_rows, likelihood = 0, 0.0
     mixture = _mixture(params)
-    for block in row_blocks(rows, d, k):
+    # Each block adds to k matrices (d, d), which takes more time than what it adds if it has fewer rows than features.
+    height_min = d if covariance_type == "full" else 1
+    for block in row_blocks(rows, d, k, height_min):
         centred = block - params["origin"]
         responsibilities, block_likelihood = mixture_responsibilities(covariance_type, centred, *mixture)
         mass += responsibilities.sum(axis=1)
