@@ -34,6 +34,7 @@ from server_node.web import page_server
 from shoal.config.contract import Contract
 from shoal.config.settings import Config, load_config
 from shoal.errors import InvalidData
+from shoal.kernels.forms import PROCESS
 from shoal.protocol.reading_faults import Rejected, unusable
 from shoal.protocol.topics import readings_settings
 from shoal.runtime.logs import open_readings
@@ -164,6 +165,7 @@ def run_command(file: Path, **options: Any) -> None:
         page = f"http://{server.host}:{web.start()}/"
         try:
             click.echo(f"The live page: {page}", err=True)
+            PROCESS.on_slow = partial(click.echo, err=True)
             if interactive and not options["no_browser"]:
                 webbrowser.open(page)
             seconds = _run_to_the_end(run, stop, options["as_json"])
@@ -229,7 +231,7 @@ def clusters_of(model: ServedModel, contract: Contract) -> list[dict[str, Any]]:
     found = [
         {
             "cluster": identity,
-            "name": given.get(identity) or described[number].label(contract),
+            "name": given.get(identity) or described[number].label,
             "share": mass[number] / whole,
             "description": described[number].text(contract),
         }

@@ -10,6 +10,7 @@ import webbrowser
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from threading import Event
 from typing import Any, Protocol, TextIO
@@ -25,6 +26,7 @@ from server_node.ingest.request_commands import name_publisher
 from server_node.status import ServerStatus
 from server_node.web import page_server
 from shoal.config.settings import Config
+from shoal.kernels.forms import PROCESS
 from shoal.privacy.count_noise import EPSILON_MAX, EPSILON_MIN
 from shoal.runtime.service import stopped_by_signals
 
@@ -206,6 +208,7 @@ def demo(**options: Any) -> None:
             if remark:
                 click.echo(remark, err=True)
             click.echo(f"The live page: {page}", err=True)
+            PROCESS.on_slow = partial(click.echo, err=True)
             if interactive and not options["no_browser"]:
                 webbrowser.open(page)
             seconds = _run(run, stop)
@@ -267,7 +270,7 @@ def _summary_lines(summary: dict[str, Any], compared: list[Result]) -> list[str]
         *filter(None, [summary["occupancy"]]),
         "",
         *table(compared),
-        _meaning_of_agreement(compared),
+        "Agreement: with whether somebody was in the room (adjusted Rand index: 1 is perfect, 0 is chance).",
         summary["price"],
     ]
     if (waiting := summary["readings"] - summary["counted"]) > 0:
@@ -275,12 +278,6 @@ def _summary_lines(summary: dict[str, Any], compared: list[Result]) -> list[str]
     if "plot" in summary:
         lines.append(f"A picture of the clusters: {summary['plot']}")
     return lines
-
-
-def _meaning_of_agreement(compared: list[Result]) -> str:
-    if compared[0].agreement is None:
-        return "With scikit-learn installed, the agreement with the room's occupancy is shown as well."
-    return "Agreement: with whether somebody was in the room (adjusted Rand index: 1 is perfect, 0 is chance)."
 
 
 def _next_lines(file: Path, run: Demo) -> list[str]:

@@ -16,8 +16,6 @@ from server_node.clusters.description import Description, describe
 from server_node.models.base import ServedModel
 from shoal.config.contract import Contract
 from shoal.config.resolved import ResolvedContract, ResolvedModel
-from shoal.errors import MissingExtra
-from shoal.estimators.scoring import scores
 from shoal.kernels.arrays import Floats, Ints
 
 CLUSTERS_DESCRIBED_MAX = 2
@@ -103,7 +101,7 @@ def names(model: ServedModel, contract: Contract) -> dict[int, str]:
     described = describe(model.view, contract)
     given = {cluster.identity: cluster.name for cluster in model.lineage.known}
     return {
-        identity: given[identity] or f"{described[number].label(contract)} (cluster {identity})"
+        identity: given[identity] or f"{described[number].label} (cluster {identity})"
         for number, identity in sorted(model.lineage.of_number.items(), key=lambda pair: pair[1])
     }
 
@@ -126,8 +124,8 @@ class Result:
     """epsilon of one reading"""
     clusters: int
     """number of clusters known at the end"""
-    agreement: float | None
-    """adjusted Rand index of its clusters with the occupancy of the room; None without scikit-learn"""
+    agreement: float
+    """adjusted Rand index of its clusters with the occupancy of the room"""
     labels: Ints
     """identities (n,) of the clusters of the readings, -1 for none"""
 
@@ -149,16 +147,28 @@ def _result(model: ResolvedModel, served: ServedModel, contract: ResolvedContrac
         model.family.learns_from,
         model.epsilon,
         len(served.lineage.known),
-        _agreement(office.occupied, labels),
+        round(adjusted_rand(office.occupied, labels), 3),
         labels,
     )
 
 
-def _agreement(occupied: Ints, labels: Ints) -> float | None:
-    try:
-        return round(scores(occupied, labels)["ari"], 3)
-    except MissingExtra:
-        return None
+def adjusted_rand(classes: Ints, labels: Ints) -> float:
+    """classes (n,), labels (n,) -> the adjusted Rand index: 1 for equal partitions, 0 on average by chance.
+
+    Source: L. Hubert, P. Arabie, "Comparing partitions" (1985), equation 5. It needs no scikit-learn.
+    """
+    rows, columns = (np.unique(each, return_inverse=True)[1] for each in (classes, labels))
+    table = np.zeros((rows.max(initial=0) + 1, columns.max(initial=0) + 1), dtype=np.int64)
+    np.add.at(table, (rows, columns), 1)
+    together, in_rows, in_columns = (_pairs(each) for each in (table, table.sum(axis=1), table.sum(axis=0)))
+    chance = in_rows * in_columns / max(_pairs(np.array([len(rows)])), 1.0)
+    most = (in_rows + in_columns) / 2
+    # Both are one group, or both are single rows: there is no pair about which they could differ.
+    return 1.0 if most == chance else (together - chance) / (most - chance)
+
+
+def _pairs(counts: Ints) -> float:
+    return float((counts * (counts - 1)).sum()) / 2
 
 
 def table(compared: list[Result]) -> list[str]:
@@ -177,8 +187,7 @@ def table(compared: list[Result]) -> list[str]:
 
 def _cells(result: Result) -> tuple[str, ...]:
     epsilon = "none" if result.epsilon is None else f"{result.epsilon:g}"
-    agreement = "" if result.agreement is None else f"{result.agreement:.2f}"
-    return result.model, result.algorithm, result.learns_from, epsilon, str(result.clusters), agreement
+    return result.model, result.algorithm, result.learns_from, epsilon, str(result.clusters), f"{result.agreement:.2f}"
 
 
 def price(contract: ResolvedContract) -> str:

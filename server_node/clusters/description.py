@@ -7,8 +7,11 @@ place nodes outside the declared bounds; a description shows the nearest value w
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Final
 
 import numpy as np
 
@@ -24,6 +27,11 @@ APART_MIN = 1.0
 """distance between two middles, in half widths of both intervals together, from which a feature sets a cluster apart"""
 WIDTH_MIN = 0.02
 """least width that an interval counts with, as a share of the range between the bounds"""
+
+ONLY: Final = "all readings"
+"""name of a cluster without others"""
+ORDINARY: Final = "ordinary"
+"""name of the cluster that nothing sets apart while others are set apart"""
 
 
 @dataclass(frozen=True)
@@ -59,16 +67,13 @@ class Description:
     """per feature"""
     distinctions: tuple[Distinction, ...]
     """the features that set it apart, the most telling first; empty: none does"""
-
-    def label(self, contract: Contract) -> str:
-        """A short name such as "Light high"; of the only cluster, or one that nothing sets apart, "ordinary"."""
-        words = [f"{contract.features[each.feature].name} {_direction(each)}" for each in self.distinctions]
-        return ", ".join(words) or "ordinary"
+    label: str = ONLY
+    """a short name such as "Light high, CO2 low", which no other cluster of the model has"""
 
     def text(self, contract: Contract) -> str:
         """One sentence such as "Light high: 430-560 lux, elsewhere 0-90"."""
         if not self.distinctions:
-            return "no feature sets it apart from the other clusters"
+            return "the only cluster" if self.label == ONLY else "no feature sets it apart from the other clusters"
         return "; ".join(_sentence(each, contract.features[each.feature]) for each in self.distinctions)
 
 
@@ -83,6 +88,7 @@ def describe(view: ClusteringView, contract: Contract) -> dict[int, Description]
     nodes = bounds.from_unit(places)
     centres = bounds.from_unit(view.centres)
     described: dict[int, Description] = {}
+    weaker: dict[int, Distinction] = {}
     for number in numbers:
         own = cluster == number
         intervals = [_interval(nodes[own, j], mass[own], each) for j, each in enumerate(contract.features)]
@@ -90,8 +96,13 @@ def describe(view: ClusteringView, contract: Contract) -> dict[int, Description]
         if len(numbers) > 1:
             elsewhere = {j: _interval(nodes[~own, j], mass[~own], each) for j, each in enumerate(contract.features)}
         centre = tuple(_within(float(centres[number, j]), each) for j, each in enumerate(contract.features))
-        described[number] = Description(centre, tuple(intervals), _distinctions(intervals, elsewhere, contract))
-    return described
+        compared = _compared(intervals, elsewhere, contract)
+        apart = tuple(each for score, each in compared[:FEATURES_APART_MAX] if score >= APART_MIN)
+        described[number] = Description(centre, tuple(intervals), apart)
+        if not apart and compared and compared[0][0] > 0:
+            weaker[number] = compared[0][1]
+    labels = _labels(described, weaker, {number: float(mass[cluster == number].sum()) for number in numbers}, contract)
+    return {number: replace(one, label=labels[number]) for number, one in described.items()}
 
 
 def places_of(view: ClusteringView, member: Bools) -> tuple[Floats, Floats, Ints]:
@@ -125,18 +136,67 @@ def _within(value: float, feature: Feature) -> float:
     return min(max(value, feature.low), feature.high)
 
 
-def _distinctions(
+def _compared(
     intervals: list[Interval], elsewhere: Mapping[int, Interval], contract: Contract
-) -> tuple[Distinction, ...]:
+) -> list[tuple[float, Distinction]]:
+    """How far apart each feature is, and its distinction; the farthest first."""
     scored = []
     for j, others in elsewhere.items():
         here, feature = intervals[j], contract.features[j]
         least = WIDTH_MIN * (feature.high - feature.low)
         widths = max(here.high - here.low, least) + max(others.high - others.low, least)
         apart = 2 * abs(here.middle - others.middle) / widths
-        if apart >= APART_MIN:
-            scored.append((-apart, j, Distinction(j, here.middle > others.middle, here, others)))
-    return tuple(each for *_, each in sorted(scored, key=lambda entry: entry[:2])[:FEATURES_APART_MAX])
+        scored.append((apart, Distinction(j, here.middle > others.middle, here, others)))
+    return sorted(scored, key=lambda pair: (-pair[0], pair[1].feature))
+
+
+def _labels(
+    described: Mapping[int, Description],
+    weaker: Mapping[int, Distinction],
+    mass: Mapping[int, float],
+    contract: Contract,
+) -> dict[int, str]:
+    """number -> a name that no other cluster has. `weaker` is the best feature of clusters that none sets apart."""
+    if len(described) == 1:
+        return dict.fromkeys(described, ONLY)
+    labels: dict[int, str] = {}
+    plain = [number for number, one in described.items() if not one.distinctions]
+    # The heaviest is what the others are compared with; where nothing is set apart, none is the ordinary one.
+    ordinary = max(plain, key=lambda number: (mass[number], -number)) if 0 < len(plain) < len(described) else None
+    for number, one in described.items():
+        words = [f"{contract.features[each.feature].name} {_direction(each)}" for each in one.distinctions]
+        if number == ordinary:
+            words = [ORDINARY]
+        elif number in weaker and not words:
+            each = weaker[number]
+            words = [f"{contract.features[each.feature].name} {'higher' if each.high else 'lower'}"]
+        labels[number] = ", ".join(words) or ORDINARY
+    for label, times in Counter(labels.values()).items():
+        if times > 1:
+            alike = [number for number, own in labels.items() if own == label]
+            labels |= _told_apart(label, {number: described[number] for number in alike}, contract)
+    return labels
+
+
+def _told_apart(label: str, alike: Mapping[int, Description], contract: Contract) -> dict[int, str]:
+    """The names of clusters with one label: with the middle in the feature in which they differ most, else numbered."""
+
+    def spread(j: int) -> float:
+        """How far the middles of two neighbours are apart at least, as a share of the range between the bounds."""
+        middles = sorted(one.intervals[j].middle for one in alike.values())
+        feature = contract.features[j]
+        return min(after - before for before, after in pairwise(middles)) / (feature.high - feature.low)
+
+    best = max(range(contract.width), key=lambda j: (spread(j), -j))
+    feature = contract.features[best]
+    unit = f" {feature.unit}" if feature.unit else ""
+    values = {number: _rounded((one.intervals[best].middle,), feature)[0] for number, one in alike.items()}
+    times = Counter(values.values())
+    labels = {}
+    for place, number in enumerate(sorted(alike), start=1):
+        value = f"{feature.name} {values[number]}{unit}"
+        labels[number] = f"{label} ({value})" if times[values[number]] == 1 else f"{label} ({value}, no. {place})"
+    return labels
 
 
 def _direction(distinction: Distinction) -> str:
@@ -151,11 +211,16 @@ def _sentence(distinction: Distinction, feature: Feature) -> str:
 
 def _range(interval: Interval, feature: Feature) -> str:
     """Both ends to about a hundredth of the range between the bounds; one number where they are the same."""
-    digits = min(12, max(0, math.ceil(2 - math.log10(feature.high - feature.low))))
-    low, high = (f"{round(value, digits) + 0.0:.{digits}f}" for value in (interval.low, interval.high))
+    low, high = _rounded((interval.low, interval.high), feature)
     # A minus sign before the upper end would read like two dashes.
     joint = " to " if "-" in low + high else "-"
     return low if low == high else f"{low}{joint}{high}"
+
+
+def _rounded(values: Sequence[float], feature: Feature) -> list[str]:
+    """Values to about a hundredth of the range between the bounds."""
+    digits = min(12, max(0, math.ceil(2 - math.log10(feature.high - feature.low))))
+    return [f"{round(value, digits) + 0.0:.{digits}f}" for value in values]
 
 
 BINS = 28

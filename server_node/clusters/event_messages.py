@@ -32,7 +32,7 @@ def event_messages(
         cluster = clusters[event.identity]
         other = None if event.other is None else clusters.get(event.other)
         description = described.get(numbers.get(event.identity, -1))
-        label = "" if description is None else description.label(contract)
+        label = "" if description is None else description.label
         centre = None
         if description is not None:
             centre = {feature.name: value for feature, value in zip(contract.features, description.centre, strict=True)}

@@ -108,7 +108,7 @@ def _clusters(snapshot: Snapshot, view: ClusteringView, contract: ResolvedContra
     for one in sorted(snapshot.cluster_identities, key=lambda one: float(view.centre_mass[one.number])):
         if one.number in described:
             description = described[one.number]
-            title = one.name or description.label(contract.contract)
+            title = one.name or description.label
             values = (one.identity, f"{title} ({one.identity})", one.slot, one.active, one.recent_share, one.number)
             found[one.identity] = PicturedCluster(*values, description)
     return sorted(found.values(), key=lambda cluster: (not cluster.active, -cluster.recent_share, cluster.identity))

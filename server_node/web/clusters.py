@@ -132,7 +132,7 @@ def _cluster_json(cluster: Cluster, description: Description | None, contract: R
     return {
         "identity": cluster.identity,
         "name": cluster.name,
-        "label": "" if description is None else description.label(contract.contract),
+        "label": "" if description is None else description.label,
         "text": "" if description is None else description.text(contract.contract),
         "active": cluster.active,
         "share": cluster.share,

@@ -104,7 +104,7 @@ def _cluster_row(
     return {
         "identity": cluster.identity,
         "name": cluster.name,
-        "label": "" if description is None else description.label(contract.contract),
+        "label": "" if description is None else description.label,
         "text": "" if description is None else description.text(contract.contract),
         "active": cluster.active,
         "recent_share": round(cluster.recent_share, 4),

@@ -21,6 +21,13 @@ AUTO, NUMPY, COMPILED = "auto", "numpy", "compiled"
 ROWS_BEFORE_LOADING: Final = 5000
 """rows that CA+ learns with NumPy before a process loads the compiled form: fewer take less time than loading does"""
 
+SLOW_S: Final = 4.0
+"""seconds after which loading the kernels must mean compiling them"""
+COMPILING: Final = (
+    "Compiling the kernels, once on this machine: about a minute, in which readings are learnt more slowly. "
+    "`shoal kernels` does it beforehand."
+)
+
 NO_FOLDER: Final = "no locator available"
 """what Numba says where it finds no folder for its cache"""
 
@@ -42,6 +49,8 @@ class Forms:
         """why the compiled form cannot be loaded; None while that is not known"""
         self.on_problem: Callable[[str], None] = lambda why: None
         """called in the background with the reason, where Numba is there and the compiled form is not"""
+        self.on_slow: Callable[[str], None] = lambda text: None
+        """called in the background with a line for people, where loading takes longer than from the cache"""
 
     @property
     def choice(self) -> str:
@@ -95,7 +104,13 @@ class Forms:
         """
         with self._lock:
             if self._kernels is None:
-                self._kernels = load_compiled()
+                slow = threading.Timer(SLOW_S, self.on_slow, (COMPILING,))
+                slow.daemon = True
+                slow.start()
+                try:
+                    self._kernels = load_compiled()
+                finally:
+                    slow.cancel()
         return self._kernels
 
     def _load_in_background(self) -> None:

@@ -207,3 +207,21 @@ def test_numba_takes_from_its_cache_only_what_was_made_from_the_same_sources(
 
     monkeypatch.setattr(compiler.config, "CACHE_DIR", str(tmp_path))
     assert [kernel(digest) for digest in ("one", "one", "two", "two")] == [False, True, False, True]
+
+
+def test_a_process_says_that_it_compiles_where_loading_takes_longer_than_from_the_cache(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    told = threading.Event()
+    texts: list[str] = []
+    monkeypatch.setattr(forms, "SLOW_S", 0.0)
+    monkeypatch.setattr(forms, "load_compiled", lambda: told.wait(30))
+    slow = Forms(COMPILED)
+    slow.on_slow = lambda text: (texts.append(text), told.set())[0]
+    assert slow.load()
+    assert texts == [forms.COMPILING]
+    monkeypatch.setattr(forms, "SLOW_S", 3600.0)
+    fast = Forms(COMPILED)
+    fast.on_slow = texts.append
+    assert fast.load()
+    assert len(texts) == 1

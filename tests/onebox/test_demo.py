@@ -12,8 +12,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from sklearn.metrics import adjusted_rand_score
 
 from onebox.demo.demo import ROWS, TICK_S, TickingClock, open_demo, prepare_folder
+from onebox.demo.findings import adjusted_rand
 from onebox.demo.plot import colours, separating_features, stretches
 from server_node.bootstrap import initial_status
 from server_node.status import ServerStatus
@@ -171,3 +173,12 @@ def test_a_folder_with_other_files_is_left_alone(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match="files that are not the demo's"):
         prepare_folder(tmp_path / "demo", None, 0)
     assert (tmp_path / "demo" / "thesis.tex").exists()
+
+
+def test_the_agreement_is_the_adjusted_rand_index_of_scikit_learn() -> None:
+    generator = np.random.default_rng(0)
+    for classes, labels in ((1, 1), (2, 1), (2, 3), (5, 40), (200, 200)):
+        rows, columns = generator.integers(0, classes, 200), generator.integers(-1, labels, 200)
+        assert adjusted_rand(rows, columns) == pytest.approx(adjusted_rand_score(rows, columns), abs=1e-12)
+    for same in (np.zeros(5, int), np.arange(5), np.zeros(0, int)):
+        assert adjusted_rand(same, same) == 1.0

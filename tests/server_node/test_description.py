@@ -37,7 +37,7 @@ def spread(light: float, co2: float, width: float = 0.02) -> list[tuple[float, f
 
 def test_a_cluster_is_described_by_the_feature_that_sets_it_apart() -> None:
     bright, dark = describe(view_of(spread(0.5, 0.2), spread(0.05, 0.2)), CONTRACT).values()
-    assert bright.label(CONTRACT) == "Light high"
+    assert bright.label == "Light high"
     assert bright.text(CONTRACT) == "Light high: 483-517 lux, elsewhere 33-67"
     assert dark.text(CONTRACT) == "Light low: 33-67 lux, elsewhere 483-517"
     assert bright.centre == pytest.approx((500.0, 800.0))
@@ -58,11 +58,43 @@ def test_the_most_telling_feature_comes_first_and_two_are_enough() -> None:
     assert [CONTRACT.features[each.feature].name for each in described.distinctions] == ["CO2", "Light"]
 
 
-def test_the_only_cluster_and_one_that_nothing_sets_apart_are_ordinary() -> None:
+def test_the_only_cluster_is_all_readings() -> None:
     (only,) = describe(view_of(spread(0.5, 0.2)), CONTRACT).values()
-    assert only.label(CONTRACT) == "ordinary"
+    assert (only.label, only.text(CONTRACT)) == ("all readings", "the only cluster")
+
+
+def labels_of(*clusters: list[tuple[float, float]]) -> list[str]:
+    return [one.label for one in describe(view_of(*clusters), CONTRACT).values()]
+
+
+def test_only_a_cluster_that_nothing_sets_apart_beside_others_is_ordinary() -> None:
+    between = spread(0.5, 0.5) * 3
+    assert labels_of(between, spread(0.95, 0.5), spread(0.05, 0.5)) == ["ordinary", "Light high", "Light low"]
+    wide = [(light, 0.5) for light in np.linspace(0.1, 0.8, 30)]
+    assert labels_of(wide, [(light + 0.1, 0.5) for light, _ in wide]) == ["Light lower", "Light higher"]
     same = describe(view_of(spread(0.5, 0.2), spread(0.5, 0.2)), CONTRACT)
     assert same[0].text(CONTRACT) == "no feature sets it apart from the other clusters"
+
+
+def test_clusters_that_differ_alike_are_told_apart_by_a_value() -> None:
+    dark = spread(0.05, 0.2) * 8
+    assert labels_of(dark, spread(0.5, 0.2), spread(0.9, 0.2)) == [
+        "Light low",
+        "Light high (Light 500 lux)",
+        "Light high (Light 900 lux)",
+    ]
+
+
+PLACE = st.tuples(
+    st.sampled_from([0.1, 0.5, 0.501, 0.9]), st.sampled_from([0.1, 0.5, 0.9]), st.sampled_from([0.0, 0.2])
+)
+
+
+@given(st.lists(PLACE, min_size=2, max_size=9))
+def test_no_two_clusters_have_one_name(places: list[tuple[float, float, float]]) -> None:
+    labels = labels_of(*(spread(*place) for place in places))
+    assert len(set(labels)) == len(labels)
+    assert labels.count("ordinary") <= 1
 
 
 def test_noise_beyond_the_bounds_is_shown_within_them_and_marked() -> None:
