@@ -35,6 +35,7 @@ from shoal.config.contract import Contract
 from shoal.config.settings import Config, load_config
 from shoal.errors import InvalidData
 from shoal.kernels.forms import PROCESS
+from shoal.protocol.model_state import model_state
 from shoal.protocol.reading_faults import Rejected, unusable
 from shoal.protocol.topics import readings_settings
 from shoal.runtime.logs import open_readings
@@ -257,10 +258,9 @@ def _lines(run: Run, seconds: float, found: Mapping[str, list[dict[str, Any]]]) 
             lines.append(f"  {cluster['share']:>4.0%}  {cluster['name']} (cluster {cluster['cluster']})")
             if n > 1 and place < DESCRIBED_MAX:
                 lines.append(f"        {cluster['description']}")
-        if n == 1 and learnt >= SAID_READINGS:
-            lines.append(
-                "  One cluster: no gap lies between the readings. Sensors of continuous quantities often are like that."
-            )
+        state = model_state(run.config.resolved.models[model], run.box.server.models()[model].snapshot)
+        if state and learnt >= SAID_READINGS:
+            lines.append(f"  {state}")
     return lines
 
 

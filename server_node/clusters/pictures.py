@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from typing import Any, Final
 import click
 import numpy as np
 
-from server_node.clusters.description import Description, describe
+from server_node.clusters.description import WIDTH_MIN, Description, describe
 from server_node.clusters.history.store import decode_record
 from server_node.web.snapshot_json import view_of
 from server_node.web.units import feature_label
@@ -156,7 +157,10 @@ COLOURS: Final = (
 QUIET = "#566170"
 CLUSTERS_MAX = 12
 """clusters in one picture; the others are counted in its note"""
-FEATURES_MAX = 8
+FEATURES_MAX = 6
+"""features in one picture: those that set the clusters apart the most"""
+HEADING_CHARS, TITLE_CHARS, LABEL_CHARS = 90, 30, 18
+"""characters of a line of the heading, of a cluster's title, and of the label of a feature"""
 BAND = 0.42
 """half the height of a row that a share of 100 % fills"""
 THINNEST = 0.02
@@ -194,17 +198,17 @@ def draw(picture: Picture, what: str, cluster: int | None, path: Path) -> None:
 def _overview(figure_type: Any, picture: Picture) -> Any:
     """Shares now, clusters over time, and how they differ in each feature."""
     clusters = picture.clusters[:CLUSTERS_MAX]
-    features = picture.contract.features[:FEATURES_MAX]
+    features = telling_features(picture)
     rows = max(3.0, 0.5 * len(clusters) + 1)
     figure = figure_type(figsize=(12, rows + 0.36 * len(clusters) + 2.2), layout="constrained")
-    figure.suptitle(_headline(picture), fontsize=15, fontweight="bold")
+    _heading(figure, _headline(picture))
     upper, lower = figure.subfigures(2, 1, height_ratios=(rows, 0.36 * max(2, len(clusters)) + 1.2))
     now, past = upper.subplots(1, 2, width_ratios=(2, 3))
     _shares_now(now, picture)
     _draw_bands(past, picture, picture.bands)
     charts = lower.subplots(1, len(features), sharey=True, squeeze=False)[0]
-    for position, (chart, feature) in enumerate(zip(charts, features, strict=True)):
-        _ranges(chart, picture, position, feature)
+    for chart, position in zip(charts, features, strict=True):
+        _ranges(chart, picture, position, picture.contract.features[position])
     return figure
 
 
@@ -212,31 +216,33 @@ def _timeline(figure_type: Any, picture: Picture) -> Any:
     """A band for each cluster."""
     rows = max(3.0, 0.5 * len(picture.clusters[:CLUSTERS_MAX]) + 1)
     figure = figure_type(figsize=(12, rows + 0.8), layout="constrained")
-    figure.suptitle(_headline(picture), fontsize=15, fontweight="bold")
+    _heading(figure, _headline(picture))
     _draw_bands(figure.subplots(), picture, picture.bands)
     return figure
 
 
 def _cluster(figure_type: Any, picture: Picture, cluster: PicturedCluster) -> Any:
     """One cluster: what it is in words, its share over time, and where it lies in each feature beside all others."""
-    features = picture.contract.features[:FEATURES_MAX]
+    features = telling_features(picture, cluster)
     figure = figure_type(figsize=(12, 6.2), layout="constrained")
-    figure.suptitle(f"{cluster.title}: {_state(cluster)}", fontsize=15, fontweight="bold")
+    _heading(figure, f"{cluster.title}: {_state(cluster)}")
     upper, lower = figure.subfigures(2, 1)
     past = upper.subplots()
-    past.set_title(cluster.description.text(picture.contract.contract), fontsize=10, loc="left")
+    past.set_title(wrapped(cluster.description.text(picture.contract.contract), 130), fontsize=10, loc="left")
     _draw_share(past, picture.bands, cluster)
     charts = lower.subplots(1, len(features), squeeze=False)[0]
     values = picture.contract.bounds.from_unit(picture.view.nodes)
     own = picture.view.cluster == cluster.number
-    for position, (chart, feature) in enumerate(zip(charts, features, strict=True)):
+    for chart, position in zip(charts, features, strict=True):
+        feature = picture.contract.features[position]
         shown = np.clip(values[:, position], feature.low, feature.high)
         low, high = float(shown.min()), float(shown.max())
         edges = np.linspace(low, high if high > low else low + 1.0, HISTOGRAM_BINS + 1)
         for member, colour, alpha in ((slice(None), "0.8", 1.0), (own, _colour(cluster), 0.85)):
             chart.hist(shown[member], edges, weights=picture.view.mass[member], color=colour, alpha=alpha)
         chart.axvline(cluster.description.intervals[position].middle, color="black", linewidth=1)
-        chart.set(xlabel=feature_label(feature), yticks=[])
+        chart.set(xlabel=wrapped(feature_label(feature), LABEL_CHARS), yticks=[])
+        chart.locator_params(axis="x", nbins=3)
     return figure
 
 
@@ -247,7 +253,12 @@ def _shares_now(chart: Any, picture: Picture) -> None:
     chart.barh(places, shares, height=0.6, color=colours)
     for place, cluster in zip(places, clusters, strict=True):
         chart.text(cluster.recent_share + 0.01, place, _state(cluster), va="center", fontsize=9)
-    chart.set(yticks=places, yticklabels=[cluster.title for cluster in clusters], xlim=(0, 1.3), xticks=[])
+    chart.set(
+        yticks=places,
+        yticklabels=[wrapped(cluster.title, TITLE_CHARS) for cluster in clusters],
+        xlim=(0, 1.3),
+        xticks=[],
+    )
     chart.set_title("share of the recent readings", fontsize=10, loc="left")
     _without_frame(chart)
     if len(clusters):
@@ -258,7 +269,9 @@ def _draw_bands(chart: Any, picture: Picture, bands: Bands | None) -> None:
     """A row for each cluster, in which a band is as thick as its share of the readings was."""
     clusters = picture.clusters[:CLUSTERS_MAX]
     chart.set_title("clusters over time: thickness is the share of the readings", fontsize=10, loc="left")
-    chart.set(yticks=np.arange(len(clusters)), yticklabels=[cluster.title for cluster in clusters])
+    chart.set(
+        yticks=np.arange(len(clusters)), yticklabels=[wrapped(cluster.title, TITLE_CHARS) for cluster in clusters]
+    )
     _without_frame(chart)
     if bands is None:
         chart.text(0.5, 0.5, "the log has no history yet", transform=chart.transAxes, ha="center", color=QUIET)
@@ -274,7 +287,7 @@ def _draw_bands(chart: Any, picture: Picture, bands: Bands | None) -> None:
         below, above = place - thickness, place + thickness
         chart.fill_between(edges[first:], below, above, step="post", color=_colour(cluster), linewidth=0)
     chart.set(xlim=(edges[0], edges[-1]), ylim=(len(clusters) - 0.5, -0.5))
-    chart.tick_params(axis="x", labelsize=8)
+    _dates(chart)
 
 
 def _draw_share(chart: Any, bands: Bands | None, cluster: PicturedCluster) -> None:
@@ -287,6 +300,7 @@ def _draw_share(chart: Any, bands: Bands | None, cluster: PicturedCluster) -> No
     heights = 100 * np.append(shares, shares[-1])
     chart.fill_between(edges, np.nan_to_num(heights), step="post", color=_colour(cluster), alpha=0.85, linewidth=0)
     chart.set(xlim=(edges[0], edges[-1]), ylim=(0, None), ylabel="% of the readings")
+    _dates(chart)
 
 
 def _ranges(chart: Any, picture: Picture, position: int, feature: Feature) -> None:
@@ -296,13 +310,53 @@ def _ranges(chart: Any, picture: Picture, position: int, feature: Feature) -> No
         interval = cluster.description.intervals[position]
         chart.barh(place, interval.high - interval.low, left=interval.low, height=0.5, color=_colour(cluster))
         chart.plot([interval.middle] * 2, [place - 0.38, place + 0.38], color="black", linewidth=1.2)
-    chart.set(yticks=np.arange(len(clusters)), yticklabels=[cluster.title for cluster in clusters])
+    chart.set(
+        yticks=np.arange(len(clusters)), yticklabels=[wrapped(cluster.title, TITLE_CHARS) for cluster in clusters]
+    )
     chart.set(ylim=(len(clusters) - 0.5, -0.5))
-    chart.set_xlabel(feature_label(feature), fontsize=9)
+    chart.set_xlabel(wrapped(feature_label(feature), LABEL_CHARS), fontsize=9)
     chart.tick_params(labelsize=8)
     chart.margins(x=0.05)
     chart.use_sticky_edges = False
-    chart.locator_params(axis="x", nbins=4)
+    chart.locator_params(axis="x", nbins=3)
+
+
+def telling_features(picture: Picture, cluster: PicturedCluster | None = None) -> list[int]:
+    """Positions of the features to draw, the most telling first: in which the middles of clusters lie apart, in widths
+    of their intervals. Those that set `cluster` apart come before. Where nothing lies apart, the widest.
+    """
+    described = [each.description for each in picture.clusters]
+    own = [] if cluster is None else [each.feature for each in cluster.description.distinctions]
+
+    def order(j: int) -> tuple[int, float, float, int]:
+        feature = picture.contract.features[j]
+        intervals = [each.intervals[j] for each in described]
+        middles = [interval.middle for interval in intervals]
+        between = max(middles, default=0.0) - min(middles, default=0.0)
+        within = sum(interval.high - interval.low for interval in intervals) / max(1, len(intervals))
+        apart = between / max(within, WIDTH_MIN * (feature.high - feature.low))
+        return own.index(j) if j in own else len(own), -apart, -within / (feature.high - feature.low), j
+
+    return sorted(range(len(picture.contract.features)), key=order)[:FEATURES_MAX]
+
+
+def wrapped(text: str, width: int) -> str:
+    """The text in lines of at most `width` characters, unless a word is longer."""
+    return "\n".join(textwrap.wrap(text, width, break_long_words=False)) or text
+
+
+def _heading(figure: Any, text: str) -> None:
+    figure.suptitle(wrapped(text, HEADING_CHARS), fontsize=15, fontweight="bold")
+
+
+def _dates(chart: Any) -> None:
+    """Few dates, each with what differs from the one before, so that none covers another."""
+    from matplotlib.dates import AutoDateLocator, ConciseDateFormatter  # noqa: PLC0415 - an extra
+
+    locator = AutoDateLocator(minticks=3, maxticks=7)
+    chart.xaxis.set_major_locator(locator)
+    chart.xaxis.set_major_formatter(ConciseDateFormatter(locator))
+    chart.tick_params(axis="x", labelsize=8)
 
 
 def _without_frame(chart: Any) -> None:

@@ -23,9 +23,10 @@ from server_node.web.tables import clients_table, clusters_table, overview_json,
 from server_node.web.units import feature_json, feature_label
 from shoal import __version__
 from shoal.algorithms.view import ClusteringView
-from shoal.config.resolved import ResolvedContract
+from shoal.config.resolved import ResolvedContract, ResolvedModel
 from shoal.kernels.arrays import Floats
 from shoal.protocol.messages import Snapshot
+from shoal.protocol.model_state import model_state
 
 INACTIVE_AFTER_S = 30
 """a client that has sent nothing for longer is shown as inactive"""
@@ -75,6 +76,7 @@ class PageRenderer:
     _newest: dict[str | None, tuple[ServerStatus, RenderedStatus]] = field(default_factory=dict)
     _recent: dict[str | None, deque[RenderedStatus]] = field(default_factory=dict)
     _change: dict[tuple[str, str], bytes] = field(default_factory=dict)
+    _states: dict[str, tuple[Snapshot, str]] = field(default_factory=dict)
 
     def render(self, status: ServerStatus, shown: str | None = None) -> RenderedStatus:
         """`status` with the clustering of the model `shown`, or of all models; the same object is rendered once."""
@@ -109,6 +111,14 @@ class PageRenderer:
     def _renderer(self, model: str) -> ModelRenderer:
         return self._models.setdefault(model, ModelRenderer(self.history))
 
+    def _state(self, model: ResolvedModel, snapshot: Snapshot | None) -> str:
+        """The state of a model, worked out once for each snapshot."""
+        if snapshot is None:
+            return ""
+        if model.name not in self._states or self._states[model.name][0] is not snapshot:
+            self._states[model.name] = snapshot, model_state(model, snapshot)
+        return self._states[model.name][1]
+
     def _render(self, status: ServerStatus, shown: str | None) -> RenderedStatus:
         contract = status.contract
         models = []
@@ -117,7 +127,7 @@ class PageRenderer:
             clustering = None
             if shown in (None, name):
                 clustering = self._renderer(name).render(model, contract)
-            models.append(_model_json(model, clustering))
+            models.append(_model_json(model, clustering) | {"state": self._state(configured, model.snapshot)})
         clients = [model.snapshot.clients for model in status.models.values() if model.snapshot]
         content = {
             "federation": contract.federation,

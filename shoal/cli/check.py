@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from contextlib import closing
 from importlib.metadata import version
 from importlib.resources import files
 from pathlib import Path
@@ -19,7 +20,13 @@ from shoal.config.reference import settings_table
 from shoal.config.resolved import ResolvedContract
 from shoal.config.settings import Config, load_config
 from shoal.config.upstream import Upstream, load_upstream
+from shoal.errors import MessageRejected
 from shoal.kernels.forms import Forms
+from shoal.protocol.messages import Snapshot
+from shoal.protocol.model_state import model_state
+from shoal.protocol.topics import ensure_topics
+from shoal.runtime.logs import open_federation_log
+from shoal.transports.base import Record, latest
 
 
 @click.command()
@@ -27,11 +34,15 @@ from shoal.kernels.forms import Forms
 @click.option("--example", is_flag=True, help="Print a federation file to start from, and do nothing else.")
 @click.option("--settings", is_flag=True, help="Print a table of all settings, and do nothing else.")
 @click.option("--all", "everything", is_flag=True, help="Print settings that have their defaults, too.")
+@click.option(
+    "--log", "with_log", is_flag=True, help="Read the newest snapshots in the log, and what state each model is in."
+)
 @json_option
-def check(file: Path | None, example: bool, settings: bool, everything: bool, as_json: bool) -> None:
+def check(file: Path | None, example: bool, settings: bool, everything: bool, with_log: bool, as_json: bool) -> None:
     """Check a federation FILE and print its contract, what differs from the defaults, and what its privacy means.
 
-    Advice says where a choice is poor, and what to take instead. With --json everything is printed.
+    Advice says where a choice is poor, and what to take instead. With --log, it also says which model has found one
+    cluster, many specks or nothing, and why. With --json everything is printed.
     """
     if example:
         click.echo(files("shoal.config").joinpath("example.toml").read_text(encoding="utf-8"), nl=False)
@@ -44,6 +55,7 @@ def check(file: Path | None, example: bool, settings: bool, everything: bool, as
     config = load_config(file)
     contract = config.resolved
     upstream = load_upstream(config)
+    states = _model_states(config) if with_log else {}
     if as_json:
         models = contract.models.values()
         checked: dict[str, object] = {"digest": contract.digest, "privacy_statement": contract.statement}
@@ -52,6 +64,8 @@ def check(file: Path | None, example: bool, settings: bool, everything: bool, as
         checked["advice"] = [one._asdict() for one in advice_on(contract)]
         checked["region_of"] = None if upstream is None else upstream.summary()
         checked["paper_only"] = [model.name for model in models if model.algorithm.paper_only]
+        if with_log:
+            checked["states"] = states
         checked |= config.model_dump(mode="json")
         click.echo(json.dumps(checked, indent=2, ensure_ascii=False))
     else:
@@ -61,8 +75,29 @@ def check(file: Path | None, example: bool, settings: bool, everything: bool, as
             *_setting_lines(config, file, everything),
             contract.mode.describe().text(),
             *(f"advice      {model}  {text}" for model, text in advice_on(contract)),
+            *(f"found       {model}  {text or NOTHING_REMARKABLE}" for model, text in states.items()),
         ]
         click.echo("\n".join(lines))
+
+
+NOTHING_REMARKABLE = "several clusters, none of them remarkable"
+
+
+def _model_states(config: Config) -> dict[str, str]:
+    """name -> the state of the model by its newest snapshot in the log. Raises as the log does."""
+    contract = config.resolved
+    with closing(open_federation_log(config)) as log:
+        ensure_topics(log, config.contract, config.log)
+        newest = latest(log, contract.contract.snapshots_topic)
+    return {name: model_state(model, _snapshot(newest.get(name.encode()))) for name, model in contract.models.items()}
+
+
+def _snapshot(record: Record | None) -> Snapshot | None:
+    """The snapshot in a record; None for none, and for one that cannot be read."""
+    try:
+        return None if record is None or record.value is None else Snapshot.decode(record.value, record.headers)
+    except MessageRejected:
+        return None
 
 
 def _contract_lines(contract: ResolvedContract, everything: bool) -> list[str]:

@@ -5,15 +5,28 @@ from __future__ import annotations
 import xml.etree.ElementTree as ET
 from contextlib import closing
 from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 from PIL import Image
 
+from server_node.clusters.description import describe
 from server_node.clusters.lineage_step import published_identities
-from server_node.clusters.pictures import BARS_MAX, Picture, bands_of, read_picture
+from server_node.clusters.pictures import (
+    BARS_MAX,
+    TITLE_CHARS,
+    Picture,
+    PicturedCluster,
+    bands_of,
+    read_picture,
+    telling_features,
+    wrapped,
+)
+from shoal.algorithms.view import ClusteringView
 from shoal.cli.main import shoal
+from shoal.config.contract import parse_contract
 from shoal.config.resolved import resolve
 from shoal.config.settings import Config, load_config
 from shoal.errors import SettingsError
@@ -86,7 +99,7 @@ def test_a_picture_names_every_cluster(file: Path, config: Config, tmp_path: Pat
     words = texts(out)
     assert "house: 3 clusters now, 3 known" in words
     for cluster in read(config).clusters:
-        assert cluster.title in words
+        assert all(line in words for line in wrapped(cluster.title, TITLE_CHARS).splitlines())
     assert "48,000 readings" in words
 
 
@@ -95,7 +108,25 @@ def test_one_cluster_is_drawn_with_what_sets_it_apart(file: Path, config: Config
     out = tmp_path / "cluster.svg"
     assert run(file, "--out", str(out), "--cluster", "1").exit_code == 0
     cluster = read(config).cluster(1)
-    assert cluster.description.text(config.contract) in texts(out)
+    assert all(line in texts(out) for line in wrapped(cluster.description.text(config.contract), 130).splitlines())
+
+
+def test_the_features_drawn_are_those_that_set_clusters_apart() -> None:
+    names = [f"f{j}" for j in range(9)]
+    features = [{"name": name, "low": 0, "high": 1} for name in names]
+    model = {"name": "found", "algorithm": "fcac"}
+    tables = {"federation": {"name": "plant"}, "features": features, "models": [model], "privacy": {"mode": "off"}}
+    contract = resolve(parse_contract(tables))
+    nodes = np.full((40, 9), 0.5)
+    nodes[:, 7] += np.repeat([0.0, 0.3], 20)
+    nodes[:, 5] += np.tile(np.linspace(0, 0.3, 20), 2) + np.repeat([0.0, 0.1], 20)
+    view = ClusteringView.from_nodes(nodes, np.ones(40), np.repeat([0, 1], 20))
+    described = describe(view, contract.contract)
+    clusters = [PicturedCluster(n, "", n, True, 0.5, n, one) for n, one in described.items()]
+    picture = Picture(contract, cast("Any", None), view, clusters, None)
+    assert telling_features(picture)[:2] == [7, 5]
+    assert telling_features(picture, clusters[1])[:2] == [7, 5]
+    assert len(telling_features(picture)) == 6
 
 
 @pytest.mark.parametrize(("suffix", "format_"), [("png", "PNG"), ("PNG", "PNG")])

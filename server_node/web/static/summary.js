@@ -30,7 +30,7 @@ export function showSummary(status, model, now, connected, onChoose) {
 function showHeadline(model, shown, connected) {
   const found = plural(model.clusters_active, "cluster");
   setText(at("now-count"), shown ? `${found} ${connected ? "now" : "when last connected"}` : "No cluster yet");
-  setText(at("now-known"), shown ? `${count(model.clusters_total)} known` : model.waiting_for);
+  setText(at("now-known"), shown ? [`${count(model.clusters_total)} known`, model.state].filter(Boolean).join(". ") : model.waiting_for);
 }
 
 // The newest event that is more than a pause, and the one before it.

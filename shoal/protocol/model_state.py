@@ -1,0 +1,59 @@
+"""The state of a model in a sentence, from its newest snapshot: why it has found nothing, one cluster, or specks."""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+from shoal.algorithms.density_tree.clusters import MASS_SIGNIFICANCE
+from shoal.algorithms.density_tree.leaf import BINS
+from shoal.config.resolved import ResolvedModel
+from shoal.protocol.messages import Snapshot
+
+GUIDE: Final = "docs/how-to/believe.md"
+SPECK_SHARE: Final = 0.01
+"""share of the mass of all clusters below which a cluster is a speck"""
+SPECKS_SHARE: Final = 1 / 3
+"""share of the known clusters from which specks are remarkable"""
+
+
+def model_state(model: ResolvedModel, snapshot: Snapshot | None) -> str:
+    """What people must know of the model before they believe it, with the page to read; empty where nothing is."""
+    text = _state(model, snapshot)
+    return f"{text} See {GUIDE}." if text else ""
+
+
+def _state(model: ResolvedModel, snapshot: Snapshot | None) -> str:
+    if snapshot is None or not snapshot.readings:
+        return (
+            "No reading has been accepted yet. Clients count the readings that they reject, with the reasons, in their "
+            "summary and metrics."
+        )
+    so_far = f"after {snapshot.readings:,} reading{'' if snapshot.readings == 1 else 's'}"
+    if not snapshot.known:
+        needed = readings_needed(model)
+        return f"Nothing is significant {so_far}." + (f" It takes about {needed:,}." if needed else "")
+    if model.rounds is not None and not model.rounds.algorithm.leaves_noise:
+        # It has as many clusters as somebody has chosen.
+        return ""
+    if snapshot.known == 1:
+        return f"One cluster and no valley {so_far}: the density has no gap that sets readings apart."
+    mass = model.algorithm.view(snapshot.arrays).centre_mass
+    held = [float(mass[one.number]) for one in snapshot.cluster_identities if 0 <= one.number < len(mass)]
+    specks = sum(each < SPECK_SHARE * sum(held) for each in held)
+    if specks > SPECKS_SHARE * snapshot.known:
+        return f"{specks} of {snapshot.known} clusters are specks, with less than 1 % of the readings each."
+    return ""
+
+
+def readings_needed(model: ResolvedModel) -> int | None:
+    """About how many readings the counts of a density_tree need to exceed their noise, one window at least.
+
+    None for other models: their counts have as many cells as the data fill.
+    """
+    if model.counts is None or model.algorithm.name != "density_tree":
+        return None
+    window, variance = int(model.options["window_readings"]), float(model.options["noise_variance"])
+    # Mass must exceed `MASS_SIGNIFICANCE` deviations; every window adds the noise of the bins of each feature.
+    noise = variance * BINS * len(model.mode.bounds.low) / window
+    return max(window, math.ceil(MASS_SIGNIFICANCE**2 * (noise + 1)))

@@ -1,0 +1,58 @@
+"""The state of a model in a sentence, from its newest snapshot."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from server_node.clusters.lineage_step import published_identities
+from shoal.config.contract import parse_contract
+from shoal.config.resolved import ResolvedModel, resolve
+from shoal.protocol.messages import Snapshot
+from shoal.protocol.model_state import model_state, readings_needed
+from tests.server_node.web_statuses import FEATURES, a_lineage, a_snapshot, some_nodes
+
+TABLES = {"federation": {"name": "greenhouse"}, "features": FEATURES[:2]}
+
+
+def a_model(algorithm: str = "fcac", **privacy: Any) -> ResolvedModel:
+    models = [{"name": "clusters", "algorithm": algorithm}]
+    return resolve(parse_contract({**TABLES, "models": models, "privacy": privacy or {"mode": "off"}})).models[
+        "clusters"
+    ]
+
+
+def a_state(known: int, masses: list[float] | None = None) -> str:
+    contract = parse_contract(
+        {**TABLES, "models": [{"name": "clusters", "algorithm": "fcac"}], "privacy": {"mode": "off"}}
+    )
+    plain = a_snapshot(contract, some_nodes(2, max(known, 1), 20 * max(known, 1)))
+    identities = [list(one) for one in published_identities(a_lineage(plain))] if known else []
+    snapshot = Snapshot(**{**vars(plain), "known": known, "identities": identities})
+    if masses is not None:
+        snapshot = replace(snapshot, arrays={**snapshot.arrays, "centre_weight": np.array(masses)})
+    return model_state(a_model(), snapshot)
+
+
+def test_each_state_is_named_and_leads_to_the_page() -> None:
+    assert model_state(a_model(), None).startswith("No reading has been accepted yet.")
+    assert a_state(0).startswith("Nothing is significant after ")
+    assert a_state(1).startswith("One cluster and no valley after ")
+    assert a_state(3) == ""
+    assert all("See docs/how-to/believe.md." in text for text in (model_state(a_model(), None), a_state(0), a_state(1)))
+
+
+@pytest.mark.parametrize(("masses", "told"), [([1000.0, 1000.0, 1.0], False), ([1000.0, 1.0, 1.0], True)])
+def test_specks_are_told_of_where_more_than_a_third_of_the_clusters_are_some(masses: list[float], told: bool) -> None:
+    assert ("2 of 3 clusters are specks" in a_state(3, masses)) is told
+
+
+def test_the_readings_that_counts_need_follow_from_their_noise_and_windows() -> None:
+    assert readings_needed(a_model()) is None
+    weak, strong = (readings_needed(a_model("density_tree", mode="formal", counts_epsilon=e)) for e in (0.1, 4.0))
+    assert weak is not None
+    assert strong == 400
+    assert weak > strong
