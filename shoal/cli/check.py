@@ -17,7 +17,7 @@ from shoal.config.base import Settings, resolve_path
 from shoal.config.extension_settings import resolve_address
 from shoal.config.privacy_report import advice_on
 from shoal.config.reference import settings_table
-from shoal.config.resolved import ResolvedContract
+from shoal.config.resolved import ResolvedContract, ResolvedModel
 from shoal.config.settings import Config, load_config
 from shoal.config.upstream import Upstream, load_upstream
 from shoal.errors import MessageRejected
@@ -89,15 +89,15 @@ def _model_states(config: Config) -> dict[str, str]:
     with closing(open_federation_log(config)) as log:
         ensure_topics(log, config.contract, config.log)
         newest = latest(log, contract.contract.snapshots_topic)
-    return {name: model_state(model, _snapshot(newest.get(name.encode()))) for name, model in contract.models.items()}
+    return {name: _state(model, newest.get(name.encode())) for name, model in contract.models.items()}
 
 
-def _snapshot(record: Record | None) -> Snapshot | None:
-    """The snapshot in a record; None for none, and for one that cannot be read."""
+def _state(model: ResolvedModel, record: Record | None) -> str:
     try:
-        return None if record is None or record.value is None else Snapshot.decode(record.value, record.headers)
-    except MessageRejected:
-        return None
+        snapshot = None if record is None or record.value is None else Snapshot.decode(record.value, record.headers)
+    except MessageRejected as wrong:
+        return f"The newest snapshot cannot be read: {wrong.detail}"
+    return model_state(model, snapshot)
 
 
 def _contract_lines(contract: ResolvedContract, everything: bool) -> list[str]:

@@ -16,6 +16,8 @@ SPECK_SHARE: Final = 0.01
 SPECKS_SHARE: Final = 1 / 3
 """share of the known clusters from which specks are remarkable"""
 
+WHERE_REJECTED: Final = "Clients count the readings that they reject, with the reasons, in their summary and metrics."
+
 
 def model_state(model: ResolvedModel, snapshot: Snapshot | None) -> str:
     """What people must know of the model before they believe it, with the page to read; empty where nothing is."""
@@ -24,11 +26,13 @@ def model_state(model: ResolvedModel, snapshot: Snapshot | None) -> str:
 
 
 def _state(model: ResolvedModel, snapshot: Snapshot | None) -> str:
-    if snapshot is None or not snapshot.readings:
+    if snapshot is None:
+        # Updates may be on their way, or the server may be down: the log does not tell.
         return (
-            "No reading has been accepted yet. Clients count the readings that they reject, with the reasons, in their "
-            "summary and metrics."
+            f"There is no snapshot yet: no client has published an update, or no server has read one. {WHERE_REJECTED}"
         )
+    if not snapshot.readings:
+        return f"The newest snapshot counts no reading. {WHERE_REJECTED}"
     so_far = f"after {snapshot.readings:,} reading{'' if snapshot.readings == 1 else 's'}"
     if not snapshot.known:
         needed = readings_needed(model)
@@ -37,7 +41,16 @@ def _state(model: ResolvedModel, snapshot: Snapshot | None) -> str:
         # It has as many clusters as somebody has chosen.
         return ""
     if snapshot.known == 1:
-        return f"One cluster and no valley {so_far}: the density has no gap that sets readings apart."
+        return f"{_one_cluster(model)} {so_far}."
+    return _specks(model, snapshot)
+
+
+def _one_cluster(model: ResolvedModel) -> str:
+    return "Edges connect all nodes to one cluster" if model.algorithm.name == "fcac" else "One cluster and no valley"
+
+
+def _specks(model: ResolvedModel, snapshot: Snapshot) -> str:
+    """A sentence where many of the known clusters are specks, else nothing."""
     mass = model.algorithm.view(snapshot.arrays).centre_mass
     held = [float(mass[one.number]) for one in snapshot.cluster_identities if 0 <= one.number < len(mass)]
     specks = sum(each < SPECK_SHARE * sum(held) for each in held)

@@ -38,9 +38,9 @@ def a_state(known: int, masses: list[float] | None = None) -> str:
 
 
 def test_each_state_is_named_and_leads_to_the_page() -> None:
-    assert model_state(a_model(), None).startswith("No reading has been accepted yet.")
+    assert model_state(a_model(), None).startswith("There is no snapshot yet")
     assert a_state(0).startswith("Nothing is significant after ")
-    assert a_state(1).startswith("One cluster and no valley after ")
+    assert a_state(1).startswith("Edges connect all nodes to one cluster after ")
     assert a_state(3) == ""
     assert all("See docs/how-to/believe.md." in text for text in (model_state(a_model(), None), a_state(0), a_state(1)))
 
