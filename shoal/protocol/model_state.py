@@ -35,14 +35,22 @@ def _state(model: ResolvedModel, snapshot: Snapshot | None) -> str:
         return f"The newest snapshot counts no reading. {WHERE_REJECTED}"
     so_far = f"after {snapshot.readings:,} reading{'' if snapshot.readings == 1 else 's'}"
     if not snapshot.known:
-        needed = readings_needed(model)
-        return f"Nothing is significant {so_far}." + (f" It takes about {needed:,}." if needed else "")
+        return f"Nothing is significant {so_far}.{_hidden(model)}"
     if model.rounds is not None and not model.rounds.algorithm.leaves_noise:
         # It has as many clusters as somebody has chosen.
         return ""
     if snapshot.known == 1:
         return f"{_one_cluster(model)} {so_far}."
     return _specks(model, snapshot)
+
+
+def _hidden(model: ResolvedModel) -> str:
+    """What private counts take and hide: a rejected reading keeps its place in its window, and is counted."""
+    if model.counts is None:
+        return ""
+    needed = readings_needed(model)
+    takes = f" It takes about {needed:,} accepted ones." if needed else ""
+    return f"{takes} Private counts hide how many were rejected. {WHERE_REJECTED}"
 
 
 def _one_cluster(model: ResolvedModel) -> str:

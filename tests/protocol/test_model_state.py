@@ -25,6 +25,16 @@ def a_model(algorithm: str = "fcac", **privacy: Any) -> ResolvedModel:
     ]
 
 
+def test_nothing_significant_in_private_counts_may_be_rejected_readings() -> None:
+    contract = parse_contract(
+        {**TABLES, "models": [{"name": "clusters", "algorithm": "fcac"}], "privacy": {"mode": "off"}}
+    )
+    empty = replace(a_snapshot(contract, some_nodes(2, 1, 20)), known=0, identities=[])
+    counted = model_state(a_model("density_tree", mode="formal", counts_epsilon=4.0), empty)
+    assert "It takes about 400 accepted ones. Private counts hide how many were rejected." in counted
+    assert "rejected" not in model_state(a_model(), empty)
+
+
 def a_state(known: int, masses: list[float] | None = None) -> str:
     contract = parse_contract(
         {**TABLES, "models": [{"name": "clusters", "algorithm": "fcac"}], "privacy": {"mode": "off"}}
