@@ -33,13 +33,15 @@ class ClientStatus(NamedTuple):
     """readings behind its updates so far"""
     readings_per_s: float
     """over the last minute or so"""
+    interval_s: float = 0.0
+    """seconds that usually pass at most between two of its updates"""
 
 
 class HistoryPoint(NamedTuple):
     """The sizes of one snapshot in a model's history."""
 
     time: float
-    """seconds since 1970"""
+    """time of the newest reading, seconds since 1970"""
     clusters: int
     nodes: int
     readings: int
@@ -49,7 +51,7 @@ class RecentEvent(NamedTuple):
     """Event of a known cluster, as people read it."""
 
     at: float
-    """seconds since 1970"""
+    """time of the newest reading, seconds since 1970"""
     kind: str
     """one of `EVENT_KINDS`"""
     cluster: int
@@ -124,7 +126,8 @@ def client_statuses(models_clients: Iterable[Clients], now: float) -> list[Clien
             status = merged.get(client) or ClientStatus(client, last_seen, 0, -1, 0.0)
             if readings > status.readings:
                 rate = clients.readings_per_s(client, now)
-                status = ClientStatus(client, status.last_seen, updates, readings, rate)
+                interval = clients.usual_interval_s(client)
+                status = ClientStatus(client, status.last_seen, updates, readings, rate, interval)
             merged[client] = status._replace(last_seen=max(status.last_seen, last_seen))
     newest = sorted(merged.values(), key=lambda client: -client.last_seen)[:CLIENTS_SHOWN_MAX]
     return sorted(newest, key=lambda client: client.client)

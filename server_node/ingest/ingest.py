@@ -188,4 +188,6 @@ def _dated(update: Update, record: Record) -> Update:
     latest = record.timestamp_ms / 1000 + AHEAD_S_MAX
     if update.newest_reading_at is None or update.newest_reading_at <= latest:
         return update
-    return replace(update, newest_reading_at=latest)
+    oldest = update.oldest_reading_at
+    oldest = None if oldest is None else min(oldest, latest)
+    return replace(update, newest_reading_at=latest, oldest_reading_at=oldest)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from itertools import pairwise
 from typing import Any, Final, NamedTuple
 from zlib import crc32
 
@@ -241,6 +242,10 @@ def restored_sequences(state: Iterable[Any]) -> ClientSequences:
 
 RATE_WINDOW_S = 60.0
 RECENT_MAX = 1000
+INTERVALS_MAX = 8
+"""newest intervals between updates from which the usual one is known"""
+INTERVAL_UNKNOWN_S = 600.0
+"""the interval of a client until it is known: that after which a window of private counts is closed by default"""
 
 
 class Clients:
@@ -257,6 +262,8 @@ class Clients:
         """client -> [updates, readings, last seen]"""
         self._recent: dict[str, deque[tuple[float, int]]] = {}
         """client -> (time, readings) of its newest updates"""
+        self._made_at: dict[str, list[float]] = {}
+        """client -> when its newest updates were made, by its own clock, so that a late reader knows it too"""
         self._groups = ClientGroups()
 
     def __len__(self) -> int:
@@ -286,6 +293,8 @@ class Clients:
         # Clients claim these numbers, so the sum is capped at what can be encoded.
         totals[1] = min(COUNT_MAX, totals[1] + readings)
         totals[2] = now
+        if math.isfinite(content.made_at):
+            self._made_at[client] = [*self._made_at.get(client, ()), content.made_at][-INTERVALS_MAX - 1 :]
         recent = self._recent.setdefault(client, deque(maxlen=RECENT_MAX))
         recent.append((now, readings))
         _drop_old(recent, now)
@@ -321,6 +330,7 @@ class Clients:
         self._conflicts.pop(client, None)
         self._groups.change(client)
         self._recent.pop(client, None)
+        self._made_at.pop(client, None)
         updates, *_ = self._totals.pop(client, [0])
         return int(updates)
 
@@ -341,6 +351,16 @@ class Clients:
         span = max(now - recent[0][0], 1e-3)
         return sum(readings for _, readings in list(recent)[1:]) / span
 
+    def usual_interval_s(self, client: str) -> float:
+        """Seconds that usually pass at most between two updates of a client.
+
+        It is the longest but one of the newest intervals, so that neither one outage nor a burst after it counts;
+        `INTERVAL_UNKNOWN_S` until there are two updates.
+        """
+        times = self._made_at.get(client, ())
+        intervals = sorted(max(0.0, after - before) for before, after in pairwise(times))
+        return intervals[-2:][0] if intervals else INTERVAL_UNKNOWN_S
+
     def conflicts(self) -> list[tuple[str, int, bytes]]:
         """(client, sequence number, digest) of the newest update of each that was refused because of its number."""
         return [(client, *refused) for client, refused in self._conflicts.items()]
@@ -353,8 +373,9 @@ class Clients:
         """Become the saved ones. Raises `InvalidState`."""
         try:
             known, conflicts = values_by_client(state["known"]), state["conflicts"]
-            self._sequences = {client: restored_sequences(windows) for client, (windows, _) in known.items()}
-            self._totals = {client: list(totals) for client, (_, totals) in known.items()}
+            self._sequences = {client: restored_sequences(windows) for client, (windows, _, _) in known.items()}
+            self._totals = {client: list(totals) for client, (_, totals, _) in known.items()}
+            self._made_at = {client: list(times) for client, (_, _, times) in known.items()}
             self._conflicts = {client: (sequence, digest) for client, sequence, digest in conflicts}
         except (AttributeError, KeyError, TypeError, ValueError) as broken:
             raise InvalidState(f"the list of clients is damaged: {broken}") from None
@@ -363,7 +384,11 @@ class Clients:
 
     def _saved(self, client: str) -> list[Any] | None:
         sequences = self._sequences.get(client)
-        return None if sequences is None else [sequences.state(), list(self._totals[client])]
+        return (
+            None
+            if sequences is None
+            else [sequences.state(), list(self._totals[client]), self._made_at.get(client, [])]
+        )
 
 
 def _drop_old(recent: deque[tuple[float, int]], now: float) -> None:

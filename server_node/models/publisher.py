@@ -248,9 +248,10 @@ class ModelPublisher:
 
     def _remember(self, snapshot: Snapshot, lineage: Lineage, events: Sequence[ClusterEventMessage]) -> None:
         """Keep sizes and events for people to read, and give the clusters of the history their names."""
-        point = HistoryPoint(snapshot.made_at, snapshot.known, snapshot.nodes, snapshot.readings)
+        point = HistoryPoint(snapshot.reading_time, snapshot.known, snapshot.nodes, snapshot.readings)
         self.history = thinned([*self.history, point])
-        recent = [RecentEvent(event.at, event.kind, event.cluster, event.other, event.text) for event in events]
+        at = snapshot.reading_time
+        recent = [RecentEvent(at, event.kind, event.cluster, event.other, event.text) for event in events]
         self.events = [*self.events, *recent][-EVENTS_MAX:]
         labels = {event.cluster: event.label for event in events}
         for cluster in lineage.known:
@@ -265,7 +266,8 @@ class ModelPublisher:
         if self.counts.rebuilt and self.view is not None:
             before = carried_by_place(before, self.view, view, readings)
         self.counts.rebuilt = False
-        lineage, events = advance(before, view, readings, now)
+        newest = self.counts.newest_reading_at
+        lineage, events = advance(before, view, readings, now if newest is None else min(newest, now))
         named = [
             ClusterEvent(EventKind.NAMED, identity) for identity in self.counts.named if identity in lineage.clusters
         ]

@@ -28,8 +28,6 @@ from shoal.kernels.arrays import Floats
 from shoal.protocol.messages import Snapshot
 from shoal.protocol.model_state import model_state
 
-INACTIVE_AFTER_S = 30
-"""a client that has sent nothing for longer is shown as inactive"""
 RECENT_MAX = 8
 """statuses of each model that are kept, so that a page that has one of them is sent the changes only"""
 CHANGES_MAX = 64
@@ -137,7 +135,6 @@ class PageRenderer:
             "started_at": status.started_at,
             "ready": status.ready,
             "lag_records": status.lag_records,
-            "inactive_after_s": INACTIVE_AFTER_S,
             "shown": shown,
             "models": models,
             "clients": clients_table(status.clients),
@@ -220,6 +217,7 @@ def _model_json(model: ModelStatus, clustering: dict[str, Any] | None) -> dict[s
         "waiting_for": model.waiting_for or ("" if snapshot else NO_SNAPSHOT),
         "version": snapshot.version if snapshot else 0,
         "made_at": snapshot.made_at if snapshot else None,
+        "newest_reading_at": snapshot.reading_time if snapshot else None,
         "readings": snapshot.readings if snapshot else 0,
         "updates": snapshot.updates if snapshot else 0,
         "nodes_total": snapshot.nodes if snapshot else 0,

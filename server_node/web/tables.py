@@ -24,6 +24,8 @@ CLUSTERS_MAX = 200
 COMPARED_MAX = 12
 """clusters that the page compares by feature: those with the most mass"""
 CLIENTS_MAX = 1000
+INACTIVE_INTERVALS, INACTIVE_AFTER_S_MIN = 3, 30
+"""a client is inactive that has sent nothing for so many of its usual intervals, and for so many seconds"""
 CLIENTS_FEEDING_MAX = 10
 """clients listed by name for each cluster"""
 
@@ -139,6 +141,9 @@ def clients_table(clients: Sequence[ClientStatus]) -> Mapping[str, list[Any]]:
         "last_seen": [round(client.last_seen, 1) for client in listed],
         "readings": [client.readings for client in listed],
         "readings_per_s": [round(client.readings_per_s, 2) for client in listed],
+        "inactive_after_s": [
+            max(INACTIVE_AFTER_S_MIN, round(INACTIVE_INTERVALS * client.interval_s)) for client in listed
+        ],
     }
 
 
@@ -170,6 +175,7 @@ def _usual_json(usual: Usual) -> dict[str, Any]:
             {"identity": identity, "range": [_thousandths(each) for each in ends]}
             for identity, ends in sorted(usual.ranges.items())
         ],
+        "now": [[identity, round(share, 4)] for identity, share in sorted(usual.now.items())],
         "new": _thousandths(usual.new),
         "new_usual": _thousandths(usual.new_usual),
     }
@@ -182,9 +188,18 @@ def feeds_json(by_client: Mapping[str, Sequence[tuple[int, float]]]) -> dict[str
     thousandths, and the page shows no more.
     """
     return {
-        client: [[identity, round(100 * share)] for identity, share in by_client[client][:CLUSTERS_PER_CLIENT_MAX]]
+        client: whole_percents(by_client[client])[:CLUSTERS_PER_CLIENT_MAX]
         for client in sorted(islice(by_client, FEEDS_CLIENTS_MAX))
     }
+
+
+def whole_percents(shares: Sequence[tuple[int, float]]) -> list[list[int]]:
+    """Shares by identity in whole percents that add up to that of their sum: the largest remainders are rounded up."""
+    exact = np.array([100.0 * share for _, share in shares])
+    whole = np.floor(exact).astype(int)
+    missing = round(float(exact.sum())) - int(whole.sum())
+    whole[np.argsort(whole - exact, kind="stable")[:missing]] += 1
+    return [[identity, percent] for (identity, _), percent in zip(shares, whole.tolist(), strict=True)]
 
 
 def _thousandths(share: float | None) -> int | None:

@@ -294,6 +294,11 @@ class Snapshot(ModelMessage):
         return [ClusterIdentity(*one) for one in self.identities]
 
     @property
+    def reading_time(self) -> float:
+        """Time of the newest reading in it, or of the snapshot where that is not known or cannot be."""
+        return self.made_at if self.newest_reading_at is None else min(self.newest_reading_at, self.made_at)
+
+    @property
     def read_up_to(self) -> Positions:
         """partition -> the first update that is not in it."""
         return {pair[0]: pair[1] for pair in self.positions}

@@ -9,7 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from server_node.models.clients import AHEAD_MAX, RECENT_MAX, Clients, SequenceWindow
+from server_node.models.clients import (
+    AHEAD_MAX,
+    INTERVAL_UNKNOWN_S,
+    RECENT_MAX,
+    Clients,
+    Content,
+    SequenceWindow,
+)
 from shoal.errors import InvalidState, MessageRejected
 from shoal.protocol.checks import COUNT_MAX
 from shoal.protocol.codec import pack, unpack
@@ -225,3 +232,15 @@ def test_the_history_for_rates_is_bounded_without_any_query() -> None:
     for sequence in range(3 * RECENT_MAX, 6 * RECENT_MAX):
         clients.take("a", sequence, 1, 1e6)
     assert len(clients._recent["a"]) == RECENT_MAX
+
+
+def test_the_usual_interval_of_a_client_is_by_its_own_clock_and_neither_an_outage_nor_a_burst_counts() -> None:
+    clients = Clients()
+    times = [0, 3600, 7200, 90_000, 90_001, 90_002, 93_602]
+    for sequence, made_at in enumerate(times, 1):
+        assert clients.take("hourly", sequence, 1, 1e9, Content(b"", float(made_at)))
+        if sequence == 1:
+            assert clients.usual_interval_s("hourly") == INTERVAL_UNKNOWN_S
+    again = Clients()
+    again.restore(unpack(pack(clients.state()), 10**6))
+    assert clients.usual_interval_s("hourly") == again.usual_interval_s("hourly") == 3600

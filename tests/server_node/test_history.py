@@ -671,7 +671,7 @@ def test_a_young_history_is_shown_in_fine_bins_with_gaps_where_nothing_came(tmp_
     assert found is not None
     assert (found.start, found.step_s) == (START, FINE_S)
     assert found.shares == {0: [0.25, None, 0.5], 1: [0.75, None, 0.5]}
-    assert found.trend_text(0) == "50 % now, 25 to 50 % in 15 minutes"
+    assert found.trend_text(0) == "25 to 50 % in 15 minutes"
     assert found.trend_text(7) == ""
 
 
@@ -685,7 +685,7 @@ def test_a_day_of_bins_is_shown_as_a_day_and_a_few_bins_of_a_month_as_a_month(tm
     found = recent_history(store_of(tmp_path / "sparse", *sparse, a_bin(START, {0: 1})), "clusters")
     assert found is not None
     assert found.step_s == 30 * COARSE_S
-    assert found.trend_text(0) == "100 % now, 100 % in 22 days"
+    assert found.trend_text(0) == "100 % in 22 days"
 
 
 def test_the_clients_that_feed_a_cluster_come_from_its_newest_bins(tmp_path: Path) -> None:

@@ -161,7 +161,7 @@ def test_which_client_feeds_which_cluster_is_counted_over_the_time_that_is_asked
     client = client_of(stored(tmp_path, bins))
     body = client.get("/v1/feeds").json()
     assert (body["model"], body["from"], body["to"]) == ("fcac", START, START + 60 * FINE_S)
-    assert body["clients"] == {"attic": [[2, 62], [1, 38]], "cellar": [[2, 100]]}
+    assert body["clients"] == {"attic": [[2, 63], [1, 37]], "cellar": [[2, 100]]}
     body = client.get(f"/v1/feeds?to={START + 29 * FINE_S}").json()
     assert body["clients"] == {"attic": [[1, 75], [2, 25]], "cellar": [[2, 100]]}
     body = client.get(f"/v1/feeds?from={START + 59 * FINE_S + 1}").json()
@@ -176,7 +176,7 @@ def test_the_clusters_say_what_they_are_which_clients_feed_them_and_how_their_sh
     assert len(body["clusters"]) == 3
     (one,) = [cluster for cluster in body["clusters"] if cluster["identity"] == 1]
     assert one["trend"] == [750, 500]
-    assert one["trend_text"] == "50 % now, 50 to 75 % in 10 minutes"
+    assert one["trend_text"] == "50 to 75 % in 10 minutes"
     assert one["fed_by"] == [{"client": "attic", "share": 0.75}, {"client": "cellar", "share": 0.25}]
     assert one["fed_by_text"] == "attic 75 %, cellar 25 %"
     assert one["text"]
@@ -195,7 +195,7 @@ def test_clusters_without_a_history_and_a_model_without_a_snapshot(tmp_path: Pat
 def test_the_page_gets_the_same(tmp_path: Path) -> None:
     body = json.loads(PageRenderer("", stored(tmp_path, the_bins())).render(STATUS).body)
     one = body["models"][0]["clustering"]["clusters"]["1"]
-    assert (one["trend_text"], one["fed_by_text"]) == ("50 % now, 50 to 75 % in 10 minutes", "attic 75 %, cellar 25 %")
+    assert (one["trend_text"], one["fed_by_text"]) == ("50 to 75 % in 10 minutes", "attic 75 %, cellar 25 %")
 
 
 # The command.

@@ -89,6 +89,7 @@ def _shows_a_snapshot(tab: Tab) -> None:
     assert sorted(tab.value_of(states)) == ["", "", "in quarantine", "inactive"]
     for words in ("north-wing", "south-wing", "3 under another contract"):
         tab.shows(words)
+    tab.unfold()
     for words in (
         "Formal guarantee for every reading",
         "ε per reading, all models\n4",

@@ -109,10 +109,10 @@ def test_it_says_how_many_clusters_there_are_what_changed_and_that_all_is_usual(
         assert answers["Usual?"][1].startswith("Yes: 100 % as on earlier w")
         assert answers["New?"] == [
             "good",
-            "0 % of the last hour's readings belong to no known cluster, up to 0 % is usual.",
+            "0 % of the last hour's readings belonged to no cluster known then, up to 0 % is usual.",
         ]
         assert answers["Complete?"] == ["good", "2 of 2 clients active, no message rejected. " + NOT_PUBLISHED]
-        assert answers["Private?"] == ["good", "ε 4 per reading in all. Formal guarantee for every reading."]
+        assert answers["Private?"] == ["good", "ε 4 per reading. Formal guarantee for every reading."]
 
 
 def test_what_is_unusual_new_and_inactive_is_marked_by_a_sign_and_words(browser: Browser, tmp_path: Path) -> None:
@@ -123,7 +123,7 @@ def test_what_is_unusual_new_and_inactive_is_marked_by_a_sign_and_words(browser:
         assert answers["Usual?"][0] == "warn"
         assert answers["Usual?"][1].startswith("No: 10 % as on earlier")
         assert answers["New?"][0] == "warn"
-        assert answers["New?"][1].startswith("70 % of the last hour's readings belong to no known cluster")
+        assert answers["New?"][1].startswith("70 % of the last hour's readings belonged to no cluster known then")
         assert answers["Complete?"] == ["warn", "roof inactive; 1 of 2 clients active, 2 rejected."]
         signs = "[...document.querySelectorAll('#answers .warn .sign')].map(sign => sign.textContent)"
         assert tab.value_of(signs) == ["!", "!", "!"]
@@ -176,7 +176,7 @@ def test_the_row_below_a_chosen_cluster_says_what_is_known_of_it(browser: Browse
         tab.until(f"'Share' in {facts}")
         known = tab.value_of(facts)
         assert known["Newest readings from"] == "attic 100 %"
-        assert known["Share"].startswith("40 % now, ")
+        assert known["Share"].startswith("40 % in ")
         assert known["Usual at this time"] == "40 %"
         assert " °C, mostly " in known["temperature"]
         assert known["What sets it apart"]
@@ -324,6 +324,24 @@ def test_one_and_sixty_clusters_and_two_hundred_clients_fit(browser: Browser, tm
             tab.until(f"{ROWS}.length === 1 && {ROWS}[0].textContent.includes('(17)')")
         else:
             assert tab.value_of("document.getElementById('find-cluster').hidden")
+
+
+def test_the_page_of_two_clusters_and_five_clients_is_short(browser: Browser, tmp_path: Path) -> None:
+    five = tuple(ClientStatus(f"room-{i}", NOW + 3600, 410, 164_000, 1.3) for i in range(5))
+    past = history(tmp_path, {0: 60, 1: 40}, {0: 55, 1: 45})
+    with shown(browser, the_status(2, clients=five), past) as (tab, _):
+        for width, highest in ((360, 3700), (1280, 2200)):
+            tab.resize(width, 900)
+            tab.until(f"innerWidth === {width} && document.documentElement.scrollHeight <= {highest}")
+
+
+def test_shares_now_are_of_all_readings_of_the_last_hour_and_add_to_a_hundred(browser: Browser, tmp_path: Path) -> None:
+    past = history(tmp_path, {0: 10, 1: 5, 2: 5, NO_CLUSTER: 100}, {0: 60, 1: 40}, days=0)
+    with shown(browser, the_status(), past) as (tab, _):
+        blocks = "[...document.querySelectorAll('#shares .quiet')].map(words => parseInt(words.textContent))"
+        assert sorted(tab.value_of(blocks)) == [4, 4, 9, 83]
+        assert tab.value_of("document.getElementById('shares').innerText").count("no cluster known then") == 1
+        assert tab.value_of(ANSWERS)["New?"][1].startswith("83 % of the last hour's readings")
 
 
 def test_without_a_server_the_page_says_so_and_no_longer_now(browser: Browser) -> None:

@@ -13,7 +13,7 @@ from server_node.clusters.lineage import Cluster, Lineage
 from server_node.status import ClientStatus, HistoryPoint, ServerStatus
 from server_node.web.map import NODES_MAX, principal_axes, scatter, steady_axes
 from server_node.web.page_renderer import HISTORY_MAX, RECENT_MAX, VALUES_MAX, PageRenderer, cluster_counts
-from server_node.web.tables import CLIENTS_MAX, CLUSTERS_MAX, colour_slots
+from server_node.web.tables import CLIENTS_MAX, CLUSTERS_MAX, clients_table, colour_slots, whole_percents
 from shoal.config.contract import Contract
 from shoal.protocol.quarantine import QuarantinedClient
 from tests.server_node.web_statuses import NOW, a_contract, a_lineage, a_snapshot, a_status, some_nodes
@@ -280,3 +280,16 @@ def test_clients_in_quarantine_are_named_once_whatever_models_exclude_them() -> 
     listed = [QuarantinedClient(model, "roof", NOW, "odd", False) for model in ("fcac", "other")]
     assert rendered(a_status(contract, quarantined=listed))["quarantined"] == ["roof"]
     assert rendered(a_status(contract))["quarantined"] == []
+
+
+@pytest.mark.parametrize(
+    ("shares", "percents"),
+    [([], []), ([1.0], [100]), ([1 / 3] * 3, [34, 33, 33]), ([0.005, 0.005, 0.99], [1, 0, 99]), ([0.1, 0.2], [10, 20])],
+)
+def test_whole_percents_add_up_to_those_of_the_sum(shares: list[float], percents: list[int]) -> None:
+    assert [percent for _, percent in whole_percents(list(enumerate(shares)))] == percents
+
+
+def test_a_client_is_inactive_after_three_of_its_usual_intervals_and_half_a_minute() -> None:
+    clients = [ClientStatus("fast", NOW, 1, 1, 1.0, 2.0), ClientStatus("hourly", NOW, 1, 1, 0.0, 3600.0)]
+    assert clients_table(clients)["inactive_after_s"] == [30, 10_800]

@@ -108,6 +108,7 @@ def test_the_page_shows_the_rounds(browser: Browser) -> None:
         tab.shows("A first round of answers")
         assert not tab.value_of("document.getElementById('map-help').checkVisibility()")
         board.set(COLLECTING)
+        tab.unfold()
         tab.shows("Each mark is the centre of a cluster")
         counters = "document.getElementById('counters').textContent"
         tab.until(f"{counters}.includes('Shift0.0123in the newest round')")

@@ -78,6 +78,10 @@ class Tab:
         """Wait until the page shows `text`."""
         self.until(f"{TEXT}.includes({json.dumps(text)})")
 
+    def unfold(self) -> None:
+        """Show what the page has folded: text in it is not shown before."""
+        self.value_of("document.querySelectorAll('details').forEach(part => { part.open = true; })")
+
     def press(self, key: str) -> None:
         more = {"text": "\r", "windowsVirtualKeyCode": 13} if key == "Enter" else {}
         for kind in ("keyDown", "keyUp"):

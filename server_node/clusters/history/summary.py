@@ -63,13 +63,13 @@ class RecentHistory:
     with the most readings first"""
 
     def trend_text(self, identity: int) -> str:
-        """Movement of a cluster's share, such as "31 % now, 4 to 62 % in 7 days"; empty if it is not known."""
+        """Movement of a cluster's share, such as "4 to 62 % in 7 days"; empty if it is not known."""
         shares = [share for share in self.shares.get(identity, ()) if share is not None]
         if not shares:
             return ""
         low, high = f"{100 * min(shares):.0f}", f"{100 * max(shares):.0f}"
         moved = f"{low} to {high} %" if low != high else f"{low} %"
-        return f"{100 * shares[-1]:.0f} % now, {moved} in {duration(self.step_s * len(self.shares[identity]))}"
+        return f"{moved} in {duration(self.step_s * len(self.shares[identity]))}"
 
     def feeding_text(self, identity: int) -> str:
         """Clients that feed a cluster, such as "client-2 48 %, client-1 30 % and 3 others"; empty where none does."""
@@ -233,6 +233,8 @@ class Usual:
     """the smallest and the largest likeness of one of those days to the mean of the others"""
     ranges: Mapping[int, tuple[float, float, float]] = field(default_factory=dict)
     """identity -> smallest, mean and largest share of the cluster on those days"""
+    now: Shares = field(default_factory=dict)
+    """shares of the readings of the last hour, those of no known cluster among them"""
     new: float | None = None
     """share of the readings of the last hour that fell to no known cluster"""
     new_usual: float | None = None
@@ -253,11 +255,21 @@ def usual(reader: HistoryReader, model: str) -> Usual | None:
         return None
     today = _shares_at_the_time([one for one in newest if one.start > now - NOW_BINS * FINE_S])
     found = _likeness(today, [day for day in days if day])
-    new, new_usual = _new_readings([one for one in newest if one.start > now - NEW_BINS * FINE_S], earlier)
+    last_hour = [one for one in newest if one.start > now - NEW_BINS * FINE_S]
+    new, new_usual = _new_readings(last_hour, earlier)
     oldest = now if coarse is None else coarse[0]
     if whole_days is not None and whole_days[0] <= oldest - DAY_S:
         oldest = whole_days[0]
-    return Usual(oldest, now, len([day for day in days if day]), _weekend(now), *found, new, new_usual)
+    return Usual(
+        oldest,
+        now,
+        len([day for day in days if day]),
+        _weekend(now),
+        *found,
+        _shares_at_the_time(last_hour),
+        new,
+        new_usual,
+    )
 
 
 def _likeness(

@@ -10,7 +10,7 @@ const ROWS_MAX = 100; // the search finds the others
 const SEARCH_FROM = 8;
 const COLUMNS = [
   { key: "name", title: "Client", of: ({ name }) => name },
-  { key: "age", title: "Last seen", number: true, of: ({ age }) => age },
+  { key: "age", title: "Received", number: true, of: ({ age }) => age },
   { key: "readings", title: "Readings", number: true, of: ({ readings }) => readings },
   { key: "rate", title: "Rate", number: true, of: ({ rate }) => rate },
 ];
@@ -41,13 +41,13 @@ export class Clients {
   }
 
   notes(all, found, listed) {
-    const { clients_total: total, inactive_after_s: limit } = this.status;
+    const { clients_total: total } = this.status;
     if (!total) return ["No client has sent an update yet."];
     const inactive = all.filter((client) => client.inactive).length;
     const notes = [];
     if (!found.length && all.length) notes.push("No client matches.");
     else if (found.length > listed.length) notes.push(`${listed.length} of ${count(found.length)} are listed; search for the others.`);
-    if (inactive) notes.push(`${plural(inactive, "client")} inactive for more than ${limit} s; what was learnt from them is kept.`);
+    if (inactive) notes.push(`${plural(inactive, "client")} inactive: nothing received for three times the usual interval; what was learnt from them is kept.`);
     const excluded = all.filter((client) => client.quarantined).length;
     if (excluded) notes.push(`${plural(excluded, "client")} in quarantine: nothing more that they send is absorbed.`);
     if (total > all.length) notes.push(`Only the ${count(all.length)} seen last of ${count(total)} are listed by name.`);

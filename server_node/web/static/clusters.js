@@ -1,7 +1,7 @@
 // The tables of clusters: the mark, the share and the centre of each, with a field to name it; and how they differ by feature.
 
 import {
-  at, clusterTitle, count, duration, featureLabel, fillSwatch, fixed, make, markOf, percent, plural, reconcile, setText, SVG, swatch, value,
+  at, clusterTitle, count, duration, featureLabel, fillSwatch, fixed, make, markOf, percentText, plural, reconcile, setText, SVG, swatch, value,
 } from "./format.js";
 import { Sorting, SteadyOrder } from "./sorting.js";
 import { session } from "./status.js";
@@ -169,8 +169,8 @@ export class Clusters {
     return [
       { key: "name", title: "Cluster", of: ({ identity }) => identity, text: clusterTitle },
       { key: "state", title: "Now", of: ({ active }) => active, text: ({ active }) => (active ? "active" : "quiet") },
-      { key: "recent", title: "Recent share", number: true, of: ({ recent_share }) => recent_share, text: ({ recent_share }) => percent(recent_share) },
-      { key: "share", title: "Share", number: true, of: ({ share }) => share, text: ({ share }) => percent(share) },
+      { key: "recent", title: "Recent share", number: true, of: ({ recent_share }) => recent_share, text: ({ recent_share, recentPercent }) => percentText(recentPercent, recent_share) },
+      { key: "share", title: "Share", number: true, of: ({ share }) => share, text: ({ share, sharePercent }) => percentText(sharePercent, share) },
       ...(model.rounds ? [] : [{ key: "nodes", title: "Nodes", number: true, of: ({ nodes }) => nodes, text: ({ nodes }) => count(nodes) }]),
       ...(known ? [{ key: "since", title: "Age", number: true, of: ({ since }) => this.now - since, text: ({ since }) => duration(this.now - since) }] : []),
       ...clustering.features.map((feature, j) => ({
@@ -183,7 +183,6 @@ export class Clusters {
   row(columns) {
     const button = make("button", { type: "button", class: "pin" }, swatch(), make("span"));
     const row = make("tr", {}, this.naming.cell(button, () => row.cluster));
-    row.cells[0].append(make("div", { class: "fed" }));
     row.append(...columns.slice(1).map(({ key, number }) => make("td", { class: number ? "number" : key })));
     row.addEventListener("pointerenter", () => this.onHover(row.cluster.identity));
     row.addEventListener("pointerleave", () => this.onHover(null));
@@ -201,7 +200,6 @@ export class Clusters {
     const title = columns[0].text(cluster);
     setText(button.children[1], title);
     this.naming.fill(row.cells[0], title);
-    setText(row.cells[0].querySelector(".fed"), cluster.fed_by_text ? `from ${cluster.fed_by_text}` : "");
     columns.slice(1).forEach(({ text }, i) => setText(row.cells[i + 1], text(cluster)));
   }
 }

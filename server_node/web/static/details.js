@@ -6,6 +6,7 @@ import { Clusters, showDifferences } from "./clusters.js";
 import {
   at, count, duration, featureLabel, make, percent, plural, rate, reconcile, setText, short, SVG, value,
 } from "./format.js";
+import { moment } from "./history.js";
 import { clientsOf } from "./status.js";
 
 const LEFT = 30;
@@ -42,8 +43,8 @@ function drawHistory(frame, history, now) {
     const line = `${steps.join("")}H${x(end)}`;
     svg.append(shape("path", { class: "under", d: `${line}V${y(0)}H${x(start)}Z` }));
     svg.append(shape("path", { class: "steps", d: line }));
-    svg.append(shape("text", { x: LEFT, y: height - 3 }, `${duration(end - start)} ago`));
-    svg.append(shape("text", { x: width, y: height - 3, "text-anchor": "end" }, "now"));
+    svg.append(shape("text", { x: LEFT, y: height - 3 }, moment(start)));
+    svg.append(shape("text", { x: width, y: height - 3, "text-anchor": "end" }, moment(end)));
     const latest = history[history.length - 1][1];
     svg.setAttribute("aria-label", `From ${history[0][1]} to ${latest} clusters in ${duration(end - start)}`);
   }
@@ -158,21 +159,24 @@ function showRejected(rejected) {
     setText(item, `${count(messages)} ${REASONS[reason] ?? reason}`));
 }
 
-function showPrivacy(privacy) {
-  const parts = [make("p", { class: `badge ${privacy.tone}` }, privacy.title)];
+function showPrivacy(privacy, shown) {
+  const parts = [make("p", { class: `badge ${privacy.mode === "off" ? "quiet" : privacy.tone}` }, privacy.title)];
   if (privacy.remark) parts.push(make("p", { class: "notice" }, privacy.remark));
   const facts = [["Mode", privacy.mode]];
   if (privacy.epsilon !== null) {
-    const several = privacy.models.length > 1 ? ", all models" : "";
-    facts.push([`${privacy.nominal ? "Nominal ε" : "ε"} per ${privacy.per}${several}`, value(privacy.epsilon)]);
-    for (const model of privacy.models) facts.push([model.name, modelText(model)]);
+    const name = privacy.nominal ? "Nominal ε" : "ε";
+    const own = privacy.models.find((model) => model.name === shown.name);
+    if (own) facts.push([`${name} of ${own.name}`, modelText(own)]);
+    facts.push([`${name} per ${privacy.per}${privacy.models.length > 1 ? ", all models" : ""}`, value(privacy.epsilon)]);
+    for (const model of privacy.models) if (model !== own) facts.push([model.name, modelText(model)]);
   }
   parts.push(make("dl", { class: "facts" }, ...facts.flatMap(([name, fact]) => [make("dt", {}, name), make("dd", {}, fact)])));
-  parts.push(...privacy.sentences.map((sentence) => make("p", {}, sentence)));
-  if (privacy.epsilon_per_feature.length) parts.push(epsilonTable(privacy));
-  parts.push(make("h3", {}, "Not covered"));
-  parts.push(make("ul", {}, ...privacy.not_covered.map((sentence) => make("li", {}, sentence))));
-  at("privacy").replaceChildren(...parts);
+  const more = [...privacy.sentences.map((sentence) => make("p", {}, sentence))];
+  if (privacy.epsilon_per_feature.length) more.push(epsilonTable(privacy));
+  more.push(make("h3", {}, "Not covered"));
+  more.push(make("ul", {}, ...privacy.not_covered.map((sentence) => make("li", {}, sentence))));
+  const summary = make("summary", {}, "What this means, and what it does not cover");
+  at("privacy").replaceChildren(...parts, make("details", { class: "more" }, summary, make("div", {}, ...more)));
 }
 
 // What one model costs, and what it learns from.
@@ -207,7 +211,7 @@ export class Details {
   constructor(onHover, onChoose) {
     [this.clusters, this.clients] = [new Clusters(onHover, onChoose), new Clients()];
     [this.model, this.now] = [null, 0];
-    this.privacyShown = ""; // digest of the contract whose privacy is shown
+    this.privacyShown = ""; // digest of the contract and the model whose privacy is shown
     new ResizeObserver(() => this.model && drawHistory(chart, this.model.history, this.now)).observe(chart);
   }
 
@@ -219,8 +223,9 @@ export class Details {
     showRejected(status.rejected);
     this.pin(pinned);
     // Privacy changes only with the contract; not rendering it again keeps open what the user has unfolded.
-    if (this.privacyShown !== status.contract) showPrivacy(status.privacy);
-    this.privacyShown = status.contract;
+    const shown = `${status.contract}/${model.name}`;
+    if (this.privacyShown !== shown) showPrivacy(status.privacy, model);
+    this.privacyShown = shown;
   }
 
   pin(identity) {
@@ -229,11 +234,12 @@ export class Details {
 
   // What changes with time alone: ages.
   tick(status, model, now) {
-    [this.model, this.now] = [model, now];
+    const newest = model.newest_reading_at ?? now;
+    [this.model, this.now] = [model, newest];
     showCounters(status, model, now);
-    this.clusters.show(model, now);
+    this.clusters.show(model, newest);
     this.clients.show(status, now);
     showRegions(status.regions, clientsOf(status, now));
-    drawHistory(chart, model.history, now);
+    drawHistory(chart, model.history, newest);
   }
 }

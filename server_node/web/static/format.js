@@ -14,6 +14,17 @@ export const value = (number) => fiveDigits.format(number);
 export const fixed = (number, digits) =>
   number.toLocaleString("en-GB", { minimumFractionDigits: digits, maximumFractionDigits: digits });
 export const percent = (share) => `${share > 0 && share < 0.005 ? "< 1" : Math.round(share * 100)} %`;
+// Whole percents of shares, which add up to those of their sum: the largest remainders are rounded up.
+export function wholePercents(shares) {
+  const exact = shares.map((share) => 100 * share);
+  const whole = exact.map(Math.floor);
+  const missing = Math.round(exact.reduce((sum, each) => sum + each, 0)) - whole.reduce((sum, each) => sum + each, 0);
+  const order = exact.map((_, i) => i).sort((a, b) => whole[a] - exact[a] - (whole[b] - exact[b]));
+  for (const i of order.slice(0, missing)) whole[i] += 1;
+  return whole;
+}
+// `whole` is the share in whole percents.
+export const percentText = (whole, share) => `${share > 0 && !whole ? "< 1" : whole} %`;
 export const plural = (number, one, many = `${one}s`) => `${count(number)} ${number === 1 ? one : many}`;
 // By the name that people gave it, else by what sets it apart; the identity is its number on the map, and tells two of the
 // same name apart.

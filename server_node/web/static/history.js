@@ -5,7 +5,12 @@ const HOUR = 3600;
 const HOURS = [1, 2, 3, 6, 12];
 const DAYS = [1, 2, 4, 7, 14, 28, 56, 112];
 
-const words = (seconds, options) => new Date(seconds * 1000).toLocaleString("en-GB", options);
+// With the year where it is not this one.
+function words(seconds, options) {
+  const date = new Date(seconds * 1000);
+  const other = options.month && date.getFullYear() !== new Date().getFullYear();
+  return date.toLocaleString("en-GB", other ? { ...options, year: "numeric" } : options);
+}
 const clockOf = (seconds) => words(seconds, { hour: "2-digit", minute: "2-digit" });
 const dayOf = (seconds) => words(seconds, { weekday: "short", day: "numeric", month: "short" });
 export const moment = (seconds) => words(seconds, { weekday: "short", day: "numeric", month: "short", hour: "2-digit", minute: "2-digit" });

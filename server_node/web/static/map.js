@@ -354,7 +354,7 @@ export function offerAxes(clustering, chosen) {
   at("axes").hidden = clustering.explained_variance === null;
   if (at("axes").hidden) return;
   for (const [i, axis] of ["across", "up"].entries()) {
-    const offered = [{ name: "", label: `component ${i + 1}` }, ...clustering.features.map((feature) => ({ name: feature.name, label: featureLabel(feature) }))];
+    const offered = [...clustering.features.map((feature) => ({ name: feature.name, label: featureLabel(feature) })), { name: "", label: `component ${i + 1}` }];
     reconcile(at(axis), offered, ({ name }) => name, ({ name }) => make("option", { value: name }), (option, { label }) => setText(option, label));
     const known = clustering.features.some(({ name }) => name === chosen[axis]);
     const selected = known ? chosen[axis] : "";

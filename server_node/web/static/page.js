@@ -1,6 +1,7 @@
 // The live page: follows the server's status and shows the newest one once per frame; and the tabs of its models.
 
-import { at, clock, make, plural, reconcile, setText } from "./format.js";
+import { at, clock, make, plural, reconcile, setText, wholePercents } from "./format.js";
+import { NO_CLUSTER } from "./history.js";
 import { MapPanel } from "./map_panel.js";
 import { Live, offerLogOut } from "./status.js";
 import { EventList, showSummary } from "./summary.js";
@@ -107,8 +108,18 @@ const modelShown = () => status.models.find(({ name }) => name === status.shown)
 
 // The status with the clusters of each model in a list, the heaviest first.
 function arranged(next) {
-  const listed = ({ clusters, ...rest }) => ({ ...rest, clusters: Object.values(clusters).sort((a, b) => b.share - a.share) });
+  const listed = ({ clusters, ...rest }) => withPercents({ ...rest, clusters: Object.values(clusters).sort((a, b) => b.share - a.share) });
   return { ...next, models: next.models.map((model) => ({ ...model, clustering: model.clustering && listed(model.clustering) })) };
+}
+
+// "Now" is the last hour of the readings everywhere on the page, and its shares are of all of them: where the history has
+// it, a cluster's `recent_share` is taken from there. `recentPercent` and `newPercent` add up to 100.
+function withPercents(clustering) {
+  const now = clustering.usual?.now.length ? new Map(clustering.usual.now) : null;
+  const clusters = clustering.clusters.map((each) => ({ ...each, recent_share: now ? now.get(each.identity) ?? 0 : each.active ? each.recent_share : 0 }));
+  const percents = wholePercents([...clusters.map(({ recent_share: part }) => part), now?.get(NO_CLUSTER) ?? 0]);
+  const shares = wholePercents(clusters.map(({ share }) => share));
+  return { ...clustering, clusters: clusters.map((each, i) => ({ ...each, recentPercent: percents[i], sharePercent: shares[i] })), newPercent: percents.at(-1) };
 }
 
 function show() {
@@ -129,7 +140,7 @@ function show() {
   if (nameShown !== model.name) pin(null);
   nameShown = model.name;
   map.show(status, model, chosen);
-  timeline.show(model, now());
+  timeline.show(model, model.newest_reading_at ?? now());
   showDetails();
   showTitle();
   announce(model);

@@ -124,11 +124,11 @@ export class Live {
 }
 
 // The clients of a status, one object each, with their ages at `now`.
-export function clientsOf({ clients, inactive_after_s, quarantined: names }, now) {
+export function clientsOf({ clients, quarantined: names }, now) {
   const excluded = new Set(names ?? []);
   return clients.name.map((name, i) => {
     const age = Math.max(0, now - clients.last_seen[i]);
-    const inactive = age > inactive_after_s;
+    const inactive = age > clients.inactive_after_s[i];
     const quarantined = excluded.has(name);
     return { name, age, inactive, quarantined, readings: clients.readings[i], rate: inactive ? 0 : clients.readings_per_s[i] };
   });

@@ -2,7 +2,7 @@
 // the list of cluster events.
 
 import {
-  at, clusterTitle, count, fillSwatch, make, markOf, percent, plural, reconcile, setText, swatch, value,
+  at, clusterTitle, count, fillSwatch, make, markOf, percent, percentText, plural, reconcile, setText, swatch, value,
 } from "./format.js";
 import { clientsOf } from "./status.js";
 
@@ -22,9 +22,9 @@ export function showSummary(status, model, now, connected, onChoose) {
     ["Usual?", ...usual(shown ? clustering.usual : null)],
     ["New?", ...newReadings(shown ? clustering.usual : null)],
     ["Complete?", ...complete(status, now, connected)],
-    ["Private?", ...privacy(status.privacy)],
+    ["Private?", ...privacy(status.privacy, model)],
   ]);
-  showShares(shown ? clustering.clusters : [], onChoose);
+  showShares(shown ? clustering.clusters : [], shown ? clustering.newPercent : 0, onChoose);
 }
 
 function showHeadline(model, shown, connected) {
@@ -41,12 +41,13 @@ function showChanges(events, now) {
   setText(at("before"), shown.length > 1 ? `Before: ${sentence(shown.at(-2))}` : "");
 }
 
-// The time of day, with the date where it is not of today. `moment` and `now` are seconds since 1970.
+// The time of day, with the date where it is not of today, and the year where it is not this one. `moment` and `now` are seconds since 1970.
 export function momentText(moment, now) {
   const [date, today] = [new Date(moment * 1000), new Date(now * 1000)];
   const time = date.toLocaleTimeString("en-GB", { hour: "2-digit", minute: "2-digit" });
   if (date.toDateString() === today.toDateString()) return time;
-  return `${date.toLocaleDateString("en-GB", { weekday: "short", day: "numeric", month: "short" })}, ${time}`;
+  const year = date.getFullYear() === today.getFullYear() ? {} : { year: "numeric" };
+  return `${date.toLocaleDateString("en-GB", { weekday: "short", day: "numeric", month: "short", ...year })}, ${time}`;
 }
 
 const share = (thousandths) => percent(thousandths / 1000);
@@ -66,7 +67,7 @@ function usual(known) {
 
 function newReadings(known) {
   if (!known || known.new === null) return ["none", "There are no readings to judge yet."];
-  const words = `${share(known.new)} of the last hour's readings belong to no known cluster`;
+  const words = `${share(known.new)} of the last hour's readings belonged to no cluster known then`;
   if (known.new_usual === null) return ["none", `${words}; it takes six hours to know what is usual.`];
   return [known.new <= known.new_usual + NEW_SPARE ? "good" : "warn", `${words}, up to ${share(known.new_usual)} is usual.`];
 }
@@ -87,9 +88,12 @@ function complete(status, now, connected) {
   return ["warn", `${named}${others} inactive; ${active}${more}.`];
 }
 
-function privacy({ tone, title, epsilon, per, nominal }) {
-  const price = epsilon === null ? "" : `${nominal ? "Nominal ε" : "ε"} ${value(epsilon)} per ${per} in all. `;
-  return [tone === "good" ? "good" : "warn", `${price}${title}.`];
+// What the model costs, then the sum over all models.
+function privacy({ mode, tone, title, epsilon, per, nominal, models }, { name }) {
+  const own = models.find((each) => each.name === name)?.epsilon ?? epsilon;
+  const sum = models.length > 1 && epsilon !== null ? `, ${value(epsilon)} for all ${models.length} models` : "";
+  const price = epsilon === null ? "" : `${nominal ? "Nominal ε" : "ε"} ${value(own)} per ${per}${sum}. `;
+  return [mode === "off" ? "none" : tone === "good" ? "good" : "warn", `${price}${title}.`];
 }
 
 const SIGNS = { good: "✓", warn: "!", none: "·" };
@@ -106,13 +110,15 @@ function showAnswers(answers) {
   );
 }
 
-function showShares(clusters, onChoose) {
-  const active = clusters.filter((cluster) => cluster.active).sort((a, b) => b.recent_share - a.recent_share);
+function showShares(clusters, newPercent, onChoose) {
+  const active = clusters.filter(({ active: now, recentPercent }) => now || recentPercent).sort((a, b) => b.recent_share - a.recent_share);
   const own = active.filter(({ recent_share: part }, place) => place < 3 || (place < BLOCKS_MAX && part >= BLOCK_SHARE_MIN));
   const rest = active.slice(own.length);
-  const more = { identity: -1, recent_share: rest.reduce((sum, each) => sum + each.recent_share, 0), title: `${rest.length} more` };
+  const sum = (name) => rest.reduce((total, each) => total + each[name], 0);
+  const more = { identity: -2, recent_share: sum("recent_share"), recentPercent: sum("recentPercent"), title: `${rest.length} more` };
+  const none = { identity: -1, recent_share: newPercent / 100, recentPercent: newPercent, title: "no cluster known then" };
   reconcile(
-    at("shares"), rest.length ? [...own, more] : own, ({ identity }) => identity,
+    at("shares"), [...own, ...(rest.length ? [more] : []), ...(newPercent ? [none] : [])], ({ identity }) => identity,
     (cluster) => shareBlock(cluster.identity, onChoose),
     (block, cluster) => fillBlock(block, cluster),
   );
@@ -135,7 +141,7 @@ function fillBlock(block, cluster) {
     block.className = `f${markOf(cluster.slot).colour}`;
   }
   setText(title, cluster.title ?? clusterTitle(cluster));
-  setText(words, [percent(cluster.recent_share), cluster.fed_by_text].filter(Boolean).join(" · "));
+  setText(words, [percentText(cluster.recentPercent, cluster.recent_share), cluster.fed_by_text].filter(Boolean).join(" · "));
   block.firstChild.title = `${title.textContent}, ${words.textContent}`;
   block.style.flexGrow = Math.max(1, Math.round(100 * cluster.recent_share));
 }

@@ -2,7 +2,7 @@
 // is known of the chosen one.
 
 import {
-  at, clusterTitle, duration, fillSwatch, fixed, make, markOf, percent, plural, reconcile, setText, SVG, swatch,
+  at, clusterTitle, duration, fillSwatch, fixed, make, markOf, percent, percentText, plural, reconcile, setText, SVG, swatch,
 } from "./format.js";
 import {
   barsOf, HEIGHT, highShare, LENGTHS, LoadedHistory, moment, NO_CLUSTER, outlineOf, shareOf, Span, ticksOf, WIDTH,
@@ -32,11 +32,11 @@ function shareCell() {
 // `full` is the share from which a bar is full.
 function fillShare(cell, cluster, range, full) {
   const [now, far, bar, words] = cell.children;
-  const { active, ended, slot, recent_share: share } = cluster;
-  const drawn = JSON.stringify([active, ended, slot, share, range, full, cluster.trend_text]);
+  const { active, ended, slot, recent_share: share, recentPercent } = cluster;
+  const drawn = JSON.stringify([active, ended, slot, share, recentPercent, range, full, cluster.trend_text]);
   if (cell.dataset.drawn === drawn) return; // an element that is set anew is styled anew
   cell.dataset.drawn = drawn;
-  setText(now, ended ? "" : active ? percent(share) : "quiet");
+  setText(now, ended ? "" : active ? percentText(recentPercent, share) : "quiet");
   const beyond = ended || !range ? 0 : 1000 * share > range[2] + SPARE ? 1 : 1000 * share < range[0] - SPARE ? -1 : 0;
   setText(far, beyond ? `! ${beyond > 0 ? "more" : "less"} than usual` : "");
   setText(words, range && !ended ? `, usual at this time ${usualWords(range)}` : "");
