@@ -126,6 +126,7 @@ function drawFeeds(feeds) {
   const most = [...all].sort((a, b) => fed.get(b.identity) - fed.get(a.identity)).slice(0, COLUMNS_MAX);
   const columns = all.filter((cluster) => most.includes(cluster));
   const others = all.length - columns.length;
+  const otherWords = others ? `${others} others` : fed.size > all.length ? "merged or gone" : "";
   const key = `${columns.map(({ identity }) => identity).join("/")}/${others > 0}`;
   reconcile(
     at("feeds").tHead, [columns], () => key,
@@ -136,7 +137,7 @@ function drawFeeds(feeds) {
         setText(row.children[j + 1].firstChild, clusterTitle(cluster));
         fillSwatch(row.children[j + 1].lastChild, cluster.slot);
       });
-      setText(row.lastChild.firstChild, others > 0 ? `${others} others` : "");
+      setText(row.lastChild.firstChild, otherWords);
     },
   );
   reconcile(

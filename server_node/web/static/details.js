@@ -162,22 +162,24 @@ function showRejected(rejected) {
 function showPrivacy(privacy, shown) {
   const parts = [make("p", { class: `badge ${privacy.mode === "off" ? "quiet" : privacy.tone}` }, privacy.title)];
   if (privacy.remark) parts.push(make("p", { class: "notice" }, privacy.remark));
-  const facts = [["Mode", privacy.mode]];
+  const [facts, others] = [[["Mode", privacy.mode]], []];
   if (privacy.epsilon !== null) {
     const name = privacy.nominal ? "Nominal ε" : "ε";
     const own = privacy.models.find((model) => model.name === shown.name);
     if (own) facts.push([`${name} of ${own.name}`, modelText(own)]);
     facts.push([`${name} per ${privacy.per}${privacy.models.length > 1 ? ", all models" : ""}`, value(privacy.epsilon)]);
-    for (const model of privacy.models) if (model !== own) facts.push([model.name, modelText(model)]);
+    for (const model of privacy.models) if (model !== own) others.push([model.name, modelText(model)]);
   }
-  parts.push(make("dl", { class: "facts" }, ...facts.flatMap(([name, fact]) => [make("dt", {}, name), make("dd", {}, fact)])));
-  const more = [...privacy.sentences.map((sentence) => make("p", {}, sentence))];
+  parts.push(factList(facts));
+  const more = [...(others.length ? [factList(others)] : []), ...privacy.sentences.map((sentence) => make("p", {}, sentence))];
   if (privacy.epsilon_per_feature.length) more.push(epsilonTable(privacy));
   more.push(make("h3", {}, "Not covered"));
   more.push(make("ul", {}, ...privacy.not_covered.map((sentence) => make("li", {}, sentence))));
   const summary = make("summary", {}, "What this means, and what it does not cover");
   at("privacy").replaceChildren(...parts, make("details", { class: "more" }, summary, make("div", {}, ...more)));
 }
+
+const factList = (facts) => make("dl", { class: "facts" }, ...facts.flatMap(([name, fact]) => [make("dt", {}, name), make("dd", {}, fact)]));
 
 // What one model costs, and what it learns from.
 function modelText(model) {
