@@ -25,12 +25,13 @@ from producers.reading_watch import ReadingWatch
 from producers.repeats import refuse_repeats
 from producers.source_type import AGAIN, FAULTS, PATH, watch_lines
 from server_node.bootstrap import initial_status
-from server_node.clusters.description import describe
+from server_node.clusters.description import describe, heaviest_numbers
 from server_node.clusters.history.store import HISTORY_FILE, HistoryReader
+from server_node.clusters.lineage import Lineage
 from server_node.ingest.request_commands import name_publisher
-from server_node.models.base import ServedModel
 from server_node.status import StatusBoard
 from server_node.web import page_server
+from shoal.algorithms.view import ClusteringView
 from shoal.config.contract import Contract
 from shoal.config.settings import Config, load_config
 from shoal.errors import InvalidData
@@ -208,7 +209,7 @@ def _report(run: Run, seconds: float, page: str, as_json: bool) -> None:
     """Print what was found. Raises `InvalidData` where no reading could be used."""
     learnt, rejected = run.total("learned"), run.total("rejected")
     models = run.box.server.models()
-    found = {name: clusters_of(model, run.config.contract) for name, model in models.items()}
+    found = {name: clusters_of(model.view, model.lineage, run.config.contract) for name, model in models.items()}
     if as_json:
         summary = {"seconds": round(seconds, 1), "page": page, "learnt": learnt, "rejected": rejected}
         click.echo(
@@ -220,24 +221,22 @@ def _report(run: Run, seconds: float, page: str, as_json: bool) -> None:
         raise InvalidData(f"{unusable(run.rejected())}, or let `shoal init` look at the file")
 
 
-def clusters_of(model: ServedModel, contract: Contract) -> list[dict[str, Any]]:
+def clusters_of(view: ClusteringView | None, lineage: Lineage, contract: Contract) -> list[dict[str, Any]]:
     """The known clusters of a model, the largest first: identity, name, share of the mass, and what sets them apart."""
-    view = model.view
-    if view is None or not model.lineage.of_number:
+    if view is None:
         return []
     described = describe(view, contract)
-    given = {cluster.identity: cluster.name for cluster in model.lineage.known}
-    mass = {number: float(view.mass[view.cluster == number].sum()) for number in model.lineage.of_number}
-    whole = sum(mass.values()) or 1.0
+    number_of = heaviest_numbers(lineage, view, described)
+    whole = sum(cluster.mass for cluster in lineage.known) or 1.0
     found = [
         {
-            "cluster": identity,
-            "name": given.get(identity) or described[number].label,
-            "share": mass[number] / whole,
-            "description": described[number].text(contract),
+            "cluster": cluster.identity,
+            "name": cluster.name or one.label,
+            "share": cluster.mass / whole,
+            "description": one.text(contract),
         }
-        for number, identity in model.lineage.of_number.items()
-        if number in described
+        for cluster in lineage.known
+        if (one := described.get(number_of.get(cluster.identity, -1)))
     ]
     return sorted(found, key=lambda one: (-one["share"], one["cluster"]))
 

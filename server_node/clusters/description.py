@@ -240,6 +240,17 @@ class Histogram:
     """(BINS,) shares of the mass of all other clusters"""
 
 
+def heaviest_numbers(lineage: Lineage, view: ClusteringView, described: Mapping[int, Description]) -> dict[int, int]:
+    """identity -> the number in the view that describes it.
+
+    Parts of a cluster that are not confirmed yet are shown as that cluster: its heaviest number describes it.
+    """
+    numbers = [number for number in lineage.of_number if number in described]
+    # The heaviest comes last and so replaces the others of its identity.
+    by_mass = sorted(numbers, key=lambda number: float(view.centre_mass[number]))
+    return {lineage.of_number[number]: number for number in by_mass}
+
+
 def histograms(view: ClusteringView, lineage: Lineage, identity: int, contract: Contract) -> list[Histogram]:
     """One for each feature of the contract; none for a cluster that no node of the view belongs to.
 

@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from server_node.clusters.description import Description, Histogram, Interval, describe, histograms
+from server_node.clusters.description import Description, Histogram, Interval, describe, heaviest_numbers, histograms
 from server_node.clusters.history.store import HistoryReader
 from server_node.clusters.history.summary import RecentHistory, recent_history
 from server_node.clusters.lineage import Cluster
@@ -18,7 +18,7 @@ from server_node.status import ModelStatus, ServerStatus, StatusBoard
 from server_node.web.history_json import read_feeds, read_history
 from server_node.web.responses import PiecesResponse
 from server_node.web.snapshot_json import view_of
-from server_node.web.tables import heaviest_numbers, history_fields
+from server_node.web.tables import history_fields
 from server_node.web.units import digits, feature_json
 from shoal.config.resolved import ResolvedContract
 

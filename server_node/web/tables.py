@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from server_node.clusters.description import Description, Interval, describe
+from server_node.clusters.description import Description, Interval, describe, heaviest_numbers
 from server_node.clusters.history.summary import RecentHistory, Usual
 from server_node.clusters.lineage import Cluster, Lineage
 from server_node.status import ClientStatus, ModelStatus
@@ -64,17 +64,6 @@ def clusters_table(
         if view.joins_nodes
         else 0,
     }
-
-
-def heaviest_numbers(lineage: Lineage, view: ClusteringView, described: Mapping[int, Description]) -> dict[int, int]:
-    """identity -> the number in the view that describes it.
-
-    Parts of a cluster that are not confirmed yet are shown as that cluster: its heaviest number describes it.
-    """
-    numbers = [number for number in lineage.of_number if number in described]
-    # The heaviest comes last and so replaces the others of its identity.
-    by_mass = sorted(numbers, key=lambda number: float(view.centre_mass[number]))
-    return {lineage.of_number[number]: number for number in by_mass}
 
 
 def history_fields(identity: int, recent: RecentHistory | None) -> dict[str, Any]:

@@ -9,10 +9,13 @@ import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
-from onebox.run_command import open_run, run_command
+from onebox.run_command import clusters_of, open_run, run_command
 from producers.files.source import PLAIN_REPLAY
 from producers.init_command import init_command
 from server_node.clusters.forwarding import events
+from server_node.clusters.lineage import Cluster, Lineage
+from shoal.algorithms.view import ClusteringView
+from shoal.config.contract import parse_contract
 from shoal.config.settings import load_config
 from shoal.errors import InvalidData, SettingsError, ShoalError
 
@@ -57,6 +60,24 @@ def test_two_commands_lead_from_a_file_to_its_clusters_and_a_third_adds_nothing(
     text = run("a.toml", "a.csv", "--no-wait").stdout
     assert f"{ROWS:,} readings of 2 clients." in text
     assert "clusters: 2 clusters" in text
+
+
+def test_parts_of_a_cluster_that_are_not_confirmed_yet_are_listed_as_that_cluster() -> None:
+    contract = parse_contract(
+        {
+            "federation": {"name": "a"},
+            "features": [{"name": "warm", "low": 0, "high": 50}],
+            "privacy": {"mode": "off"},
+            "models": [{"name": "heaps", "algorithm": "fcac"}],
+        }
+    )
+    nodes = np.array([[0.1], [0.2], [0.8]])
+    view = ClusteringView.from_nodes(nodes, [6.0, 1.0, 3.0], [0, 1, 2], centres=nodes, centre_mass=[6.0, 1.0, 3.0])
+    clusters = {identity: Cluster(identity, mass=mass) for identity, mass in enumerate((7.0, 3.0))}
+    lineage = Lineage(clusters=clusters, of_number={0: 0, 1: 0, 2: 1})
+    found = clusters_of(view, lineage, contract)
+    assert [(one["cluster"], one["share"]) for one in found] == [(0, 0.7), (1, 0.3)]
+    assert len({one["name"] for one in found}) == 2
 
 
 def test_the_same_readings_under_another_name_are_learnt_only_when_asked_for(folder: Path) -> None:
