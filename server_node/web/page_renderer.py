@@ -125,7 +125,8 @@ class PageRenderer:
             clustering = None
             if shown in (None, name):
                 clustering = self._renderer(name).render(model, contract)
-            models.append(_model_json(model, clustering) | {"state": self._state(configured, model.snapshot)})
+            described = _model_json(model, clustering, configured.counts_places)
+            models.append(described | {"state": self._state(configured, model.snapshot)})
         clients = [model.snapshot.clients for model in status.models.values() if model.snapshot]
         content = {
             "federation": contract.federation,
@@ -209,7 +210,8 @@ class ModelRenderer:
         return (view.nodes - 0.5) @ self._axes, labels, round(explained, 3)
 
 
-def _model_json(model: ModelStatus, clustering: dict[str, Any] | None) -> dict[str, Any]:
+def _model_json(model: ModelStatus, clustering: dict[str, Any] | None, places: bool) -> dict[str, Any]:
+    """`places`: its readings are counted with rejected ones."""
     snapshot = model.snapshot
     return {
         "name": model.name,
@@ -219,6 +221,7 @@ def _model_json(model: ModelStatus, clustering: dict[str, Any] | None) -> dict[s
         "made_at": snapshot.made_at if snapshot else None,
         "newest_reading_at": snapshot.reading_time if snapshot else None,
         "readings": snapshot.readings if snapshot else 0,
+        "counts_places": places,
         "updates": snapshot.updates if snapshot else 0,
         "nodes_total": snapshot.nodes if snapshot else 0,
         "clusters_total": snapshot.known if snapshot else 0,

@@ -191,7 +191,8 @@ class Update(ModelMessage):
     sequence: int
     """1, 2, 3, ... per client and model; a receiver drops the ones it has seen"""
     readings: int
-    """readings learnt since the update before this one"""
+    """readings accepted since the update before this one; of private counts, and of noisy rows in mode `formal`, places:
+    rejected readings included, so that the number does not tell whether one was valid"""
     privacy: dict[str, Any]
     """the privacy statement (`shoal.privacy`)"""
     arrays: Mapping[str, NDArray[Any]]
@@ -244,7 +245,7 @@ class Snapshot(ModelMessage):
     updates: int
     """updates absorbed"""
     readings: int
-    """readings they were learnt from"""
+    """the `readings` of the updates it was learnt from, added up"""
     clients: int
     """distinct clients they came from"""
     clusters: int

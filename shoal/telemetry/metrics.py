@@ -30,7 +30,12 @@ class ProcessMetrics:
 
     def __init__(self, process: str) -> None:
         self.registry = _registry(process)
-        self.readings = Counter("shoal_readings", "Readings by result", ["result"], registry=self.registry)
+        self.readings = Counter(
+            "shoal_readings",
+            "Readings by result; on the server, of models that count places, rejected ones too",
+            ["result"],
+            registry=self.registry,
+        )
         self.updates = Counter("shoal_updates", "Updates by result", ["result"], registry=self.registry)
         self.nodes = Gauge("shoal_nodes", "Nodes of a model", ["model"], registry=self.registry)
         self.lag = Gauge(

@@ -79,7 +79,8 @@ def _shows_a_snapshot(tab: Tab) -> None:
     tab.until(f"{COUNTERS}.Clusters === '6'")
     counters = tab.value_of(COUNTERS)
     assert counters["Nodes"] == "120"
-    assert counters["Readings"] == "48,000"
+    assert counters["Places"] == "48,000", "in mode formal, whether a reading is valid is hidden"
+    tab.shows("Places are readings, rejected ones included")
     assert counters["Updates"] == "120"
     assert counters["Clients"] == "4"
     assert counters["Rejected"] == "3"

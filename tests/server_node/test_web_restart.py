@@ -69,7 +69,7 @@ def test_a_page_survives_a_restart_of_its_server_and_reloads_for_another_federat
     tab.resize(1280, 900)
     with serving(tmp_path, file):
         _open(tab, port)
-        tab.until(f"{FIGURES}.Readings === '2,000' && {COUNTED}.lines === 1")
+        tab.until(f"{FIGURES}.Places === '2,000' && {COUNTED}.lines === 1")
         tab.value_of("void (window.marker = 'not reloaded')")
         before = tab.value_of(FIGURES)
         happened = tab.value_of(HAPPENED)
@@ -79,14 +79,14 @@ def test_a_page_survives_a_restart_of_its_server_and_reloads_for_another_federat
     assert tab.value_of(FIGURES) == before, "the last values stay"
     learn(tmp_path, file, 4000)
     with serving(tmp_path, file):
-        tab.until(f"{CONNECTION} === 'live' && {FIGURES}.Readings === '4,000'")
+        tab.until(f"{CONNECTION} === 'live' && {FIGURES}.Places === '4,000'")
         assert tab.value_of("window.marker") == "not reloaded"
         assert tab.value_of(COUNTED) == {"lines": 1, "clusters": True, "clients": ["client-1"]}
         seen = tab.value_of("document.querySelector('#history svg').ariaLabel")
         fresh = browser.tab()
         fresh.resize(1280, 900)
         _open(fresh, port)
-        fresh.until(f"{FIGURES}.Readings === '4,000'")
+        fresh.until(f"{FIGURES}.Places === '4,000'")
         assert fresh.value_of(HAPPENED)[-len(happened) :] == happened, "the server has kept what happened before"
         assert (
             fresh.value_of("document.querySelector('#history svg').ariaLabel.split(' in ')[0]") == seen.split(" in ")[0]

@@ -8,12 +8,15 @@ import { clientsOf } from "./status.js";
 
 const ROWS_MAX = 100; // the search finds the others
 const SEARCH_FROM = 8;
-const COLUMNS = [
+const columns = (status) => [
   { key: "name", title: "Client", of: ({ name }) => name },
   { key: "age", title: "Received", number: true, of: ({ age }) => age },
-  { key: "readings", title: "Readings", number: true, of: ({ readings }) => readings },
+  { key: "readings", title: countsPlaces(status) ? "Places" : "Readings", number: true, of: ({ readings }) => readings },
   { key: "rate", title: "Rate", number: true, of: ({ rate }) => rate },
 ];
+
+// A client's number is the largest of all models: it may be of places where any model counts these.
+const countsPlaces = ({ models }) => models.some((model) => model.counts_places);
 
 // The table of clients: it can be searched and sorted.
 export class Clients {
@@ -33,9 +36,9 @@ export class Clients {
     const query = at("client-search").value.trim().toLowerCase();
     const only = at("only-inactive").checked;
     const found = all.filter(({ name, inactive }) => (!only || inactive) && name.toLowerCase().includes(query));
-    const listed = this.sorting.order(found, COLUMNS).slice(0, ROWS_MAX);
+    const listed = this.sorting.order(found, columns(status)).slice(0, ROWS_MAX);
     at("client-filter").hidden = all.length < SEARCH_FROM;
-    this.sorting.head(all.length ? COLUMNS : []);
+    this.sorting.head(all.length ? columns(status) : []);
     reconcile(at("clients").tBodies[0], listed, ({ name }) => name, clientRow, fillClient);
     setText(at("clients-note"), this.notes(all, found, listed).join(" "));
   }
@@ -45,6 +48,7 @@ export class Clients {
     if (!total) return ["No client has sent an update yet."];
     const inactive = all.filter((client) => client.inactive).length;
     const notes = [];
+    if (countsPlaces(this.status)) notes.push("Places are readings, rejected ones included: which they are is hidden.");
     if (!found.length && all.length) notes.push("No client matches.");
     else if (found.length > listed.length) notes.push(`${listed.length} of ${count(found.length)} are listed; search for the others.`);
     if (inactive) notes.push(`${plural(inactive, "client")} inactive: nothing received for three times the usual interval; what was learnt from them is kept.`);
@@ -165,7 +169,9 @@ const REGIONS_MAX = 100;
 const NUMBERS = 3;
 
 // The tree of regions below the federation. `regions` as in the status: each after the one above it. `clients` are objects as `clientsOf` makes them.
-export function showRegions(regions, clients) {
+export function showRegions(status, clients) {
+  const { regions } = status;
+  setText(at("regions").querySelector("thead th:last-child"), countsPlaces(status) ? "Places" : "Readings");
   at("regions").hidden = !regions.length;
   const known = new Map(clients.map((client) => [client.name, client]));
   const [rows] = at("regions").querySelector("table").tBodies;

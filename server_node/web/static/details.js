@@ -72,7 +72,7 @@ function streamCounters(model, status) {
   return [
     ["Clusters", count(model.clusters_total), `${count(model.clusters_active)} active now`],
     ["Nodes", count(model.nodes_total), "places learnt"],
-    ["Readings", short(model.readings), perSecond(status)],
+    [model.counts_places ? "Places" : "Readings", short(model.readings), perSecond(status)],
   ];
 }
 
@@ -241,7 +241,7 @@ export class Details {
     showCounters(status, model, now);
     this.clusters.show(model, newest);
     this.clients.show(status, now);
-    showRegions(status.regions, clientsOf(status, now));
+    showRegions(status, clientsOf(status, now));
     drawHistory(chart, model.history, newest);
   }
 }
