@@ -191,7 +191,7 @@ class Update(ModelMessage):
     sequence: int
     """1, 2, 3, ... per client and model; a receiver drops the ones it has seen"""
     readings: int
-    """readings accepted since the update before this one; of private counts, and of noisy rows in mode `formal`, places:
+    """readings accepted since the update before this one; of private counts, and of noisy rows in `formal`, places,
     rejected readings included, so that the number does not tell whether one was valid"""
     privacy: dict[str, Any]
     """the privacy statement (`shoal.privacy`)"""
