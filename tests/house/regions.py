@@ -14,6 +14,7 @@ from server_node.regions.replica_model import RegionModel, absorb
 from shoal.config.resolved import resolve
 from shoal.config.settings import LogSettings, load_config
 from shoal.protocol.messages import Snapshot, Update
+from shoal.protocol.published_contract import CONTRACT_KEY
 from shoal.protocol.topics import ensure_topics
 from shoal.runtime.checkpoint import OutboxRecord
 from shoal.transports import open_log
@@ -111,7 +112,7 @@ class Committed:
     def read(self) -> None:
         """Read what has been committed since."""
         for place, records in self._consumer.poll(200).items():
-            self.snapshots[self._places[place]] += [record.value for record in records]
+            self.snapshots[self._places[place]] += [one.value for one in records if one.key != CONTRACT_KEY]
 
     def show_all(self, regions: Sequence[Region]) -> bool:
         """Whether the newest snapshot of each of these shows every update that it was fed."""

@@ -13,6 +13,7 @@ from server_node.bootstrap import open_server
 from server_node.node import ServerNode
 from shoal.cli.keys import keys
 from shoal.config.settings import load_config
+from shoal.errors import ContractDiffers
 from tests.house.counting_federation import rooms
 from tests.house.region_federations import (
     REGIONS,
@@ -77,10 +78,14 @@ def test_a_region_with_another_contract_of_the_upstream_federation_than_its_own_
     south.write_text(south.read_text(encoding="utf-8").replace(*older), encoding="utf-8")
     with ExitStack() as stack:
         regions = [stack.enter_context(running_region(file_of(tmp_path, name), REGIONS[name])) for name in REGIONS]
+        # Before the upstream server has published its contract, with which a region compares its own.
+        run_to_end(regions)
         server = stack.enter_context(open_server(load_config(file_of(tmp_path, WORLD)), clock=clock))
-        run_to_end([*regions, server])
+        run_to_end([server])
         assert known(server) == {"north": 2 * READINGS}
         assert set(server.status().rejected) == {"contract"}
+        with pytest.raises(ContractDiffers, match="epsilon_per_reading: ours 190; the federation's 200"):
+            run_to_end(regions)
 
 
 def test_a_ring_of_federations_that_no_file_shows_is_found_by_their_updates_and_counts_nothing_twice(

@@ -57,9 +57,11 @@ def publish_user_ids(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[bytes] = []
     admit, headers = UserReadings.admit, Update.headers()
 
-    def noting(self: UserReadings, valid: NDArray[np.bool_], users: Sequence[bytes]) -> NDArray[np.bool_]:
+    def noting(
+        self: UserReadings, valid: NDArray[np.bool_], users: Sequence[bytes], times: Sequence[float]
+    ) -> NDArray[np.bool_]:
         seen.extend(users)
-        return admit(self, valid, users)
+        return admit(self, valid, users, times)
 
     monkeypatch.setattr(UserReadings, "admit", noting)
     monkeypatch.setattr(Update, "headers", lambda: (*headers, (USER_ID, seen[-1])))
