@@ -250,7 +250,7 @@ def test_the_whole_state_of_a_server_with_a_quarantine_is_restored(tmp_path: Pat
         assert (states_of(server), server.status().quarantined) == before
 
 
-@pytest.mark.parametrize("action", [np.zeros((3, 1, 2)), [], 7, "forget", None])
+@pytest.mark.parametrize("action", [np.zeros((3, 1, 2)), [], 7, "banish", None])
 def test_an_action_that_there_is_not_is_rejected_whatever_it_is(tmp_path: Path, action: Any) -> None:
     site = ServerFixture(tmp_path)
     request = QuarantineRequest("plant", site.contract.digest, "clusters", "cellar", "quarantine", "", 1e9)
