@@ -30,9 +30,8 @@ from shoal.config.base import client_name_of
 from shoal.config.contract import parse_contract
 from shoal.config.settings import load_config
 from shoal.errors import SettingsError
+from shoal.protocol.reading_faults import CLIPPED_SHARE
 
-CLIPPED_SHARE = 0.01
-"""share of clipped values from which on other bounds are proposed"""
 NAMES_SHOWN = 24
 """clients whose names are printed"""
 SMALL = 2000

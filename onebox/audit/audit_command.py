@@ -87,7 +87,7 @@ def audit(context: click.Context, file: Path | None, trials: int, kills: int, se
 
     Clients with keys of their own run in a scratch folder on made-up readings, under the contract of the federation
     file; its logs, keys and ledgers are not touched. Each attack prints its trials, the epsilon that fits its guesses
-    best, the lower bound of epsilon that they prove (Clopper-Pearson, wrong in at most one of 1000 audits), and the
+    best, the lower bound of epsilon that they prove (Clopper-Pearson, wrong in at most one of 1000 findings), and the
     verdict. An audit can refute a claim and never prove it. The exit code is 1 if a claim is refuted.
     """
     findings: list[Finding] = []

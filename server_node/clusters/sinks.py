@@ -9,6 +9,7 @@ import http.client
 import json
 import urllib.error
 import urllib.request
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
@@ -39,7 +40,7 @@ class Sink(Protocol):
         ...
 
 
-class SinkType:
+class SinkType(ABC):
     """One kind of sink: an object that the entry-point group `shoal.sinks` names."""
 
     name: str
@@ -47,12 +48,12 @@ class SinkType:
     settings: type[SinkSettings]
     """section of the sink; a required setting has no default"""
 
+    @abstractmethod
     def open(self, settings: Any, federation: str) -> Sink:
         """The sink of a federation; `settings` is an instance of `self.settings`. It connects when it delivers.
 
         Raises `SettingsError` for settings that cannot be, and `MissingExtra`.
         """
-        raise NotImplementedError
 
 
 class WebhookSettings(SinkSettings):

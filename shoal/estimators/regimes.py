@@ -52,7 +52,7 @@ class Regimes(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
     labels_ : ndarray of shape (n,)
         Regimes of the rows learnt last by `fit` or `partial_fit`; identities that keep their meaning.
     n_regimes_ : int
-        Number of regimes; 1 where nothing stays.
+        Number of regimes; 1 where nothing stays, 0 before the first look.
     identities_ : ndarray of shape (k,)
         Identities of the regimes, ascending.
     dwell_ : ndarray of shape (k,)
@@ -65,7 +65,8 @@ class Regimes(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
     scale_ : int
         Readings of a block at the scale that decided; 0 while there is one regime.
     provisional_ : bool
-        Whether fewer than 20 changes were seen, or the last two looks disagree.
+        Whether too little was seen (fewer than 20 changes; of one regime, fewer than 1 000 readings), or the last two
+        looks disagree.
     n_features_in_ : int
     feature_names_in_ : ndarray of shape (d,)
         Only if the first rows had names.
@@ -190,14 +191,14 @@ class Regimes(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
     def dwell_(self) -> Floats:
         """(k,) mean stay in each regime, in readings, once rows were learnt."""
         book = self._server("dwell_").book
-        return np.array([np.inf]) if book is None else book.dwell()[book.order()]
+        return np.full(self.n_regimes_, np.inf) if book is None else book.dwell()[book.order()]
 
     @property
     def transitions_(self) -> Floats:
         """(k, k) changes from one regime to another that were seen, once rows were learnt."""
         book = self._server("transitions_").book
         if book is None:
-            return np.zeros((1, 1))
+            return np.zeros((self.n_regimes_, self.n_regimes_))
         order = book.order()
         changes = book.sets.changes[np.ix_(order, order)]
         np.fill_diagonal(changes, 0.0)
@@ -207,13 +208,13 @@ class Regimes(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
     def means_(self) -> Floats:
         """(k, d) mean reading of each regime, once rows were learnt."""
         self._server("means_")
-        return self._streams.profiles()[0]
+        return self._streams.profiles(self._n_features)[0]
 
     @property
     def deviations_(self) -> Floats:
         """(k, d) standard deviation of the readings of each regime, once rows were learnt."""
         self._server("deviations_")
-        return self._streams.profiles()[1]
+        return self._streams.profiles(self._n_features)[1]
 
     @property
     def scale_(self) -> int:

@@ -121,6 +121,7 @@ def test_a_stream_in_which_nothing_stays_is_one_regime(name: str) -> None:
     assert set(model.labels_.tolist()) == {0}
     assert model.dwell_.tolist() == [np.inf]
     assert model.scale_ == 0
+    assert not model.provisional_
     np.testing.assert_allclose(model.means_[0], rows[-BLOCKS_MAX:].mean(axis=0), atol=0.02 * (1 + np.abs(rows).max()))
 
 
@@ -215,7 +216,27 @@ def test_nothing_is_known_before_the_first_rows() -> None:
     assert model.predict_one({"a": 0.0}) == -1
     with pytest.raises(AttributeError, match="fit or partial_fit"):
         _ = model.n_regimes_
-    assert shoal.Regimes().partial_fit(np.zeros((10, 1))).labels_.tolist() == [-1] * 10
+    early = shoal.Regimes(rebuild_readings=2_000).partial_fit(np.zeros((10, 1)))
+    for more in (0, 1_500):  # before level and spread of the columns are known, and before the first look
+        early.partial_fit(np.zeros((more, 1)))
+        assert early.labels_.tolist() == [-1] * more
+        assert early.n_regimes_ == 0
+        assert early.dwell_.tolist() == []
+        assert early.means_.shape == (0, 1)
+        assert early.provisional_
+    assert early.partial_fit(np.zeros((490, 1))).n_regimes_ == 1
+    assert early.predict_one({"0": 0.0}) == 0
+
+
+def test_one_reading_is_one_provisional_regime_and_a_feature_never_read_has_no_mean() -> None:
+    one = shoal.Regimes().fit([[3.0, 4.0]])
+    assert (one.n_regimes_, one.labels_.tolist(), one.provisional_) == (1, [0], True)
+    assert one.means_.tolist() == [[3.0, 4.0]]
+    rows = np.random.default_rng(0).normal(size=(2_000, 2))
+    rows[:, 1] = np.nan
+    missing = shoal.Regimes().fit(rows)
+    assert missing.n_regimes_ == 1
+    assert np.isnan(missing.means_).all()
 
 
 def test_columns_may_come_in_another_order_and_a_copy_goes_on() -> None:

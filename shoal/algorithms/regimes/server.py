@@ -29,7 +29,9 @@ up to 0.16 where nothing stays, and regimes of three deviations 0.45 (streams of
 SAME_OVERLAP = 1 / 3
 """share of the readings of either of two sets that both have from which on they can be one regime"""
 CHANGES_MIN = 20
-"""changes seen from which on regimes are no longer provisional"""
+"""changes seen from which on several regimes are no longer provisional"""
+READINGS_MIN = 1_000
+"""readings of all clients from which on a single one is no longer provisional"""
 
 Key = tuple[int, bool]
 """a scale, and whether clients' own levels are taken from their blocks"""
@@ -78,7 +80,9 @@ class RegimeServer:
         """None: one regime"""
         self.single = 0
         """the identity shown while there is one regime"""
-        self.agreed = False
+        self.n_readings = 0
+        """of all clients at the last rebuild; 0 before the first"""
+        self._agreed = False
         """whether the last two rebuilds found the same identities"""
         self._both_ways = centred is None
         self._keys = [(w, way) for way in ((True, False) if centred is None else (centred,)) for w in scales]
@@ -87,15 +91,21 @@ class RegimeServer:
         self._plans: dict[Key, ScalePlan] = {}
 
     def rebuild(self, clients: Sequence[RegimeClient], hysteresis: float = HYSTERESIS) -> None:
-        """Find the regimes in all that the clients have learnt; `hysteresis` 1 if nobody has relied on those before."""
+        """Find the regimes in all that the clients have learnt.
+
+        `hysteresis`: how many times as much another scale must tell than the present one; 1 treats all scales alike.
+        """
         if not clients:
             return
+        before = self.identities()
+        self.n_readings = sum(client.memory.n_readings for client in clients)
         self._make_plans(clients)
         sets = {
             key: find_sets(plan.codebook, *np.sum([client.pairs(plan) for client in clients], axis=0))
             for key, plan in self._plans.items()
         }
         self._show(self._best({key: several for key, several in sets.items() if several}, clients, hysteresis), clients)
+        self._agreed = before == self.identities()
 
     def _make_plans(self, clients: Sequence[RegimeClient]) -> None:
         """Make all plans anew: in an old one a stream that has moved away seems to rest in its border cells."""
@@ -144,7 +154,6 @@ class RegimeServer:
 
     def _show(self, best: tuple[Key, CellSets] | None, clients: Sequence[RegimeClient]) -> None:
         """Give the sets their identities: those of the sets before with which they share most readings."""
-        before = self.identities()
         if best is None:
             if self.book is not None:  # the regime that had most readings goes on
                 self.single = int(self.book.identity[np.argmax(self.book.sets.changes.sum(axis=1))])
@@ -160,7 +169,6 @@ class RegimeServer:
             for one in np.flatnonzero(identity < 0):
                 identity[one], self._next = self._next, self._next + 1
             self.book = self._last = Book(plan, sets, identity)
-        self.agreed = before == self.identities()
 
     @staticmethod
     def _match(identity: Ints, shared: Floats, before: Ints) -> None:
@@ -172,13 +180,16 @@ class RegimeServer:
             overlap[old], overlap[:, new] = 0.0, 0.0
 
     def identities(self) -> list[int]:
-        """The identities shown, ascending."""
+        """The identities shown, ascending; none before the first rebuild."""
+        if not self.n_readings:
+            return []
         return [self.single] if self.book is None else sorted(self.book.identity.tolist())
 
     @property
     def provisional(self) -> bool:
-        """Whether too few changes were seen, or the last two rebuilds disagree."""
-        return self.book is not None and (not self.agreed or self.book.n_changes() < CHANGES_MIN)
+        """Whether too little was seen, or the last two rebuilds disagree."""
+        too_little = self.n_readings < READINGS_MIN if self.book is None else self.book.n_changes() < CHANGES_MIN
+        return too_little or not self._agreed
 
 
 def _overlap(clients: Sequence[RegimeClient], old: Book, plan: ScalePlan, sets: CellSets) -> Floats:

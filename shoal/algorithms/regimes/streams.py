@@ -123,7 +123,7 @@ class RegimeStreams:
         """rows (n, d) of clients (n,) at times (n,) -> (n,) identities. Raises `InvalidData`."""
         names, seconds = _client_names(clients, len(rows)), _seconds(times, len(rows))
         labels = np.full(len(rows), NO_REGIME, dtype=np.int64)
-        if self._columns is None:
+        if self._columns is None or not self.server.n_readings:
             return labels
         book = self.server.book
         if book is None:
@@ -140,7 +140,7 @@ class RegimeStreams:
 
     def predict_next(self, rows: Floats) -> int:
         """The regime of a row (1, d) that follows those that the only client has learnt."""
-        if self._columns is None:
+        if self._columns is None or not self.server.n_readings:
             return NO_REGIME
         if self.server.book is None:
             return self.server.single
@@ -148,13 +148,16 @@ class RegimeStreams:
         dense = np.concatenate([before, self._columns.standardize(rows)])
         return int(self._labels(self.server.book, ONLY_CLIENT, dense, True)[-1])
 
-    def profiles(self) -> tuple[Floats, Floats]:
-        """(k, d) mean and standard deviation of each regime over the blocks that clients remember, in rows' units."""
+    def profiles(self, width: int) -> tuple[Floats, Floats]:
+        """(k, d) mean and standard deviation of each regime over the blocks that clients remember, in rows' units.
+
+        NaN where no block is known.
+        """
         book, k = self.server.book, len(self.server.identities())
         w = 1 if book is None else book.w
         columns = self._columns
         if columns is None:
-            raise InvalidData(f"nothing is learnt before {SCALING_ROWS} rows have come")
+            return np.empty((0, width)), np.empty((0, width))
         count, total, squares = np.zeros((k, 1)), np.zeros((k, len(columns.level))), np.zeros((k, len(columns.level)))
         for client in self._clients.values():
             blocks = client.blocks(w, book is not None and book.plan.scaling.centred)
@@ -164,17 +167,17 @@ class RegimeStreams:
                 cells = book.plan.cells(blocks)
                 of_block = np.where(cells >= 0, np.argsort(book.order())[book.sets.of_cell[cells]], -1)
             blocks, member = blocks[of_block >= 0], np.eye(k)[of_block[of_block >= 0]]
-            width = len(client.level)
             mean = blocks[:, :width]
             inside = np.exp(2 * blocks[:, width : 2 * width]) if w > 1 else np.zeros_like(mean)
             count += member.sum(axis=0)[:, None]
             total += member.T @ mean
             squares += member.T @ (mean**2 + inside)
-        mean = total / np.maximum(count, 1)
+        count[count == 0] = np.nan
+        mean = total / count
         level = columns.level
         if book is not None and book.plan.scaling.centred:
             level = level + np.mean([client.level for client in self._clients.values()], axis=0) * columns.spread
-        deviation = np.sqrt(np.maximum(squares / np.maximum(count, 1) - mean**2, 0.0))
+        deviation = np.sqrt(np.maximum(squares / count - mean**2, 0.0))
         return mean * columns.spread + level, deviation * columns.spread
 
     def _labels(self, book: Book, name: str, dense: Floats, live: bool) -> Ints:
