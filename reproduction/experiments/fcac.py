@@ -85,22 +85,12 @@ magic_telescope the command takes 35 seconds on two cores and ends with exit cod
   clients, grey values scaled to -1..1).
 
 The protocol is that of the published program (commit c8d8af4 of Masuyama-lab/FCAC), with single trials of which tests
-compare it.
+compare it: `reproduction/splits.py` has the permutations and both splits. Clients learn raw values in the order of the
+classes, and the server absorbs nodes with high winning counts first. Rows are drawn by number, so a file in another
+order than OpenML's gives other figures. Magic's column `ID`, which numbers the rows by class, is left out.
 
-- *Permutation.* The trial's number, 0 to 19, is the seed of NumPy's legacy generator, which permutes the rows. Rows
-  are drawn by number, so a file in another order than OpenML's gives other figures.
-- *IID split.* Of each class, equal consecutive blocks to the clients and the remainder to the last one.
-- *Non-IID split.* Of each class, shares from Dirichlet(0.5), with the generator started at 0 in every trial. Clients
-  that have n / clients rows get none. The draw is repeated until each client has 40 rows.
-- *Learning.* Clients learn raw values in the order of the classes. The server absorbs the nodes in a legacy shuffle
-  from seed 0, those with high winning counts first. Magic's column `ID`, which numbers the rows by class, is left
-  out.
-- *Scores.* All rows are predicted; ARI, AMI and NMI are scikit-learn's.
-
-Other data sets of the same form can be run with `--dataset NAME`. They get one client per 400 rows, from 2 to 50, or
-`--clients N`. If none of 1000 draws gives each client 40 rows in the non-IID split, the number of clients is halved
-until one does; data with fewer than 40 rows are an error. `--epsilon E` adds the paper's Laplace noise, for which the
-paper has no figures.
+Other data sets of the same form can be run with `--dataset NAME`, and with `--epsilon E` the paper's Laplace noise, for
+which it has no figures.
 """
 EXPERIMENT: Final = Experiment(
     name="fcac",

@@ -221,13 +221,10 @@ are not the paper's draws. Errors are not squared, as in the tables, whatever th
 
 Bands: the errors that do not depend on the start (`within` in case 1 .01, avg1 .02; case 3 with avg2 .01, `outside`
 .1), and the median of case 4 (1.0). The gap depends on the start, and the paper gives none: ten random ones end in
-several minima, where the paper has one run. What table 5 (case 4) calls the gap is the gap / sqrt(d). The orderings
-from which the paper draws its conclusions are tests (`tests/reproduction/test_rounds_protocols.py`). Case 4 is a
-hundred G2 sets of 2 to 1024 features, with standard deviations of 10 to 100, dealt evenly to ten clients; its extremes
-depend on a few sets in which both centres coincide. It takes seven minutes, so `shoal reproduce ffcm` runs it with
-`--dataset case4` only. The forms with one local step are not in the paper; avg1 of one step equals central to the last
-digit. No band is claimed for the column FedFCM: many of its centres nearly coincide, and the last digit of a distance
-decides which of them separate.
+several minima, where the paper has one run. What table 5 (case 4) calls the gap is the gap / sqrt(d). Case 4, a
+hundred G2 sets, takes seven minutes, so `shoal reproduce ffcm` runs it with `--dataset case4` only. The forms with one
+local step are not in the paper. No band is claimed for the column FedFCM: many of its centres nearly coincide, and the
+last digit of a distance decides which of them separate.
 """
 EXPERIMENT: Final = Experiment(
     name="ffcm",

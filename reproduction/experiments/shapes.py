@@ -136,10 +136,6 @@ alike, by class, and by sectors. The column *published* has what is required: an
 another label than on the grid of all rows in one place. The options are dbscan's defaults for all data. *DBSCAN on
 all rows* is scikit-learn's, the best by the true classes of five pairs of eps and min_samples; with .05 and 20 it
 reaches .86 on circles with noise .1 (seed 0).
-
-The figures are the same for the three splits, to the bit. "Too severe" outliers, which the thesis reports, come from
-its cells and from calling all rows in sparse cells noise, not from the federation: border rows belong to the cluster
-beside them here.
 """
 DBSCAN_EXPERIMENT: Final = Experiment(
     name="dbscan",
@@ -255,13 +251,10 @@ than from all rows in one place on the same landmarks. *averaged* is algorithm 8
 rounding decides labels, and processors round differently. So many rows lie between the circles that the landmarks
 there tie them together as firmly as each is tied to itself; the eigengap finds one cluster. `dbscan` tells them apart.
 
-**Why averages of eigenvectors fail.** Algorithm 8 follows FedSpectral+ (Thakkar and Joshi 2023). That is made for one
-graph whose nodes all clients know, and of which each client holds some edges. Rows of clients are no such graph: row i
-of one client is not row i of another, and no graph has a tie between rows of different clients. The mean of the
-clients' products belongs to no graph, and the labels of row i are the same on all clients, whatever these rows are.
-(If each client's rows are in the order of their classes, row i is of the same class everywhere, and the result looks
-right: the experiment shuffles them.) Neither the order nor the signs of eigenvectors, which the thesis suspects, are
-the reason. With landmarks, nodes are the same on all clients, and their ties are sums over rows.
+**Why averages of eigenvectors fail.** Algorithm 8 follows FedSpectral+ (Thakkar and Joshi 2023), which is made for one
+graph whose nodes all clients know. Rows of clients are no such graph: row i of one client is not row i of another, so
+the mean of the clients' products belongs to no graph. Neither the order nor the signs of eigenvectors, which the thesis
+suspects, are the reason. With landmarks, nodes are the same on all clients, and their ties are sums over rows.
 """
 SPECTRAL_EXPERIMENT: Final = Experiment(
     name="spectral",
