@@ -21,6 +21,7 @@ from shoal.config.limits import UPDATE_RECORD_BYTES_MAX
 from shoal.config.resolved import ResolvedContract
 from shoal.config.sections import ClientSettings
 from shoal.errors import InvalidState
+from shoal.privacy.coarse import CoarseReadings
 from shoal.privacy.ledger import Ledger
 from shoal.protocol.conflicts import CONFLICTS_KEY
 from shoal.protocol.published_contract import CONTRACT_KEY, check_contract
@@ -126,6 +127,7 @@ class ClientNode:
         # Noise is bound to the identity of the readings log.
         mechanism = contract.mode.mechanism
         self._mechanism = mechanism(key, client, readings_log) if contract.takes_rows else None
+        self._coarse = CoarseReadings(contract.bounds, contract.contract.steps, key, client, readings_log)
         self._windows = CountWindows(
             contract, client, publisher, self._snapshots, resources.ledger, key, readings_log, settings.drop_repeats
         )
@@ -192,6 +194,7 @@ class ClientNode:
             timeout_s = 0.0
         batch, released = self._read(timeout_s)
         began = time.perf_counter()
+        released = self._spread(released)
         private = self._privatise(released)
         self._round_answers.keep(private, self._clock())
         updates = self._learner.learn(private, self._clock()) + self._windows.add(released, self._clock())
@@ -258,6 +261,10 @@ class ClientNode:
         self._budget.reserve(batch.records)
         self._row_charges.add(before, self._intake.positions)
         return batch, batch
+
+    def _spread(self, batch: Batch) -> Batch:
+        """What is learnt of a batch: its values spread over the steps of their features."""
+        return batch._replace(values=self._coarse.spread(batch.values, batch.places))
 
     def _privatise(self, batch: Batch) -> PrivateBatch:
         """The noisy rows of a batch; none where no model learns rows."""

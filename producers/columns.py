@@ -51,6 +51,11 @@ CODES = (-1.0, -99.0, -999.0, -9999.0, -99999.0, -200.0, 999.0, 9999.0, 99999.0,
 CODE_GAP = 0.25
 """distance of such a number from the nearest other value, as a share of the range of the others"""
 
+STEPS_MIN, STEPS_MAX = 8, 256
+"""fewest values, and most steps between the least and the greatest, of a coarse feature"""
+STEPS_SHOWN = 0.5
+"""share of the steps between the 5 % and 95 % quantiles that some value shows"""
+
 
 class Unit(NamedTuple):
     """The physical range of a unit; None: no limit on that side."""
@@ -107,6 +112,8 @@ class Column:
     high: float = 1.0
     outside: float = 0.0
     """share of its values that lie outside of `low` and `high`"""
+    step: float = 0.0
+    """smallest difference of its values, where they are coarse; 0 where they are not"""
     numbers: Floats = field(default_factory=lambda: np.empty(0), compare=False, repr=False)
     """(n,) its values that were looked at; they are kept nowhere"""
 
@@ -167,6 +174,26 @@ def bounds_of(values: Floats, unit: str) -> tuple[float, float]:
     if known.low is not None and least >= known.low:
         low = max(low, known.low)
     return round(low, 12), round(high, 12)
+
+
+def step_of(values: Floats) -> float:
+    """The step of values (n,) that all lie on a coarse grid, such as 1 for whole numbers; 0 for any others.
+
+    A grid is coarse if it is not much finer than the bins of counts. Few values, or values far from each other, may be
+    states, between which nothing lies: those have no step.
+    """
+    shown = np.unique(values)
+    if len(shown) < STEPS_MIN:
+        return 0.0
+    step = float(np.diff(shown).min())
+    places = (shown - shown[0]) / step
+    if places[-1] > STEPS_MAX or not np.allclose(places, np.rint(places), rtol=0.0, atol=1e-3):
+        return 0.0
+    near, far = np.quantile(values, [0.05, 0.95])
+    middle = (shown >= near) & (shown <= far)
+    if middle.sum() < STEPS_SHOWN * (float(far - near) / step + 1.0):
+        return 0.0
+    return float(f"{step:.6g}")
 
 
 def _nice(step: float) -> float:
@@ -313,7 +340,7 @@ def _column(name: str, cells: _Cells, times: Sequence[str], client: str | None) 
     _, unit = unit_of(name)
     low, high = bounds_of(numbers, unit)
     outside = float(((numbers < low) | (numbers > high)).mean())
-    return Column(name, "feature", "numbers", examples, unit, low, high, outside, numbers)
+    return Column(name, "feature", "numbers", examples, unit, low, high, outside, step_of(numbers), numbers)
 
 
 def _left_out(cells: _Cells, numbers: Floats) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shlex
 import sys
 from collections import Counter
@@ -118,12 +119,14 @@ def _feature(column: Column) -> list[str]:
     lines = [f"name = {_toml(column.name)}"]
     if column.unit:
         lines.append(f"unit = {_toml(column.unit)}")
+    step = [f"step = {column.step!r}"] if column.step else []
     if column.reason == LISTED:
-        return [*lines, f"low = {column.low!r}", f"high = {column.high!r}"]
+        return [*lines, f"low = {column.low!r}", f"high = {column.high!r}", *step]
     remark = "the physical range of the unit" if known else "PROPOSAL"
     if column.outside > 0:
         remark += f"; {column.outside:.2%} of the values lie outside and are clipped"
-    return [*lines, f"low = {column.low!r}", f"high = {column.high!r}  # {remark}"]
+    step = [f"{line}  # PROPOSAL: the values shown differ by multiples of it" for line in step]
+    return [*lines, f"low = {column.low!r}", f"high = {column.high!r}  # {remark}", *step]
 
 
 def _privacy(plan: Plan) -> list[str]:
@@ -295,16 +298,20 @@ SHEET = {
     "unit": ("unit",),
     "low": ("lower", "low", "min"),
     "high": ("upper", "high", "max"),
+    "step": ("step", "resolution"),
 }
 """what a sheet says of a feature -> headings of its column"""
 
 
 def columns_of_sheet(file: Path) -> list[Column]:
-    """The features that a sheet lists, one a line: name, unit, lower, upper. Raises `SettingsError`, `InvalidData`."""
+    """The features that a sheet lists, one a line: name, unit, lower, upper, step.
+
+    Raises `SettingsError` and `InvalidData`.
+    """
     table = open_table(file, Counter())
     lower = {name.lower(): name for name in table.columns}
     heads = {what: next((lower[one] for one in names if one in lower), None) for what, names in SHEET.items()}
-    if missing := [what for what, head in heads.items() if head is None and what != "unit"]:
+    if missing := [what for what, head in heads.items() if head is None and what not in ("unit", "step")]:
         raise SettingsError(f"{file}: no column {SHEET[missing[0]][0]!r}; a sheet has name, unit, lower and upper")
     wanted = [head for head in heads.values() if head is not None]
     text = table.dialect.number_text if isinstance(table, CsvTable) else str
@@ -315,7 +322,9 @@ def columns_of_sheet(file: Path) -> list[Column]:
         low, high = (number_of(text(str(cells.get(heads[what] or "", "")))) for what in ("low", "high"))
         if not name or not isinstance(low, float) or not isinstance(high, float) or not low < high:
             raise InvalidData(f"{file}, line {line}: a feature has a name, and numbers lower < upper")
-        columns.append(Column(name, "feature", LISTED, unit=unit, low=low, high=high))
+        step = number_of(text(str(cells.get(heads["step"] or "", ""))))
+        step = step if isinstance(step, float) and not math.isnan(step) else 0.0
+        columns.append(Column(name, "feature", LISTED, unit=unit, low=low, high=high, step=step))
     if not columns:
         raise InvalidData(f"{file}: lists no feature")
     return columns

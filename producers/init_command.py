@@ -52,7 +52,8 @@ def lines_of(understood: Understood, with_cells: bool) -> list[str]:
 def _meaning(column: Column) -> str:
     if column.kind == "feature":
         unit = f" {column.unit}" if column.unit else ""
-        return f"feature, bounds {column.low:g} to {column.high:g}{unit}"
+        step = f", in steps of {column.step:g}" if column.step else ""
+        return f"feature, bounds {column.low:g} to {column.high:g}{unit}{step}"
     return f"{column.kind}: {column.reason}"
 
 
@@ -73,7 +74,7 @@ def _meaning(column: Column) -> str:
     show_default=True,
     help=f"Wait this long for messages; {MESSAGES_MAX:,} are looked at, at most.",
 )
-@click.option("--sheet", type=PATH, help="A CSV that lists the features, one a line: name, unit, lower, upper.")
+@click.option("--sheet", type=PATH, help="A CSV that lists the features, one a line: name, unit, lower, upper; step.")
 @click.option("--out", type=PATH, help="The federation file to write. [default: the name of the first file, .toml]")
 @click.option("--name", help="Name of the federation. [default: from the file]")
 @click.option("--private/--public", "private", default=None, help="Protect each reading, or not: the data are public.")

@@ -22,6 +22,7 @@ from onebox.replay.plan import ReplayPlan
 from shoal.algorithms.streaming import Rows
 from shoal.errors import InvalidData
 from shoal.kernels.arrays import Floats
+from shoal.privacy.coarse import CoarseReadings
 from shoal.protocol.validation import Validator
 
 
@@ -67,6 +68,10 @@ class ReplayedClient:
         self.name = name
         self._contract, self._settings, self._counts = plan.contract, plan.settings, stages.counts
         self._mechanism = plan.contract.mode.mechanism(plan.client_key(name), name, plan.source)
+        contract = plan.contract
+        self._coarse = CoarseReadings(
+            contract.bounds, contract.contract.steps, plan.client_key(name), name, plan.source
+        )
         publisher = Publisher(plan.contract, stages.validator, plan.update_bytes_max)
         self._learner = Learner(plan.contract, name, publisher, plan.settings, started_at)
         self.window = RowWindow(plan.contract.width, plan.settings.window_rows, plan.settings.window_s)
@@ -117,7 +122,8 @@ class ReplayedClient:
             accepted &= np.diff(times, prepend=self._newest) > 0
         numbers = np.flatnonzero(accepted)
         places = list(zip(repeat(0), (numbers + self._readings).tolist(), strict=False))
-        return Batch(values[numbers], places, times[numbers].tolist(), [], numbers.tolist(), times.tolist())
+        spread = self._coarse.spread(values[numbers], places)
+        return Batch(spread, places, times[numbers].tolist(), [], numbers.tolist(), times.tolist())
 
     def _count(self, private: PrivateBatch) -> None:
         places = len(private.place_times)

@@ -14,10 +14,12 @@ from collections import Counter
 from pathlib import Path
 from typing import Any, Literal, Self
 
+import numpy as np
 from pydantic import ConfigDict, Field, field_validator, model_validator
 
 from shoal.config.base import Name, Number, Table, Text, Whole, parse_table, read_toml
 from shoal.errors import SettingsError
+from shoal.kernels.arrays import Floats
 from shoal.privacy.base import Bounds, PrivacyUnit, UnitName, load_mode
 from shoal.privacy.count_noise import EPSILON_MAX, EPSILON_MIN
 
@@ -41,6 +43,12 @@ class Feature(Table):
     share: Number = Field(
         default=1.0, gt=0, le=1e6, description="weight of this feature when the privacy budget is divided"
     )
+    step: Number = Field(
+        default=0.0,
+        ge=0,
+        description="smallest difference that the sensor shows, such as 1 for whole degrees; values are spread over it "
+        "before anything learns, so that gaps between them are no valleys. 0: as they are",
+    )
 
     @model_validator(mode="after")
     def _low_is_below_high(self) -> Self:
@@ -48,6 +56,8 @@ class Feature(Table):
             raise ValueError(f"low {self.low:g} is not below high {self.high:g}")
         if not math.isfinite(self.high - self.low):
             raise ValueError(f"low {self.low:g} and high {self.high:g} are too far apart to calculate with")
+        if self.step > self.high - self.low:
+            raise ValueError(f"step {self.step:g} is more than high - low")
         return self
 
 
@@ -228,6 +238,11 @@ class Contract(Table):
         return Bounds([feature.low for feature in self.features], [feature.high for feature in self.features])
 
     @property
+    def steps(self) -> Floats:
+        """(d,) the steps over which values are spread, 0 for none."""
+        return np.array([feature.step for feature in self.features])
+
+    @property
     def digest(self) -> str:
         """32 hexadecimal digits that differ if and only if two contracts differ.
 
@@ -235,6 +250,9 @@ class Contract(Table):
         algorithm's options are not part of the contract: an option is agreed on only when it is written.
         """
         agreed = self.model_dump(mode="json")
+        for feature in agreed["features"]:
+            if feature["step"] == Feature.model_fields["step"].default:
+                del feature["step"]
         for model, written in zip(self.models, agreed["models"], strict=True):
             written["options"] = {name: _whole_as_int(value) for name, value in written["options"].items()}
             if model.readings_max == READINGS_MAX:

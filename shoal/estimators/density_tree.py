@@ -25,6 +25,8 @@ from shoal.estimators.federation import FederationOptions
 from shoal.estimators.progress import Progress
 from shoal.estimators.streaming import OF_THE_ESTIMATOR, WARNED_ROWS_MIN, IdentityEstimator
 from shoal.kernels.arrays import Floats, Ints
+from shoal.privacy.base import Bounds
+from shoal.privacy.coarse import CoarseReadings
 from shoal.privacy.count_noise import CountMechanism, count_noise
 from shoal.privacy.keyed import SOURCE_BYTES
 
@@ -63,8 +65,12 @@ class CountingFederation:
         seed: int | None,
         epsilon: float | None,
         window_readings: int,
+        steps: Floats | None = None,
     ) -> None:
-        """`seed`: the noise is a function of it; None: of a secret key that is drawn now."""
+        """`seed`: the noise is a function of it; None: of a secret key that is drawn now.
+
+        `steps` (d,) in unit coordinates: coarse values are spread over them.
+        """
         own = FederationOptions.of(clients=n_clients, random_state=0 if seed is None else seed)
         self._noise = None if epsilon is None else count_noise(float(epsilon))
         self.width = width
@@ -86,6 +92,7 @@ class CountingFederation:
         self.server = DensityTreeServer(width, **learnt)
         self._clients: dict[str, _Client] = {}
         self._rows = 0
+        self._steps = np.zeros(width) if steps is None else steps
 
     def learn(
         self, rows: Floats, client_names: ArrayLike | None, is_last: bool = False, progress: Progress | None = None
@@ -96,6 +103,7 @@ class CountingFederation:
         `InvalidData` before anything has changed. `progress` may end the call before the last window.
         """
         progress = progress or Progress()
+        rows = self._spread(rows)
         names = self._names_of(len(rows), client_names)
         full: list[tuple[int, str, Floats]] = []
         for name in np.unique(names).tolist():
@@ -157,6 +165,12 @@ class CountingFederation:
             client.windows, client.published = own.read_int("windows"), own.read_int("published")
         self.server.restore(state["server"])
         self._counter.adopt(self.server.snapshot())
+
+    def _spread(self, rows: Floats) -> Floats:
+        """Rows (n, d) that continue the stream, spread over the steps of their features."""
+        places = np.stack([np.zeros(len(rows), dtype=np.int64), self._rows + np.arange(len(rows))], axis=1)
+        bounds = Bounds(np.zeros(self.width), np.ones(self.width))
+        return CoarseReadings(bounds, self._steps, self._key, _MODEL, _SOURCE).spread(rows, places)
 
     def _full_windows(self, name: str, rows: Floats, own: NDArray[np.intp]) -> list[tuple[int, str, Floats]]:
         """(the row that fills it, client, its readings) of each window that is full; the client keeps the rest."""
@@ -228,6 +242,9 @@ class DensityTree(IdentityEstimator):
         Smallest and largest possible value of each feature. They must be known without looking at the rows: a bound
         taken from the data would reveal an extreme reading. Values beyond are clipped. They scale the features too, so
         there is no parameter `scale`.
+    step : float or array-like of shape (d,), default=0.0
+        Smallest difference that each feature shows, such as 1 for whole degrees: values are spread over it before they
+        are counted, so that gaps between them are no valleys. 0: as they are.
     clients : int, default=1
         Number of virtual clients; row i of the stream is read by client i mod `clients`.
     random_state : int or None, default=None
@@ -281,6 +298,7 @@ class DensityTree(IdentityEstimator):
         window_readings: int = DEFAULTS.window_readings,
         low: ArrayLike = 0.0,
         high: ArrayLike = 1.0,
+        step: ArrayLike = 0.0,
         clients: int = 1,
         random_state: int | None = None,
         leaves_max: int = DEFAULTS.leaves_max,
@@ -298,6 +316,7 @@ class DensityTree(IdentityEstimator):
         self.window_readings = window_readings
         self.low = low
         self.high = high
+        self.step = step
         self.clients = clients
         self.random_state = random_state
         self.leaves_max = leaves_max
@@ -312,13 +331,19 @@ class DensityTree(IdentityEstimator):
         self.max_seconds = max_seconds
 
     def _new_federation(self, width: int) -> CountingFederation:
-        self._bounds(width)
+        low, high = self._bounds(width)
         options = self.get_params(deep=False)
         own = {name: options.pop(name) for name in ("clients", "random_state", "epsilon", "window_readings")}
-        for name in ("low", "high", *OF_THE_ESTIMATOR):
+        for name in ("low", "high", "step", *OF_THE_ESTIMATOR):
             del options[name]
         return CountingFederation(
-            options, width, own["clients"], own["random_state"], own["epsilon"], own["window_readings"]
+            options,
+            width,
+            own["clients"],
+            own["random_state"],
+            own["epsilon"],
+            own["window_readings"],
+            self._steps(low, high),
         )
 
     def _from_learnt(self, points: Floats) -> Floats:
@@ -332,6 +357,16 @@ class DensityTree(IdentityEstimator):
     def _warn(self, rows: Floats) -> None:
         if not self._warned and len(rows) >= WARNED_ROWS_MIN:
             self._warned = warn_of_clipping(rows, *self._bounds(rows.shape[1]), self._names)
+
+    def _steps(self, low: Floats, high: Floats) -> Floats:
+        """(d,) the steps in unit coordinates. Raises `SettingsError`."""
+        try:
+            steps = np.broadcast_to(np.asarray(self.step, dtype=np.float64), low.shape) / (high - low)
+        except (TypeError, ValueError):
+            raise SettingsError(f"step must be a number, or {len(low)} numbers") from None
+        if not ((steps >= 0.0) & (steps <= 1.0)).all():
+            raise SettingsError("step must be from 0 to high - low for every feature")
+        return steps
 
     def _bounds(self, width: int) -> tuple[Floats, Floats]:
         """(d,), (d,). Raises `SettingsError`."""

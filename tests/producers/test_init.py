@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
-from producers.columns import Sample, bounds_of, understand, unit_of
+from producers.columns import Sample, bounds_of, step_of, understand, unit_of
 from producers.files.times import TimeOptions
 from producers.init_command import init_command
 from producers.producer_command import producer
@@ -181,3 +181,28 @@ def test_the_producer_prints_the_same_file(folder: Path) -> None:
     printed = CliRunner().invoke(producer, ["a.csv", "--print-federation"])
     assert printed.exception is None
     assert printed.stdout == (folder / "a.toml").read_text()
+
+
+@pytest.mark.parametrize(
+    ("step", "proposed"), [(1.0, 1.0), (0.5, 0.5), (0.2, 0.2), (0.0, 0.0), (0.001, 0.0), (8.0, 0.0)]
+)
+def test_a_step_is_proposed_for_coarse_values_and_for_no_others(step: float, proposed: float) -> None:
+    values = np.random.default_rng(1).normal(20.0, 4.0, 3000)
+    assert step_of(np.rint(values / step) * step if step else values) == proposed
+
+
+def test_states_have_no_step() -> None:
+    generator = np.random.default_rng(1)
+    assert step_of(generator.integers(0, 5, 1000).astype(np.float64)) == 0.0
+    codes = np.array([1, 2, 3, 10, 20, 50, 60, 80, 90, 120, 200.0])
+    assert step_of(generator.choice(codes, 1000)) == 0.0
+
+
+def test_a_step_is_written_into_the_file(folder: Path) -> None:
+    warm = np.rint(np.random.default_rng(2).normal(20.0, 4.0, 500))
+    (folder / "hall.csv").write_text(
+        "warm,fine\n" + "".join(f"{one:g},{one + n % 7 / 7:.4f}\n" for n, one in enumerate(warm))
+    )
+    result = run("hall.csv", "--public")
+    assert "in steps of 1" in result.output
+    assert [feature.step for feature in load_config(folder / "hall.toml").contract.features] == [1.0, 0.0]

@@ -28,11 +28,17 @@ MODELS = [
 ]
 
 
-def config(privacy: dict[str, Any] | None = None, models: list[dict[str, Any]] | None = None, **client: Any) -> Config:
-    """A federation with the features warm and damp. By default updates are made of 40 readings, or after 100 s."""
+def config(
+    privacy: dict[str, Any] | None = None,
+    models: list[dict[str, Any]] | None = None,
+    step: float = 0.0,
+    **client: Any,
+) -> Config:
+    """A federation with the features warm, in steps of `step`, and damp. By default updates are made of 40 readings, or
+    after 100 s."""
     contract = {
         "federation": {"name": "plant"},
-        "features": [{"name": "warm", "low": -10, "high": 50}, {"name": "damp", "low": 0, "high": 100}],
+        "features": [{"name": "warm", "low": -10, "high": 50, "step": step}, {"name": "damp", "low": 0, "high": 100}],
         "privacy": privacy or FORMAL,
         "models": models or MODELS,
     }

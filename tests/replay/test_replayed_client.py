@@ -71,7 +71,7 @@ def live_updates(folder: Path, plan: ReplayPlan, times: np.ndarray, values: np.n
 def test_a_replayed_client_makes_the_updates_of_a_live_one_bit_for_bit(
     tmp_path: Path, mode: str, drop_repeats: bool
 ) -> None:
-    plan = plan_of(privacy=PRIVACY[mode], models=STREAMING, drop_repeats=drop_repeats)
+    plan = plan_of(privacy=PRIVACY[mode], models=STREAMING, drop_repeats=drop_repeats, step=2.0)
     times, values = readings(150)
     live = live_updates(tmp_path / "live", plan, times, values)
     assert len(live) > 10
