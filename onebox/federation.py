@@ -53,7 +53,7 @@ class OneBox:
         names = [name for name, model in self.server.models().items() if model.status().rounds is not None]
         if names:
             with closing(open_log(self._config.log)) as log:
-                request_wake(self._config.resolved, log, names)
+                request_wake(self._config, log, names)
 
     def close(self) -> None:
         """Close all logs and checkpoints."""

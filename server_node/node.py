@@ -17,7 +17,7 @@ from server_node.ingest.outcome import (
 from server_node.ingest.quarantine import QuarantineRegister
 from server_node.ingest.quotas import Quotas
 from server_node.ingest.reassembly import Reassembly
-from server_node.ingest.requests import ServerParts, request_signer
+from server_node.ingest.requests import ServerParts, TakenRequests, request_signer
 from server_node.ingest.unlearning import Unlearning
 from server_node.models.base import ModelEvent, PublishedSnapshot, ServedModel
 from server_node.models.factory import PLAIN, make_models
@@ -48,7 +48,7 @@ from shoal.runtime.reader import read_next
 from shoal.telemetry.metrics import ServerMetrics
 from shoal.transports.base import Log, Positions, Record, beginning, first_positions, latest
 
-STATE_VERSION = 12
+STATE_VERSION = 13
 
 Models = Mapping[str, ServedModel]
 
@@ -181,8 +181,15 @@ class ServerNode:
         self._reassembly = Reassembly()
         self._quarantine = QuarantineRegister()
         self._quotas = Quotas(self._settings)
+        self._taken = TakenRequests()
         parts = ServerParts(
-            self._validator, self._models, self._reassembly, self._quarantine, self._quotas, self._hierarchy
+            self._validator,
+            self._models,
+            self._reassembly,
+            self._quarantine,
+            self._quotas,
+            self._taken,
+            self._hierarchy,
         )
         self._unlearning = Unlearning(parts)
         self._ingest = Ingest(parts, self._clock, self._rejections, self._keys)
@@ -223,6 +230,7 @@ class ServerNode:
             "quarantine": self._quarantine,
             "unlearning": self._unlearning,
             "quotas": self._quotas,
+            "requests": self._taken,
             "hierarchy": self._hierarchy,
         }
         return SavedParts(whole, parts, required)

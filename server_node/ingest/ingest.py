@@ -145,11 +145,10 @@ class Ingest:
 
     def _apply(self, request: Request, record: Record, outcome: IngestOutcome) -> IngestOutcome:
         """The outcome of a request. Raises `MessageRejected`."""
-        if self._keys is not None and request.signed:
+        if self._keys is not None:
             kind = request.message_type.TYPE
             self._keys.check(OPERATOR, record.topic, record.value or b"", record.headers, kind)
-        request.check(self._server)
-        return outcome._replace(result="request", model=request.model, request=request.apply(self._server))
+        return outcome._replace(result="request", model=request.model, request=request.take(self._server, record))
 
     def _take(self, update: Update, record: Record, outcome: IngestOutcome) -> IngestOutcome:
         """The outcome of a validated update or chunk of one. Raises `MessageRejected`."""

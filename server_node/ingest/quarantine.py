@@ -11,14 +11,12 @@ import math
 from typing import Any, Final, NamedTuple
 
 from shoal.config.contract import Contract
-from shoal.errors import InvalidState, MessageRejected
+from shoal.errors import InvalidState
 from shoal.protocol.messages import Update
 from shoal.protocol.quarantine import LIST_KEY, LIST_MAX, QuarantinedClient, QuarantineList, QuarantineRequest
 from shoal.runtime.checkpoint import OutboxRecord
 from shoal.transports.base import Record
 
-REGISTER_MAX: Final = 10_000
-"""clients, counted for each model, that requests may be about: each is kept for ever, and in every checkpoint"""
 AHEAD_S_MAX: Final = 86_400.0
 """seconds that the clock of a client's or an operator's machine may be ahead of that of the log"""
 Place = tuple[int, int]
@@ -38,8 +36,6 @@ class QuarantineRegister:
         """(model, client) -> its quarantine"""
         self._unlearned: dict[tuple[str, str], Place] = {}
         """(model, client) -> the newest request to unlearn it: nothing before that record counts"""
-        self._newest: dict[tuple[str, str], float] = {}
-        """(model, client) -> when the newest request that was taken was made"""
         self._seen: dict[tuple[str, str], tuple[int, float]] = {}
         """(model, client) -> the highest number of the updates that came in quarantine, and when the newest was made"""
 
@@ -60,19 +56,6 @@ class QuarantineRegister:
         newest = min(update.made_at, record.timestamp_ms / 1000 + AHEAD_S_MAX)
         self._seen[key] = max(number, update.sequence), max(made_at, newest)
         return True
-
-    def take(self, request: QuarantineRequest) -> None:
-        """Take a request once. Raises `MessageRejected` ("repeated") for one not made after the newest that was taken.
-
-        And ("quota") for one about a further client where there are `REGISTER_MAX`.
-        So a request that somebody publishes again byte for byte, with its signature, changes nothing.
-        """
-        key = (request.model, request.client)
-        if request.made_at <= self._newest.get(key, -math.inf):
-            raise MessageRejected("repeated", "not made after the newest request about this client")
-        if key not in self._newest and len(self._newest) >= REGISTER_MAX:
-            raise MessageRejected("quota", f"there have been requests about {REGISTER_MAX} clients of models already")
-        self._newest[key] = request.made_at
 
     def begin(self, request: QuarantineRequest) -> None:
         """Put a client into quarantine."""
@@ -100,7 +83,7 @@ class QuarantineRegister:
 
     def begin_again(self) -> None:
         """The log is read from its start once more: requests in it are applied again, in their order."""
-        self._active, self._newest, self._seen = {}, {}, {}
+        self._active, self._seen = {}, {}
 
     def clients(self) -> list[QuarantinedClient]:
         """Every client in quarantine by model, sorted."""
@@ -120,7 +103,6 @@ class QuarantineRegister:
         return {
             "active": [[*key, *entry] for key, entry in sorted(self._active.items())],
             "unlearned": [[*key, *place] for key, place in sorted(self._unlearned.items())],
-            "newest": [[*key, made_at] for key, made_at in sorted(self._newest.items())],
             "seen": [[*key, *seen] for key, seen in sorted(self._seen.items())],
         }
 
@@ -129,7 +111,6 @@ class QuarantineRegister:
         try:
             self._active = {(m, client): _Entry(since, detail) for m, client, since, detail in state["active"]}
             self._unlearned = {(m, client): (partition, offset) for m, client, partition, offset in state["unlearned"]}
-            self._newest = {(m, client): float(made_at) for m, client, made_at in state["newest"]}
             self._seen = {(m, client): (number, float(made_at)) for m, client, number, made_at in state["seen"]}
         except (KeyError, TypeError, ValueError) as broken:
             raise InvalidState(f"the checkpoint's list of clients in quarantine is damaged: {broken}") from None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 
@@ -13,14 +13,14 @@ import click
 from server_node.ingest.requests import quarantine_records, request_signer
 from shoal.cli.options import CLIENT_NAME, config_option, json_option
 from shoal.config.base import check_client_name
-from shoal.config.contract import Contract
 from shoal.config.resolved import ResolvedContract
 from shoal.config.settings import Config, load_config
 from shoal.errors import LogError, MessageRejected, SettingsError
-from shoal.protocol.messages import ClusterName, Wake
+from shoal.protocol.messages import ClusterName, OperatorRequest, Wake
 from shoal.protocol.quarantine import LIST_KEY, QuarantinedClient, QuarantineList
 from shoal.protocol.topics import ensure_topics
 from shoal.protocol.validation import Validator
+from shoal.runtime.checkpoint import OutboxRecord
 from shoal.runtime.logs import open_federation_log
 from shoal.transports import open_log
 from shoal.transports.base import Log, beginning, latest
@@ -43,27 +43,27 @@ def wake(file: Path, names: tuple[str, ...], as_json: bool) -> None:
     chosen = names or tuple(model.name for model in contract.in_rounds)
     with closing(open_log(config.log)) as log:
         ensure_topics(log, config.contract, config.log)
-        request_wake(contract, log, chosen)
+        request_wake(config, log, chosen)
     named = ", ".join(chosen) or "no model"
     click.echo(json.dumps({"wake_requested": list(chosen)}) if as_json else f"wake requested: {named}")
 
 
-def request_wake(resolved: ResolvedContract, log: Log, names: Sequence[str]) -> None:
+def request_wake(config: Config, log: Log, names: Sequence[str]) -> None:
     """Publish a wake request for each of these models; the log has the topics.
 
     Raises `SettingsError` for a model that has no rounds.
     """
+    resolved = config.resolved
     contract, validator = resolved.contract, Validator(resolved)
     in_rounds = [model.name for model in resolved.in_rounds]
     for name in names:
         if name not in in_rounds:
             known = ", ".join(in_rounds) or "none"
             raise SettingsError(f"no model {name!r} in rounds in this federation; in rounds: {known}")
-    for name in names:
-        wake = Wake(contract.federation, contract.digest, name)
-        validator.check_wake(wake)
-        log.publish(contract.updates_topic, wake.encode(), contract.update_key(name), Wake.headers())
-    log.flush()
+    wakes = [Wake(contract.federation, contract.digest, name, made_at=time.time()) for name in names]
+    for one in wakes:
+        validator.check_wake(one)
+    publish_requests(config, log, wakes)
 
 
 @click.command()
@@ -83,7 +83,7 @@ def name(file: Path, model: str | None, as_json: bool, cluster: int, name: str) 
     chosen = model or next(iter(contract.models))
     with closing(open_log(config.log)) as log:
         ensure_topics(log, config.contract, config.log)
-        request_name(contract, log, chosen, cluster, name)
+        request_name(config, log, chosen, cluster, name)
     request = {"model": chosen, "cluster": cluster, "name": name}
     click.echo(json.dumps(request) if as_json else f"name requested for cluster {cluster} of {chosen}: {name!r}")
 
@@ -91,23 +91,26 @@ def name(file: Path, model: str | None, as_json: bool, cluster: int, name: str) 
 def name_request(contract: ResolvedContract, model: str, cluster: int, name: str) -> ClusterName:
     """The checked request to name a cluster. Raises `SettingsError` for a wrong model or name."""
     try:
-        request = ClusterName(contract.federation, contract.digest, model, cluster, name.strip())
+        request = ClusterName(contract.federation, contract.digest, model, cluster, name.strip(), made_at=time.time())
         Validator(contract).check_request(request)
     except MessageRejected as wrong:
         raise SettingsError(f"cluster {cluster} of {model!r} cannot be named {name!r}: {wrong.detail}") from None
     return request
 
 
-def publish_name(contract: Contract, log: Log, request: ClusterName) -> None:
-    """Publish the request; the log has the topics."""
-    key = contract.update_key(request.model)
-    log.publish(contract.updates_topic, request.encode(), key, ClusterName.headers())
+def publish_requests(config: Config, log: Log, requests: Iterable[OperatorRequest]) -> None:
+    """Publish requests of an operator, signed where clients sign; the log has the topics. Raises as the log does."""
+    contract, sign = config.contract, request_signer(config.server.client_keys)
+    for request in requests:
+        key, topic = contract.update_key(request.model), contract.updates_topic
+        record = OutboxRecord(topic, request.encode(), key, request.headers())
+        log.publish(topic, record.value, key, record.headers + sign(record))
     log.flush()
 
 
-def request_name(contract: ResolvedContract, log: Log, model: str, cluster: int, name: str) -> None:
+def request_name(config: Config, log: Log, model: str, cluster: int, name: str) -> None:
     """Publish a request to name a cluster; the log has the topics. Raises `SettingsError` for a wrong model or name."""
-    publish_name(contract.contract, log, name_request(contract, model, cluster, name))
+    publish_requests(config, log, [name_request(config.resolved, model, cluster, name)])
 
 
 def name_publisher(config: Config) -> Callable[[ClusterName], None]:
@@ -115,7 +118,7 @@ def name_publisher(config: Config) -> Callable[[ClusterName], None]:
 
     def publish(request: ClusterName) -> None:
         with closing(open_log(config.log)) as log:
-            publish_name(config.contract, log, request)
+            publish_requests(config, log, [request])
 
     return publish
 

@@ -6,11 +6,12 @@
 from __future__ import annotations
 
 import logging
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, Final, NamedTuple, cast
+from typing import Any, ClassVar, Final, NamedTuple, cast
 
 from server_node.ingest.quarantine import AHEAD_S_MAX, Place, QuarantineRegister
 from server_node.ingest.quotas import Quotas
@@ -18,14 +19,63 @@ from server_node.ingest.reassembly import Reassembly
 from server_node.models.base import ServedModel
 from server_node.regions.hierarchy import Hierarchy
 from shoal.config.contract import Contract
-from shoal.errors import MessageRejected
-from shoal.protocol.messages import ClusterName, ModelMessage, Wake
+from shoal.errors import InvalidState, MessageRejected
+from shoal.protocol.messages import ClusterName, ModelMessage, OperatorRequest, Wake
 from shoal.protocol.quarantine import QuarantineRequest
 from shoal.protocol.regions import Contribute
 from shoal.protocol.signatures import operator_signature
 from shoal.protocol.validation import Validator
 from shoal.runtime.checkpoint import OutboxRecord
 from shoal.transports.base import Headers, Record
+
+SUBJECTS_MAX: Final = 10_000
+"""subjects, counted for each model, that requests of one type may be about: each is kept, and in every checkpoint"""
+
+
+class TakenRequests:
+    """When the newest request about each subject was made, so that a request is taken once.
+
+    A signature does not show that a request is new: whoever reads the log could publish an earlier one again and undo a
+    later one. What was taken follows from the log, so a rebuild takes the same.
+    """
+
+    def __init__(self) -> None:
+        self._newest: dict[str, dict[tuple[str, str], float]] = {}
+        """type of message -> (model, subject) -> when the newest request was made, seconds since 1970"""
+
+    def check(self, request: OperatorRequest) -> None:
+        """Raises `MessageRejected` ("repeated") for one that was not made after the newest about its subject.
+
+        And ("quota") for one about a further subject where there are `SUBJECTS_MAX`.
+        """
+        newest, key = self._newest.get(request.TYPE, {}), (request.model, request.subject)
+        if request.made_at <= newest.get(key, -math.inf):
+            raise MessageRejected("repeated", "not made after the newest request about the same; compare the clocks")
+        if key not in newest and len(newest) >= SUBJECTS_MAX:
+            raise MessageRejected("quota", f"there have been requests of this type about {SUBJECTS_MAX} already")
+
+    def add(self, request: OperatorRequest) -> None:
+        """The request has been taken."""
+        self._newest.setdefault(request.TYPE, {})[request.model, request.subject] = request.made_at
+
+    def begin_again(self) -> None:
+        """The log is read from its start once more: requests in it are taken again, in their order."""
+        self._newest = {}
+
+    def state(self) -> list[list[Any]]:
+        """Plain values for `restore`."""
+        return [
+            [kind, *key, made_at] for kind, one in sorted(self._newest.items()) for key, made_at in sorted(one.items())
+        ]
+
+    def restore(self, state: list[list[Any]]) -> None:
+        """Become the saved one. Raises `InvalidState`."""
+        self._newest = {}
+        try:
+            for kind, model, subject, made_at in state:
+                self._newest.setdefault(kind, {})[model, subject] = float(made_at)
+        except (TypeError, ValueError) as broken:
+            raise InvalidState(f"the checkpoint's list of requests is damaged: {broken}") from None
 
 
 @dataclass(frozen=True)
@@ -37,6 +87,7 @@ class ServerParts:
     reassembly: Reassembly
     quarantine: QuarantineRegister
     quotas: Quotas
+    taken: TakenRequests
     hierarchy: Hierarchy
 
 
@@ -61,8 +112,8 @@ class Request(ABC):
     message_type: ClassVar[type[ModelMessage]]
     action: ClassVar[str] = ""
     """tells requests with the same type of message apart"""
-    signed: ClassVar[bool] = False
-    """whether the operator signs it where clients sign their updates"""
+    once: ClassVar[bool] = True
+    """whether it is taken once: one that is published again, or made before the newest one about the same, is not"""
     event: ClassVar[str] = ""
     """name of the event to log; empty for none"""
     level: ClassVar[int] = logging.INFO
@@ -80,8 +131,27 @@ class Request(ABC):
         return self.message.model
 
     def check(self, server: ServerParts) -> None:
-        """Raises `MessageRejected` for a request that is not for this federation, or asks for what cannot be."""
+        """Raises `MessageRejected` for a request that is not for this federation, or asks for what cannot be.
+
+        And for one that was taken before, or is from the future, where no other one could be newer.
+        """
         server.validator.check_request(self.message)
+        if isinstance(self.message, OperatorRequest):
+            if self.message.made_at > self.logged_at + AHEAD_S_MAX:
+                raise MessageRejected("malformed", "made_at lies more than a day after the log took the request in")
+            if self.once:
+                server.taken.check(self.message)
+
+    def take(self, server: ServerParts, record: Record) -> Applied:
+        """Check and apply it, and remember that it was taken. Raises `MessageRejected`; then nothing has changed."""
+        self.check(server)
+        if not self.once or not isinstance(self.message, OperatorRequest):
+            return self.apply(server)
+        # After the check, so that nobody uses up what operators may send by publishing their requests again.
+        server.quotas.check_request(self.message, record)
+        applied = self.apply(server)
+        server.taken.add(self.message)
+        return applied
 
     @abstractmethod
     def apply(self, server: ServerParts) -> Applied:
@@ -101,6 +171,7 @@ class WakeModel(Request):
 
     def check(self, server: ServerParts) -> None:
         """Besides: the model must have rounds."""
+        super().check(server)
         server.validator.check_wake(self.message)
 
     def apply(self, server: ServerParts) -> Applied:
@@ -128,6 +199,7 @@ class ContributeUpstream(Request):
     """Asks a region to contribute upstream what a model has learnt; the region's own server writes it."""
 
     message_type = Contribute
+    once = False
 
     def apply(self, server: ServerParts) -> Applied:
         """Make the contribution, of what came before this record in the log."""
@@ -139,7 +211,6 @@ class ClientRequest(Request):
     """Base of the requests about one client and one model."""
 
     message_type = QuarantineRequest
-    signed = True
     event = "client_quarantined"
     level = logging.WARNING
     event_fields = ("model", "client", "detail")
@@ -148,16 +219,6 @@ class ClientRequest(Request):
     def request(self) -> QuarantineRequest:
         """The message."""
         return cast("QuarantineRequest", self.message)
-
-    def check(self, server: ServerParts) -> None:
-        """Besides: it is newer than all that were taken, and not from the future, where no other one could be newer.
-
-        It counts as taken from here on: nothing that could still refuse it follows.
-        """
-        super().check(server)
-        if self.request.made_at > self.logged_at + AHEAD_S_MAX:
-            raise MessageRejected("malformed", "made_at lies more than a day after the log took the request in")
-        server.quarantine.take(self.request)
 
     def applied(self) -> Applied:
         """As for every request; the published list of clients in quarantine has to be made anew."""
@@ -215,15 +276,15 @@ class UnlearnClient(QuarantineClient):
 
 
 class ForgetClient(ClientRequest):
-    """Frees the place of a client that is gone, so that there is room for another one. The models keep what it sent."""
+    """Frees the place of a client that is gone, so that there is room for another one. The models keep what it sent.
+
+    One that is published again frees a place again, which a client that is there takes; so none is remembered.
+    """
 
     action = "forget"
+    once = False
     event = "client_forgotten"
     level = logging.INFO
-
-    def check(self, server: ServerParts) -> None:
-        """As every request: one that is published again frees a place again, which a client that is there takes."""
-        server.validator.check_request(self.message)
 
     def apply(self, server: ServerParts) -> Applied:
         """Free the place."""
@@ -261,7 +322,7 @@ def quarantine_records(contract: Contract, client: str, action: str, detail: str
     Raises `MessageRejected` ("malformed") for a wrong name, action or detail.
     """
     requests = [
-        QuarantineRequest(contract.federation, contract.digest, model.name, client, action, detail, made_at)
+        QuarantineRequest(contract.federation, contract.digest, model.name, client, action, detail, made_at=made_at)
         for model in contract.models
     ]
     return [
@@ -272,10 +333,10 @@ def quarantine_records(contract: Contract, client: str, action: str, detail: str
 
 def request_signer(client_keys: Path | None) -> Callable[[OutboxRecord], Headers]:
     """A function that gives the headers to add to a record: a signature of a request, where clients sign as well."""
-    signed = {("type", kind.message_type.TYPE.encode()): kind.message_type.TYPE for kind in REQUESTS if kind.signed}
+    kinds = {("type", kind.message_type.TYPE.encode()): kind.message_type.TYPE for kind in REQUESTS}
 
     def sign(record: OutboxRecord) -> Headers:
-        kind = next((signed[header] for header in record.headers if header in signed), None)
+        kind = next((kinds[header] for header in record.headers if header in kinds), None)
         if client_keys is None or kind is None:
             return ()
         return operator_signature(client_keys, record.topic, record.value or b"", kind)

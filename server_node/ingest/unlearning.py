@@ -61,6 +61,7 @@ class Unlearning:
             return positions
         self._server.reassembly.clear()
         self._server.quarantine.begin_again()
+        self._server.taken.begin_again()
         self._until = {partition: max(at, self._until.get(partition, 0)) for partition, at in positions.items()}
         return first
 

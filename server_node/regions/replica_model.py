@@ -16,7 +16,7 @@ from server_node.ingest.outcome import StepOutcome, list_records, quarantine_req
 from server_node.ingest.quarantine import QuarantineRegister
 from server_node.ingest.quotas import Quotas
 from server_node.ingest.reassembly import Reassembly
-from server_node.ingest.requests import ServerParts, request_signer
+from server_node.ingest.requests import ServerParts, TakenRequests, request_signer
 from server_node.models.base import ModelEvent, PublishedSnapshot, ServedModel
 from server_node.models.streaming import StreamingModel
 from server_node.regions.hierarchy import Hierarchy
@@ -85,7 +85,8 @@ class RegionModel:
         self._keys = None if config.server.client_keys is None else ClientKeys(config.server.client_keys)
         self._state_name = f"the state of model {model.name} of {config.contract.federation}"
         self._required = self._required_values(log_identity)
-        self._timer_request = Wake(config.contract.federation, config.contract.digest, model.name).encode()
+        contracted = config.contract
+        self._timer_request = Wake(contracted.federation, contracted.digest, model.name, made_at=0.0).encode()
         self._newest: tuple[bytes, _Parts] | None = None
 
     @property
@@ -118,16 +119,18 @@ class RegionModel:
 
     def _empty_parts(self) -> _Parts:
         model = StreamingModel(self._resolved, self._resolved_model, self.settings, paced=False)
-        reassembly, quarantine, quotas = Reassembly(), QuarantineRegister(), Quotas(self.settings)
+        reassembly, quarantine = Reassembly(), QuarantineRegister()
+        quotas, taken = Quotas(self.settings), TakenRequests()
         models, clock = _OneModel({self.model.name: model}), [0.0]
         rejections, hierarchy = self.rejections, Hierarchy(self.contract, None, models)
-        server = ServerParts(self.validator, models, reassembly, quarantine, quotas, hierarchy)
+        server = ServerParts(self.validator, models, reassembly, quarantine, quotas, taken, hierarchy)
         ingest = Ingest(server, lambda: clock[0], rejections, self._keys)
         named: dict[str, SavedPart] = {
             "model": model,
             "reassembly": reassembly,
             "quarantine": quarantine,
             "quotas": quotas,
+            "requests": taken,
         }
         saved = SavedParts(self._state_name, named, self._required)
         return _Parts(model, ingest, reassembly, quarantine, saved, clock)

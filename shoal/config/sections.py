@@ -225,6 +225,13 @@ class ServerSettings(Settings):
         description="records that a client may send per second, by the log's time, and 60 times as many at once; more "
         "are rejected. 0: no limit",
     )
+    requests_taken_per_s: float = Field(
+        default=10.0,
+        ge=0,
+        le=10**6,
+        description="requests of one type (a name, a wake, a quarantine) for one model that are taken per second, by "
+        "the log's time, and 60 times as many at once; more are rejected. 0: no limit",
+    )
     client_bytes_max: int = Field(
         default=16 * MIB, ge=4096, le=UPDATE_BYTES_MAX, description="bytes of one answer that a model in rounds keeps"
     )

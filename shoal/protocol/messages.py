@@ -144,15 +144,32 @@ class ModelMessage(Envelope):
 
 
 @dataclass(frozen=True)
-class Wake(ModelMessage):
-    """A request to start the rounds of a model now. It is a record of the topic of updates."""
+class OperatorRequest(ModelMessage):
+    """Base of the requests of operators, which are records of the topic of updates. Each is taken once."""
+
+    made_at: float = field(kw_only=True)
+    """seconds since 1970; only one made after all others about the same (client, cluster) is taken"""
+
+    @property
+    def subject(self) -> str:
+        """What of the model it is about, such as one client; empty for the whole model."""
+        return ""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(is_moment(self.made_at), "malformed", "made_at")
+
+
+@dataclass(frozen=True)
+class Wake(OperatorRequest):
+    """A request to start the rounds of a model now."""
 
     TYPE: ClassVar[str] = "wake"
 
 
 @dataclass(frozen=True)
-class ClusterName(ModelMessage):
-    """A name that people give to a cluster. It is a record of the topic of updates, so that a rebuild finds it too."""
+class ClusterName(OperatorRequest):
+    """A name that people give to a cluster."""
 
     TYPE: ClassVar[str] = "cluster_name"
 
@@ -160,6 +177,11 @@ class ClusterName(ModelMessage):
     """lasting identity of the cluster"""
     name: str
     """one line of at most `CLUSTER_NAME_CHARACTERS_MAX` characters; empty takes the name away"""
+
+    @property
+    def subject(self) -> str:
+        """The identity of the cluster."""
+        return str(self.identity)
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Final, NamedTuple
 
 from shoal.protocol.checks import is_moment, is_name, is_text, require
-from shoal.protocol.messages import Envelope, ModelMessage
+from shoal.protocol.messages import Envelope, OperatorRequest
 
 ACTIONS: Final = ("quarantine", "release", "unlearn", "forget")
 """`quarantine`: absorb nothing more of the client; `release`: absorb its updates again from here on; `unlearn`: rebuild
@@ -22,7 +22,7 @@ LIST_MAX: Final = 2500
 
 
 @dataclass(frozen=True)
-class QuarantineRequest(ModelMessage):
+class QuarantineRequest(OperatorRequest):
     """A request about one client and one model."""
 
     TYPE: ClassVar[str] = "quarantine"
@@ -32,8 +32,11 @@ class QuarantineRequest(ModelMessage):
     """one of `ACTIONS`"""
     detail: str
     """why, for people; may be empty"""
-    made_at: float
-    """seconds since 1970"""
+
+    @property
+    def subject(self) -> str:
+        """The client."""
+        return self.client
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -44,7 +47,6 @@ class QuarantineRequest(ModelMessage):
             f"action must be one of {', '.join(ACTIONS)}",
         )
         require(is_text(self.detail), "malformed", "detail")
-        require(is_moment(self.made_at), "malformed", "made_at")
 
 
 class QuarantinedClient(NamedTuple):

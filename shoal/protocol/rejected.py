@@ -33,7 +33,7 @@ REASONS: Final[Mapping[str, str]] = {
     "chunks": "is a chunk that contradicts the others, or has no room",
     "failed": "made the server fail when it was processed, twice",
     "cycle": "has come from this federation itself, through its regions",
-    "signature": "is not signed with its client's key",
+    "signature": "is not signed with the key of its client, or, a request, of an operator",
 }
 """every value of `MessageRejected.reason`, and what a message with this reason has done"""
 

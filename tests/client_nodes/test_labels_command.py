@@ -24,7 +24,6 @@ from client_nodes.labelling.labelled_readings import LabelledReadings, columns_o
 from client_nodes.labelling.labels_command import labels, relabel_readings
 from client_nodes.publisher import AUTHOR_HEADER
 from server_node.bootstrap import open_server
-from shoal.config.resolved import resolve
 from shoal.config.settings import Config, load_config
 from shoal.errors import CheckpointInUse, InvalidState, MissingExtra, SettingsError, ShoalError
 from shoal.protocol.labels import Label
@@ -234,7 +233,7 @@ def rename(file: Path, identity: int) -> None:
 
     config = load_config(file)
     with closing(open_log(config.log)) as log:
-        request_name(resolve(config.contract), log, "clusters", identity, "warm corner")
+        request_name(config, log, "clusters", identity, "warm corner")
     with open_server(config) as server:
         while server.step():
             pass

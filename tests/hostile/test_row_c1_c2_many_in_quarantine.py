@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from server_node.ingest import quarantine
-from server_node.ingest.quarantine import REGISTER_MAX, QuarantineRegister
+from server_node.ingest import requests
+from server_node.ingest.quarantine import QuarantineRegister
+from server_node.ingest.requests import SUBJECTS_MAX
 from shoal.protocol.messages import MESSAGE_ITEMS_MAX
 from shoal.protocol.quarantine import LIST_MAX, QuarantineList, QuarantineRequest
 from tests.server_node.server_fixture import ServerFixture
@@ -20,7 +21,8 @@ def test_the_list_of_any_number_of_clients_can_be_read() -> None:
     contract, register = plant(), QuarantineRegister()
     for number in range(LIST_MAX + 10):
         client = f"client-{number}"
-        register.begin(QuarantineRequest("plant", contract.digest, "clusters", client, "quarantine", "", float(number)))
+        request = ("plant", contract.digest, "clusters", client, "quarantine", "")
+        register.begin(QuarantineRequest(*request, made_at=float(number)))
     record = register.list_record(contract)
     found = QuarantineList.decode(record.value, record.headers).clients
     assert len(found) == LIST_MAX > MESSAGE_ITEMS_MAX / 10
@@ -30,8 +32,8 @@ def test_the_list_of_any_number_of_clients_can_be_read() -> None:
 def test_requests_about_more_clients_than_the_register_has_room_for_are_rejected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert math.isfinite(REGISTER_MAX)
-    monkeypatch.setattr(quarantine, "REGISTER_MAX", 2)
+    assert math.isfinite(SUBJECTS_MAX)
+    monkeypatch.setattr(requests, "SUBJECTS_MAX", 2)
     site = ServerFixture(tmp_path)
     for client in ("attic", "cellar", "made-up"):
         ask(site, client, "quarantine")

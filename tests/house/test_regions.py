@@ -290,7 +290,7 @@ def test_a_region_of_a_region_is_named_with_its_path_and_clients(tmp_path: Path)
 def test_a_region_refuses_to_unlearn_and_says_why(world: Path) -> None:
     config = load_config(file_of(world, "north"))
     contract = config.contract
-    request = QuarantineRequest(contract.federation, contract.digest, "points", "attic", "unlearn", "", 0.0)
+    request = QuarantineRequest(contract.federation, contract.digest, "points", "attic", "unlearn", "", made_at=0.0)
     with closing(open_log(config.log)) as log:
         log.publish(
             contract.updates_topic, request.encode(), contract.update_key("points"), QuarantineRequest.headers()

@@ -16,7 +16,6 @@ from server_node.ingest.request_commands import request_wake
 from shoal.algorithms.registry import load_algorithm
 from shoal.cli.keys import keys as keys_group
 from shoal.cli.topics import rejected as rejected_group
-from shoal.config.resolved import resolve
 from shoal.config.settings import Config, load_config
 from shoal.errors import MessageRejected, SettingsError
 from shoal.protocol.chunking import encode_update
@@ -244,16 +243,18 @@ def test_a_client_without_its_key_does_not_start(tmp_path: Path) -> None:
         pass
 
 
-def test_a_wake_needs_no_signature(tmp_path: Path) -> None:
+def test_a_wake_is_signed_as_an_operator(tmp_path: Path) -> None:
     file = create_signed_federation(tmp_path)
     more = '[[models]]\nname = "heaps"\nalgorithm = "kmeans"\noptions = { clusters = 2 }\n[log]'
     file.write_text(file.read_text(encoding="utf-8").replace("[log]", more), encoding="utf-8")
     config = load_config(file)
     with closing(open_log(config.log)) as log:
         ensure_topics(log, config.contract, config.log)
-        request_wake(resolve(config.contract), log, ("heaps",))
+        unsigned = Wake(config.contract.federation, config.contract.digest, "heaps", made_at=1.0)
+        log.publish(config.contract.updates_topic, unsigned.encode(), b"plant/heaps", Wake.headers())
+        request_wake(config, log, ("heaps",))
     run_to_end(file, ())
-    assert rejected(config) == []
+    assert len(rejected(config)) == 1, "the unsigned one"
     assert ("type", Wake.TYPE.encode()) in all_records(config.log.address, config.contract.updates_topic)[0].headers
 
 

@@ -253,7 +253,7 @@ def test_the_whole_state_of_a_server_with_a_quarantine_is_restored(tmp_path: Pat
 @pytest.mark.parametrize("action", [np.zeros((3, 1, 2)), [], 7, "banish", None])
 def test_an_action_that_there_is_not_is_rejected_whatever_it_is(tmp_path: Path, action: Any) -> None:
     site = ServerFixture(tmp_path)
-    request = QuarantineRequest("plant", site.contract.digest, "clusters", "cellar", "quarantine", "", 1e9)
+    request = QuarantineRequest("plant", site.contract.digest, "clusters", "cellar", "quarantine", "", made_at=1e9)
     site.publish(("clusters", forged(request, action=action), QuarantineRequest.headers()))
     site.run()
     (record,) = site.rejected().values()

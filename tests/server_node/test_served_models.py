@@ -118,7 +118,7 @@ def test_a_wake_request_is_logged_once_although_it_is_read_again(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     site = ServerFixture(tmp_path, contract_with())
-    wake = Wake("plant", site.contract.digest, "heaps")
+    wake = Wake("plant", site.contract.digest, "heaps", made_at=1.0)
     site.publish(("heaps", wake.encode(), Wake.headers()))
     with caplog.at_level("INFO", "shoal"), site.server() as server:
         server.step()

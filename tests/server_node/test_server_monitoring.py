@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 from collections import Counter
 from pathlib import Path
@@ -141,8 +142,10 @@ def test_a_name_travels_with_its_cluster_and_survives_a_restart_and_a_rebuild(
     site.send(*updates_of(site, *(("attic", n) for n in range(1, 7))))
     contract = site.contract
 
+    moments = itertools.count(1e9)
+
     def name(identity: int, text: str) -> None:
-        message = ClusterName(contract.federation, contract.digest, "clusters", identity, text)
+        message = ClusterName(contract.federation, contract.digest, "clusters", identity, text, made_at=next(moments))
         site.publish(("clusters", message.encode(), ClusterName.headers()))
 
     with site.server() as server:

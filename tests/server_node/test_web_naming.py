@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from pathlib import Path
@@ -53,7 +54,10 @@ def test_a_name_is_published_as_the_request_of_shoal_name(published: Published) 
     answer = client_of(published).post("/clusters/2/name?model=fcac", content='{"name": " night "}', headers=HERE)
     assert answer.status_code == 202
     assert answer.json() == {"model": "fcac", "cluster": 2, "name": "night"}
-    assert published.requests == [ClusterName(CONTRACT.federation, CONTRACT.digest, "fcac", 2, "night")]
+    (request,) = published.requests
+    assert abs(request.made_at - time.time()) < 60
+    expected = ClusterName(CONTRACT.federation, CONTRACT.digest, "fcac", 2, "night", made_at=request.made_at)
+    assert request == expected
 
 
 def test_an_empty_name_takes_it_away(published: Published) -> None:
@@ -217,7 +221,7 @@ def test_requests_reach_the_log_that_the_server_reads(tmp_path: Path) -> None:
     file = tmp_path / "federation.toml"
     file.write_text(FILE.format(folder=tmp_path), encoding="utf-8")
     config = load_config(file)
-    request = ClusterName(config.contract.federation, config.contract.digest, "fcac", 0, "night")
+    request = ClusterName(config.contract.federation, config.contract.digest, "fcac", 0, "night", made_at=1.0)
     with open_server(config) as server:
         name_publisher(config)(request)
         assert server.step(), "the server reads it, and rejects it: there is no such cluster yet"

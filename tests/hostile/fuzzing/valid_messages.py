@@ -112,10 +112,10 @@ class EveryAlgorithm(ServerFixture):
         agreed = (self.contract.federation, self.contract.digest)
         kmeans, fcac = (*agreed, "kmeans"), (*agreed, "fcac")
         made = [
-            Wake(*kmeans),
-            ClusterName(*fcac, 0, "north hall"),
-            QuarantineRequest(*fcac, STRANGER, "quarantine", "odd", 1e9),
-            QuarantineRequest(*kmeans, STRANGER, "release", "", 1e9),
+            Wake(*kmeans, made_at=1e9),
+            ClusterName(*fcac, 0, "north hall", made_at=1e9),
+            QuarantineRequest(*fcac, STRANGER, "quarantine", "odd", made_at=1e9),
+            QuarantineRequest(*kmeans, STRANGER, "release", "", made_at=1e9),
         ]
         return [Message(one.model, one.encode(), one.headers()) for one in made]
 

@@ -175,7 +175,7 @@ def test_an_update_of_another_model_than_its_key_names_is_rejected() -> None:
 
 
 def test_a_client_in_quarantine_is_not_absorbed() -> None:
-    request = QuarantineRequest("plant", CONTRACT.digest, "clusters", "attic", "quarantine", "broken", 1e9)
+    request = QuarantineRequest("plant", CONTRACT.digest, "clusters", "attic", "quarantine", "broken", made_at=1e9)
     region = a_region()
     state, published = absorb_all(region, as_records(an_update(CONTRACT), request))
     assert published[-1].key == b"@quarantine"
