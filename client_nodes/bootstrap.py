@@ -9,11 +9,12 @@ from contextlib import ExitStack, closing, contextmanager
 from typing import TYPE_CHECKING, Final
 
 from client_nodes.node import ClientNode, ClientResources
+from client_nodes.releases import Releases
 from shoal.config.base import check_client_name
 from shoal.config.settings import Config
-from shoal.errors import ContractMissing, InvalidState
+from shoal.errors import ContractMissing, InvalidState, SettingsError
 from shoal.privacy import load_or_create_key
-from shoal.privacy.ledger import LEDGER, Ledger
+from shoal.privacy.ledger import LEDGER, Ledger, account
 from shoal.protocol.published_contract import CONTRACT_KEY, check_contract
 from shoal.protocol.signatures import read_client_key
 from shoal.protocol.topics import ensure_local_topics, ensure_topics
@@ -46,8 +47,8 @@ def open_client(
     """The client, resumed from the checkpoint in its folder; closed at the end.
 
     Raises `ContractDiffers`; with `needs_contract` `ContractMissing` where a new client finds no contract that the
-    server has published; `InvalidState` when only one of checkpoint and noise key is there; and as `ClientNode.resume`
-    does.
+    server has published; `InvalidState` when only one of checkpoint and noise key is there, or neither and the readings
+    log says that it was released; and as `ClientNode.resume` does.
     """
     folder = config.client.folder / check_client_name(client)
     contract = config.resolved
@@ -62,13 +63,20 @@ def open_client(
         # Under the checkpoint's lock, and after all that a first start may have to wait for: a key that is made here
         # has marked nothing yet, which a later start would not know.
         key_is_new = not (folder / NOISE_KEY).exists()
+        owner, ledger_file = checkpoint_owner(config, client), config.readings_folder / client / LEDGER
+        releases = Releases(readings, owner) if contract.mode.formal else None
+        if releases is None and ledger_file.exists():
+            raise SettingsError(
+                f'{ledger_file} counts what is spent of these readings, and mode = "{contract.mode.name}" guarantees '
+                "nothing, so that no ledger could count it; give this federation readings of its own"
+            )
         if key_is_new:
             _check_first_start(config, log, needs_contract)
+            if releases is not None:
+                releases.check_new(has_ledger=ledger_file.exists())
         noise_key = load_or_create_key(folder / NOISE_KEY)
-        ledger = None
-        if contract.mode.formal:
-            fingerprint = hashlib.sha256(b"ledger" + noise_key).hexdigest()[:16]
-            ledger = stack.enter_context(Ledger(folder / LEDGER, checkpoint_owner(config, client), fingerprint))
+        fingerprint = hashlib.sha256(b"ledger" + noise_key).hexdigest()[:16]
+        ledger = stack.enter_context(Ledger(ledger_file, owner, fingerprint)) if contract.mode.formal else None
         resources = ClientResources(
             readings=readings,
             checkpoint=checkpoint,
@@ -76,6 +84,7 @@ def open_client(
             signing_key=signing_key,
             noise_key_is_new=key_is_new,
             ledger=ledger,
+            releases=releases,
         )
         node = ClientNode(contract, client, config.client, resources, log, metrics, clock, config.log.update_bytes_max)
         node.resume()
@@ -94,8 +103,8 @@ def _check_first_start(config: Config, log: Log, needs_contract: bool) -> None:
 
 
 def checkpoint_owner(config: Config, client: str) -> str:
-    """The owner that the checkpoint of a client names."""
-    return f"client {client} of {config.contract.federation}"
+    """The owner that the checkpoint of a client names, and its account in the ledger."""
+    return account(client, config.contract.federation)
 
 
 def open_checkpoint(config: Config, client: str) -> Checkpoint:

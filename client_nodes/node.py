@@ -13,6 +13,7 @@ from client_nodes.local_results import LocalResults, ReadingLabels
 from client_nodes.monitoring import TOTALS, ClientMonitoring, StepOutcome, Totals
 from client_nodes.privacy import Budget, PrivateBatch, RowCharges, counted_only, privatise
 from client_nodes.publisher import OwnUpdates, Publisher, all_headers, make_signer
+from client_nodes.releases import Releases
 from client_nodes.round_answers import RoundAnswers
 from client_nodes.snapshots import Snapshots
 from shoal.algorithms.streaming import Rows
@@ -50,10 +51,11 @@ class ClientResources(NamedTuple):
     noise_key_is_new: bool = False
     """made at this start, so that nothing can be published with it yet"""
     ledger: Ledger | None = None
-    """None in a mode without a guarantee"""
+    """None in a mode without a guarantee, as `releases`"""
+    releases: Releases | None = None
 
 
-STATE_VERSION = 8
+STATE_VERSION = 9
 LABELS_PART = "labels"
 """name of the part that only a client with labels has"""
 
@@ -173,6 +175,8 @@ class ClientNode:
             if self._labels is not None:
                 self._labels.reset_identities()
         self._own_updates.check(self._publisher.digests)
+        if (releases := self._resources.releases) is not None and self._resources.ledger is not None:
+            releases.resume(self._resources.ledger, has_state=state is not None)
         self._budget.resume(self._resources.ledger, self._windows)
         self._monitoring.resumed(
             self._contract.statement,
@@ -288,9 +292,14 @@ class ClientNode:
         self._own_updates.note_end(now)
         if updates:
             self._row_charges.charge()
+        releases = self._resources.releases
+        if updates and releases is not None:
+            releases.add(self._intake.positions)
         self._outbox.store(self._state(), updates + self._labels_to_publish, now)
         self._labels_to_publish = []
         self._windows.stored()
+        if releases is not None:
+            releases.note()
         self._outbox.publish_pending()
         return now
 
@@ -308,6 +317,7 @@ class ClientNode:
             "learner": self._learner,
             "windows": self._windows,
             "round_answers": self._round_answers,
+            "releases": self._resources.releases,
             LABELS_PART: self._labels,
             "totals": self._totals,
             "faults": self._faults,

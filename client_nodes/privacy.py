@@ -97,6 +97,9 @@ class Budget:
         """whether a person spends once for each window, as a user, and not once for each reading"""
         self._windows: CountWindows | None = None
         self._windows_before = 0
+        self._ledger = ledger
+        self._others, self._others_version = 0.0, -1
+        """what a person has spent at most by the other accounts of the ledger, and of which version of it"""
         streams = {model.counts.stream: model.epsilon for model in contract.counted if model.counts is not None}
         self._counts_cost = sum(nano(epsilon or 0.0) for epsilon in streams.values())
         self._rows_epsilon = contract.rows_epsilon or 0.0
@@ -123,6 +126,7 @@ class Budget:
         """How many of the next `places` may be released. Logs once that the limit is reached."""
         if not self._limit:
             return places
+        self._read_others()
         # The most places with which a person has not spent more than the limit; -1 where one has already.
         allowed = bisect_right(range(places + 1), self._limit, key=self._spent_with) - 1
         if allowed <= 0 and not self._reached:
@@ -138,11 +142,18 @@ class Budget:
         if self._limit and places and not self._by_window:
             self._spending = self._with(places, places)
 
+    def _read_others(self) -> None:
+        """Other federations may charge the same readings meanwhile."""
+        if self._ledger is not None and (version := self._ledger.version()) != self._others_version:
+            self._others_version = version
+            self._others = sum(each.of_person(self._readings) for each in self._ledger.spending_of_others())
+
     def _spent_with(self, places: int) -> float:
         """What a person will have spent at most once this many more places are released."""
         if self._windows is None or not self._by_window:
-            return self._with(places, places).of_person(self._readings)
-        return self._with(0, self._windows.begun_with(places) - self._windows_before).of_person(self._readings)
+            return self._others + self._with(places, places).of_person(self._readings)
+        begun = self._windows.begun_with(places) - self._windows_before
+        return self._others + self._with(0, begun).of_person(self._readings)
 
     def _with(self, rows: int, counted: int) -> Spending:
         """The spending if this many more noisy rows, and counted places or windows, were charged."""

@@ -100,7 +100,7 @@ def open_run(config: Config, options: Mapping[str, Any]) -> Iterator[Run]:
     source = FILES.open(config.contract, with_settings(options, config))
     files = FILES.source_files(source)
     if not options["again"]:
-        refuse_repeats(files, config.client.folder, ask=not options["as_json"])
+        refuse_repeats(files, config.readings_folder, ask=not options["as_json"])
     for sentence in () if options["as_json"] else FILES.sentences(source):
         click.echo(sentence, err=True)
     names, texts = FILES.clients(source), FILES.texts(source)
@@ -114,13 +114,13 @@ def open_run(config: Config, options: Mapping[str, Any]) -> Iterator[Run]:
     config = config.model_copy(update={"client": client, "server": server})
 
     def open_log(name: str) -> Log:
-        own = client_folder(config.client.folder, name, texts.get(name))
+        own = client_folder(config.readings_folder, name, texts.get(name))
         files.keep(own)
         return open_readings(config, name, own.parent)
 
     with ExitStack() as stack:
         box = stack.enter_context(OneBox(config, names))
-        bookmark = open_bookmark(config.client.folder, source.identity)
+        bookmark = open_bookmark(config.readings_folder, source.identity)
         if options["again"]:
             bookmark.start_again()
         pump = Pump(

@@ -85,7 +85,7 @@ def producer(context: click.Context, /, **options: Any) -> None:
             "--user-column, or the field of messages with user_id of [mqtt]; a producer of your own sets the header "
             "user_id"
         )
-    folder: Path = options["readings"] or config.client.folder
+    folder: Path = options["readings"] or config.readings_folder
     start = time.monotonic()
     totals = source.run(ProducerTask(config, folder, options, options["as_json"]))
     report(totals, time.monotonic() - start, options["as_json"])

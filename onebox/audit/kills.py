@@ -24,7 +24,7 @@ from server_node.bootstrap import open_server
 from shoal.config.resolved import ResolvedModel
 from shoal.config.settings import Config
 from shoal.errors import InvalidState, SettingsError
-from shoal.privacy.ledger import LEDGER, Spent, read_spending
+from shoal.privacy.ledger import LEDGER, Spent, account, read_spending
 from shoal.protocol.codec import pack
 from shoal.protocol.messages import Update
 from shoal.protocol.readings import USER_ID, Reading
@@ -190,8 +190,8 @@ def _spent(config: Config, model: ResolvedModel) -> Spent:
     """The ledger of the client for a model; nothing where the client was killed before it had made one."""
     nothing = Spent(model.name, 0, 0, 0, 0.0)
     try:
-        held = read_spending(config.client.folder / NAME / LEDGER)
-    except InvalidState:
+        held = read_spending(config.client.folder / NAME / LEDGER)[account(NAME, config.contract.federation)]
+    except (InvalidState, KeyError):
         return nothing
     return next((each for each in held.models if each.model == model.name), nothing)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -11,11 +12,10 @@ import click
 
 from shoal.cli.options import CLIENT_NAME, config_option, json_option
 from shoal.config.privacy_report import privacy_report
-from shoal.config.sections import ClientSettings
 from shoal.config.settings import load_config
 from shoal.errors import InvalidState
 from shoal.privacy.base import PrivacyUnit
-from shoal.privacy.ledger import LEDGER, Spending, read_spending
+from shoal.privacy.ledger import LEDGER, Spending, account, read_spending
 
 
 @click.group()
@@ -56,41 +56,55 @@ def report(file: Path, name: str | None, readings: int | None, windows: int | No
     if windows:
         # A user spends once for each window, however many readings are in it.
         readings = windows * (1 if unit.is_user else window_readings)
-    ledgers = {client: read_spending(path) for client, path in _ledgers(config.client, name).items()}
+    ledgers = {client: read_spending(path) for client, path in _ledgers(config.readings_folder, name).items()}
+    federation = config.contract.federation
     if as_json:
-        clients = {client: _spent(spending, readings) for client, spending in ledgers.items()}
+        clients = {client: _spent(found, account(client, federation), readings) for client, found in ledgers.items()}
         click.echo(json.dumps({**found, "clients": clients}, indent=2, ensure_ascii=False))
         return
     whose = "all these readings" if readings is None else _number(readings, "reading")
     whose = _number(windows, "window") + " in a row" if windows else whose
-    click.echo("\n".join([*_guarantee_lines(found, unit), *_ledger_lines(ledgers, readings, whose, unit)]))
+    click.echo("\n".join([*_guarantee_lines(found, unit), *_ledger_lines(ledgers, federation, readings, whose, unit)]))
 
 
 def _number(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
-def _ledgers(settings: ClientSettings, name: str | None) -> dict[str, Path]:
+def _ledgers(folder: Path, name: str | None) -> dict[str, Path]:
     """client -> its ledger, of the one that is asked for or of all in the folder. Raises `InvalidState` for none."""
     if name is not None:
-        path = settings.folder / name / LEDGER
+        path = folder / name / LEDGER
         if not path.exists():
             raise InvalidState(
                 f"there is no {path}: run this on the machine of the client. A client has a ledger from its first "
                 "start in a mode with a guarantee"
             )
         return {name: path}
-    return {path.parent.name: path for path in sorted(settings.folder.glob(f"*/{LEDGER}"))}
+    return {path.parent.name: path for path in sorted(folder.glob(f"*/{LEDGER}"))}
 
 
-def _spent(spending: Spending, readings: int | None) -> dict[str, Any]:
-    """The spending of one client, as plain values."""
+def _spent(accounts: Mapping[str, Spending], own: str, readings: int | None) -> dict[str, Any]:
+    """The spending of one client in this federation, and of a person in all that share its readings."""
+    none = Spending([], None, [])
+    others = {owner: _account(spending) for owner, spending in accounts.items() if owner != own}
+    return {
+        **_account(accounts.get(own, none)),
+        "others": others,
+        "person_readings": readings,
+        "person_epsilon": _of_person(accounts, readings),
+    }
+
+
+def _account(spending: Spending) -> dict[str, Any]:
     return {
         "models": [model._asdict() for model in spending.models],
         "rows": None if spending.rows is None else spending.rows._asdict(),
-        "person_readings": readings,
-        "person_epsilon": spending.of_person(readings),
     }
+
+
+def _of_person(accounts: Mapping[str, Spending], readings: int | None) -> float:
+    return math.fsum(spending.of_person(readings) for spending in accounts.values())
 
 
 def _guarantee_lines(found: Mapping[str, Any], unit: PrivacyUnit) -> list[str]:
@@ -121,17 +135,30 @@ def _model_line(model: Mapping[str, Any]) -> str:
     return line
 
 
-def _ledger_lines(ledgers: Mapping[str, Spending], readings: int | None, whose: str, unit: PrivacyUnit) -> list[str]:
+def _ledger_lines(
+    ledgers: Mapping[str, Mapping[str, Spending]],
+    federation: str,
+    readings: int | None,
+    whose: str,
+    unit: PrivacyUnit,
+) -> list[str]:
     lines = []
-    for client, spending in ledgers.items():
-        for model in spending.models:
-            lines.append(
-                f"spent       {client}  {model.model}  {model.windows} windows, {model.releases} releases, "
-                f"{model.places} readings, epsilon {model.epsilon:g} at most for one"
-                f"{' user in a window' if unit.is_user else ''}"
-            )
-        if spending.rows is not None:
-            rows = spending.rows
-            lines.append(f"spent       {client}  noisy rows  {rows.places} readings, epsilon {rows.epsilon:g} for one")
-        lines.append(f"person      {client}  with {whose}: epsilon {spending.of_person(readings):g} at most")
+    for client, accounts in ledgers.items():
+        for owner, spending in accounts.items():
+            lines += _account_lines(client if owner == account(client, federation) else owner, spending, unit)
+        also = f" in {len(accounts)} federations" if len(accounts) > 1 else ""
+        lines.append(f"person      {client}  with {whose}: epsilon {_of_person(accounts, readings):g} at most{also}")
     return lines or ["spent       no ledger here: a ledger is in the folder of its client, on the client's machine"]
+
+
+def _account_lines(name: str, spending: Spending, unit: PrivacyUnit) -> list[str]:
+    one = "one user in a window" if unit.is_user else "one"
+    lines = [
+        f"spent       {name}  {model.model}  {model.windows} windows, {model.releases} releases, "
+        f"{model.places} readings, epsilon {model.epsilon:g} at most for {one}"
+        for model in spending.models
+    ]
+    if spending.rows is not None:
+        rows = spending.rows
+        lines.append(f"spent       {name}  noisy rows  {rows.places} readings, epsilon {rows.epsilon:g} for one")
+    return lines

@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Self, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, Final, Self, get_origin
 
 from pydantic import BaseModel, Field, PrivateAttr, SerializeAsAny, TypeAdapter, ValidationError, model_validator
 
@@ -174,17 +174,34 @@ def log_settings(**values: Any) -> LogSettings:
     return parse_table(with_transport(LogSettings, address), values, "[log]")
 
 
+CLIENT: Final = "{client}"
+"""stands for the name of a client in settings"""
+
+
 class ReadingsSettings(Settings):
     """[readings]: where a client's own readings are, if not in its folder. The transport adds its own keys."""
 
     address: str = Field(
         default="", description="`kafka://host:port` of a broker on the client's own site; none: in its folder"
     )
+    folder: FilePath | None = Field(
+        default=None,
+        description="[client] `folder` of another federation whose clients of the same names share their readings, and "
+        "the ledger of what was spent of them; none: those of this federation have their own",
+    )
+    topic: str = Field(
+        default="",
+        pattern=r"^([a-zA-Z0-9._-]*\{client\}[a-zA-Z0-9._-]*)?$",
+        description="topic of the readings on the broker, with `{client}` for the name of the client, where two "
+        "federations share them; none: `<federation>.{client}.readings`",
+    )
 
     @model_validator(mode="after")
     def _on_servers(self) -> Self:
         if self.address and not servers_of_address(self.address):
             raise ValueError("address must be kafka://host:port; leave it out for readings in the client's folder")
+        if self.topic and not self.address:
+            raise ValueError("topic is for readings on a broker; set address, or leave it out")
         return self
 
 
@@ -215,6 +232,11 @@ class Config(Settings):
 
             self._resolved = resolve(self.contract)
         return self._resolved
+
+    @property
+    def readings_folder(self) -> Path:
+        """The folder with a folder for each client that has its ledger, and its readings unless a broker has them."""
+        return self.readings.folder or self.client.folder
 
     def source(self, name: str) -> SourceSettings:
         """The section of a source, with the defaults when there is none. Raises `SettingsError` for no such source."""

@@ -1,4 +1,7 @@
-"""The ledger: what a client has spent of its readings' privacy, charged and on the disk before anything is published.
+"""The ledger: what was spent of the privacy of a readings log, charged and on the disk before anything is published.
+
+There is one ledger for each readings log. Every client that reads the log, one for each federation of the site, has an
+account in it, so that what a person has spent is the sum of all of them.
 
 A release of counts is one row for each window and model. One that is computed again after a kill has the same window,
 plan and counts, hence the same noise, and costs nothing more. If the plan has changed meanwhile, the second release is
@@ -8,6 +11,7 @@ Noisy rows are charged by place: the same reading at the same place gets the sam
 
 from __future__ import annotations
 
+import secrets
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
@@ -49,7 +53,7 @@ class Noised(NamedTuple):
 
 
 class Spending(NamedTuple):
-    """What a client has spent in all that it has published."""
+    """What a client has spent in all that it has published: one account of the ledger."""
 
     models: list[Spent]
     """models in the order of their names"""
@@ -75,26 +79,37 @@ def nano(epsilon: float) -> int:
     return int((Decimal(repr(float(epsilon))) * NANO).to_integral_value(rounding=ROUND_CEILING))
 
 
-def read_spending(path: Path) -> Spending:
-    """What a ledger holds, read without changing it. Raises `InvalidState` if there is none that can be read."""
+def read_spending(path: Path) -> dict[str, Spending]:
+    """What each account of a ledger holds, by its owner, read without changing it.
+
+    Raises `InvalidState` if there is no ledger that can be read.
+    """
     try:
         with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as file:
-            return spending(file)
+            return {owner: _spending(file, owner) for owner in _owners(file)}
     except sqlite3.DatabaseError as damaged:
         raise unreadable(path, str(damaged)) from None
 
 
-def spending(ledger: sqlite3.Connection) -> Spending:
-    """What an open ledger holds. Raises as `sqlite3` does."""
+def _owners(ledger: sqlite3.Connection) -> list[str]:
+    return [str(owner) for (owner,) in ledger.execute("SELECT owner FROM accounts ORDER BY owner")]
+
+
+def _spending(ledger: sqlite3.Connection, owner: str) -> Spending:
+    """What the account of `owner` holds. Raises as `sqlite3` does."""
     models = ledger.execute(
         "SELECT model, COUNT(*), SUM(releases), SUM(places), MAX(epsilon) FROM (SELECT model, COUNT(*) AS releases, "
-        "MAX(places) AS places, SUM(epsilon) AS epsilon FROM releases GROUP BY model, number) GROUP BY model ORDER BY 1"
+        "MAX(places) AS places, SUM(epsilon) AS epsilon FROM releases WHERE owner = ? GROUP BY model, number) "
+        "GROUP BY model ORDER BY 1",
+        (owner,),
     ).fetchall()
     windows = ledger.execute(
         "SELECT epsilon, SUM(units) FROM (SELECT SUM(epsilon) AS epsilon, MAX(units) AS units FROM releases "
-        "GROUP BY number) GROUP BY epsilon ORDER BY epsilon DESC"
+        "WHERE owner = ? GROUP BY number) GROUP BY epsilon ORDER BY epsilon DESC",
+        (owner,),
     ).fetchall()
-    places, epsilon = ledger.execute("SELECT SUM(places), MAX(epsilon) FROM noised").fetchone()
+    rows = ledger.execute("SELECT SUM(places), MAX(epsilon) FROM noised WHERE owner = ?", (owner,))
+    places, epsilon = rows.fetchone()
     return Spending(
         [Spent(model, windows, releases, places, most / NANO) for model, windows, releases, places, most in models],
         None if places is None else Noised(places, epsilon / NANO),
@@ -111,17 +126,29 @@ def unreadable(path: Path, how: str) -> InvalidState:
 
 
 LEDGER: Final = "ledger.db"
-"""the file in a client's folder"""
-FORMAT: Final = "1"
-_TABLES: Final = frozenset({"about", "releases", "noised"})
+"""the file beside a client's readings log"""
+
+
+def account(client: str, federation: str) -> str:
+    """The owner of the account of a client."""
+    return f"client {client} of {federation}"
+
+
+FORMAT: Final = "2"
+IDENTITY_BYTES: Final = 16
+_WAIT_S: Final = 30.0
+"""for the charge of another process"""
+_TABLES: Final = frozenset({"about", "accounts", "releases", "noised"})
 _SCHEMA: Final = (
     "CREATE TABLE about (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID",
+    "CREATE TABLE accounts (owner TEXT PRIMARY KEY, fingerprint TEXT NOT NULL, stored INTEGER NOT NULL) WITHOUT ROWID",
     "CREATE TABLE releases ("
-    "model TEXT NOT NULL, number INTEGER NOT NULL, plan BLOB NOT NULL, counts BLOB NOT NULL, "
+    "owner TEXT NOT NULL, model TEXT NOT NULL, number INTEGER NOT NULL, plan BLOB NOT NULL, counts BLOB NOT NULL, "
     "places INTEGER NOT NULL, units INTEGER NOT NULL, epsilon INTEGER NOT NULL, charged_at REAL NOT NULL, "
-    "PRIMARY KEY (model, number, plan, counts)) WITHOUT ROWID",
+    "PRIMARY KEY (owner, model, number, plan, counts)) WITHOUT ROWID",
     "CREATE TABLE noised ("
-    "partition INTEGER PRIMARY KEY, stop INTEGER NOT NULL, places INTEGER NOT NULL, epsilon INTEGER NOT NULL)",
+    "owner TEXT NOT NULL, partition INTEGER NOT NULL, stop INTEGER NOT NULL, places INTEGER NOT NULL, "
+    "epsilon INTEGER NOT NULL, PRIMARY KEY (owner, partition)) WITHOUT ROWID",
 )
 
 
@@ -146,38 +173,45 @@ class Release(NamedTuple):
 
 
 class Ledger:
-    """An SQLite file in the client's folder. Every charge is flushed to the disk before `charge` returns.
+    """An SQLite file beside the readings log, and one account in it. Several processes may have it open.
 
-    Every method raises `InvalidState` for a damaged file, `SettingsError` when this user may not write it, and
-    `LogUnavailable` when the disk is full or fails.
+    Every charge is flushed to the disk before `charge` returns. Every method raises `InvalidState` for a damaged file,
+    `SettingsError` when this user may not write it, and `LogUnavailable` when the disk is full or fails.
     """
 
     def __init__(self, path: Path, owner: str, fingerprint: str) -> None:
-        """`owner` names the client; `fingerprint` its noise key. Raises `InvalidState` for a ledger of another one."""
-        self._path = path
+        """`owner` names the account, "client a of plant"; `fingerprint` the noise key of that client.
+
+        An owner without an account gets one. Raises `InvalidState` for an account of another key.
+        """
+        self._path, self._owner = path, owner
+        self.fingerprint = fingerprint
         with self._sqlite_errors():
-            self._file = sqlite3.connect(path, isolation_level=None)
+            self._file = sqlite3.connect(path, timeout=_WAIT_S, isolation_level=None)
             try:
-                self._open(owner, fingerprint)
+                self.identity = self._open(fingerprint)
+                """a random name, given when the file was created; a copy has the same"""
             except BaseException:
                 self._file.close()
                 raise
 
     def charge(self, releases: Sequence[Release], now: float) -> None:
         """Charge releases, unless they are charged already. They are on the disk when this returns."""
-        rows = [(*one[:5], one.units, nano(one.epsilon), now) for one in releases]
+        rows = [(self._owner, *one[:5], one.units, nano(one.epsilon), now) for one in releases]
         with self._transaction() as file:
-            file.executemany("INSERT OR IGNORE INTO releases VALUES (?, ?, ?, ?, ?, ?, ?, ?)", rows)
+            file.executemany("INSERT OR IGNORE INTO releases VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", rows)
 
     def charge_rows(self, places: Mapping[int, tuple[int, int]], epsilon: float) -> None:
         """Charge the noisy rows of these places as far as they are new. They are on the disk when this returns.
 
         `places`: partition of the readings log -> the first offset, and the one after the last.
         """
-        rows = [(partition, stop, stop - first, nano(epsilon)) for partition, (first, stop) in places.items()]
+        rows = [
+            (self._owner, partition, stop, stop - first, nano(epsilon)) for partition, (first, stop) in places.items()
+        ]
         with self._transaction() as file:
             file.executemany(
-                "INSERT INTO noised VALUES (?, ?, ?, ?) ON CONFLICT (partition) DO UPDATE SET "
+                "INSERT INTO noised VALUES (?, ?, ?, ?, ?) ON CONFLICT (owner, partition) DO UPDATE SET "
                 "places = places + MAX(0, MIN(excluded.places, excluded.stop - stop)), "
                 "stop = MAX(stop, excluded.stop), "
                 "epsilon = MAX(epsilon, excluded.epsilon)",
@@ -187,19 +221,31 @@ class Ledger:
     def windows(self, model: str) -> int:
         """One more than the number of the newest window charged for a model; 0 without any."""
         with self._sqlite_errors():
-            newest = self._file.execute("SELECT MAX(number) FROM releases WHERE model = ?", (model,)).fetchone()[0]
+            newest = self._file.execute(
+                "SELECT MAX(number) FROM releases WHERE owner = ? AND model = ?", (self._owner, model)
+            ).fetchone()[0]
         return 0 if newest is None else int(newest) + 1
 
     def spending(self) -> Spending:
-        """What was charged, summed."""
+        """What was charged to this account, summed."""
         with self._sqlite_errors():
-            return spending(self._file)
+            return _spending(self._file, self._owner)
+
+    def spending_of_others(self) -> list[Spending]:
+        """What was charged to each of the other accounts."""
+        with self._sqlite_errors():
+            return [_spending(self._file, owner) for owner in _owners(self._file) if owner != self._owner]
+
+    def version(self) -> int:
+        """A number that changes with every charge of another process: to ask for it costs less than their sums."""
+        with self._sqlite_errors():
+            return int(self._file.execute("PRAGMA data_version").fetchone()[0])
 
     def mark_stored(self, windows: int) -> None:
         """Note that a checkpoint which has released `windows` windows is on the disk."""
         if windows > self._stored():
             with self._transaction() as file:
-                file.execute("UPDATE about SET value = ? WHERE name = 'stored'", (str(windows),))
+                file.execute("UPDATE accounts SET stored = ? WHERE owner = ?", (windows, self._owner))
 
     def check_windows(self, models: Sequence[str], windows: int) -> None:
         """Raises `InvalidState` unless the ledger fits a checkpoint that has released `windows` windows.
@@ -223,7 +269,8 @@ class Ledger:
         `stops`: partition of the readings log -> the first place without noise.
         """
         with self._sqlite_errors():
-            charged = dict(self._file.execute("SELECT partition, stop FROM noised").fetchall())
+            noised = self._file.execute("SELECT partition, stop FROM noised WHERE owner = ?", (self._owner,))
+            charged = dict(noised.fetchall())
         for partition, stop in stops.items():
             if (known := charged.get(partition, 0)) < stop:
                 raise self._behind(f"noisy rows up to place {known} of the readings log", f"up to {stop}")
@@ -240,36 +287,41 @@ class Ledger:
     ) -> None:
         self.close()
 
-    def _open(self, owner: str, fingerprint: str) -> None:
+    def _open(self, fingerprint: str) -> str:
+        """Create what is missing, and check the rest; returns the identity."""
         self._file.execute("PRAGMA journal_mode = WAL")
         self._file.execute("PRAGMA synchronous = FULL")
-        wanted = {"format": FORMAT, "owner": owner, "fingerprint": fingerprint}
         with self._transaction() as file:
             empty = not file.execute("SELECT 1 FROM sqlite_master").fetchall()
             for table in _SCHEMA if empty else ():
                 file.execute(table)
             if empty:
-                file.executemany("INSERT INTO about VALUES (?, ?)", [*wanted.items(), ("stored", "0")])
+                about = [("format", FORMAT), ("identity", secrets.token_hex(IDENTITY_BYTES))]
+                file.executemany("INSERT INTO about VALUES (?, ?)", about)
         if self._file.execute("PRAGMA quick_check(1)").fetchall() != [("ok",)]:
             raise unreadable(self._path, "its pages are inconsistent")
         tables = {name for (name,) in self._file.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-        if tables != _TABLES:
-            raise unreadable(self._path, "not all of its tables are there")
-        about = dict(self._file.execute("SELECT name, value FROM about").fetchall())
-        if about.get("format") != FORMAT:
+        about = dict(self._file.execute("SELECT name, value FROM about")) if "about" in tables else {}
+        if about.get("format", FORMAT) != FORMAT:
             raise InvalidState(f"{self._path} was written by another version of shoal; run that version")
-        if {name: about.get(name) for name in wanted} != wanted:
+        if tables != _TABLES or "identity" not in about:
+            raise unreadable(self._path, "not all of its tables are there")
+        with self._transaction() as file:
+            file.execute("INSERT OR IGNORE INTO accounts VALUES (?, ?, 0)", (self._owner, fingerprint))
+        known = self._file.execute("SELECT fingerprint FROM accounts WHERE owner = ?", (self._owner,)).fetchone()
+        if known != (fingerprint,):
             raise InvalidState(
-                f"{self._path} is the ledger of another client or noise key: restore the one that belongs to this "
-                "folder, or start under a new client name"
+                f"{self._path} has charges of {self._owner} under another noise key: restore the key that belongs to "
+                "this folder, or start under a new client name"
             )
+        return str(about["identity"])
 
     def _stored(self) -> int:
         with self._sqlite_errors():
-            row = self._file.execute("SELECT value FROM about WHERE name = 'stored'").fetchone()
-        if row is None or not str(row[0]).isdecimal():
+            row = self._file.execute("SELECT stored FROM accounts WHERE owner = ?", (self._owner,)).fetchone()
+        if row is None or not isinstance(row[0], int):
             raise unreadable(self._path, "what it knows of the checkpoint is gone")
-        return int(row[0])
+        return row[0]
 
     def _behind(self, charged: str, checkpoint: str) -> InvalidState:
         return InvalidState(

@@ -19,6 +19,8 @@ from shoal.transports.base import Log, TopicSettings
 
 READINGS = "readings"
 """on the client's site: raw readings, as its producer writes them"""
+RELEASES = "readings.releases"
+"""beside the readings: what each client has released of them, in a mode with a guarantee; the newest of a key counts"""
 REJECTED = "refused"
 """on the client's site: readings that could not be learnt; keyed by place, the newest record counts"""
 LABELS = "labels"
@@ -27,6 +29,7 @@ LABELS = "labels"
 READINGS_SETTINGS = TopicSettings(
     retain_bytes=ClientSettings().readings_bytes_max, record_bytes_max=DEFAULT_RECORD_BYTES_MAX
 )
+RELEASES_SETTINGS = TopicSettings(compact=True)
 # A rejected reading is kept with a few headers more, so its record is larger than the original.
 LOCAL_SETTINGS = TopicSettings(
     compact=True, retain_bytes=256 * MIB, record_bytes_max=DEFAULT_RECORD_BYTES_MAX + COPY_BYTES

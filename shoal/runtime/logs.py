@@ -20,10 +20,10 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Final, Protocol, runtime_checkable
 
-from shoal.config.settings import Config
+from shoal.config.settings import CLIENT, Config
 from shoal.errors import LogError, SettingsError
 from shoal.protocol.signatures import read_keys
-from shoal.protocol.topics import READINGS, readings_settings
+from shoal.protocol.topics import READINGS, RELEASES, readings_settings
 from shoal.runtime.checkpoint import OutboxRecord
 from shoal.telemetry.events import log_event
 from shoal.transports import open_log
@@ -143,10 +143,10 @@ def _signature(key: bytes, topic: str, record_key: bytes | None, headers: Header
 def open_readings(config: Config, client: str, folder: Path | None = None) -> Log:
     """The log that a producer writes the topic `READINGS` of one client to.
 
-    `folder` replaces [client] folder, in which each client has one of its own. Raises as `open_log` does.
+    `folder` replaces the folder of the settings, in which each client has one of its own. Raises as `open_log` does.
     """
     if not config.readings.address:
-        return _in_folder(config, client, folder or config.client.folder)
+        return _in_folder(config, client, folder or config.readings_folder)
     return _on_brokers(config, client, None)
 
 
@@ -155,14 +155,21 @@ def open_client_log(config: Config, client: str) -> Log:
 
     Raises as `open_log` does.
     """
-    if not config.readings.address:
+    if not config.readings.address and config.readings_folder == config.client.folder:
         return _in_folder(config, client, config.client.folder)
-    return _on_brokers(config, client, SqliteLog(config.client.folder / client / "readings.db"))
+    own = SqliteLog(config.client.folder / client / "readings.db")
+    if config.readings.address:
+        return _on_brokers(config, client, own)
+    try:
+        return SplitLog(_in_folder(config, client, config.readings_folder), READINGS, own)
+    except BaseException:
+        own.close()
+        raise
 
 
 def check_separate(readings: Log, log: Log) -> None:
     """Raises `SettingsError` when raw readings are on the brokers of the federation, under any address."""
-    if isinstance(readings, BrokerReadingsLog) and isinstance(log, ClusterLog) and readings.cluster() == log.cluster():
+    if isinstance(readings, SplitLog) and isinstance(log, ClusterLog) and readings.cluster() == log.cluster():
         raise SettingsError(
             "[readings] address leads to the federation's own brokers: raw readings would leave the client's site; "
             "use a broker that is the client's alone"
@@ -181,9 +188,9 @@ def _in_folder(config: Config, client: str, folder: Path) -> Log:
 
 
 def _on_brokers(config: Config, client: str, local: Log | None) -> Log:
-    topic = f"{config.contract.federation}.{client}.{READINGS}"
+    topic = config.readings.topic.replace(CLIENT, client) or f"{config.contract.federation}.{client}.{READINGS}"
     try:
-        return BrokerReadingsLog(open_log(config.readings), topic, local)
+        return SplitLog(open_log(config.readings), topic, local)
     except BaseException:
         if local is not None:
             local.close()
@@ -199,15 +206,16 @@ class ClusterLog(Protocol):
         ...
 
 
-class BrokerReadingsLog:
-    """`Log` of a client that has its readings on brokers and its other topics in its folder.
+class SplitLog:
+    """`Log` of a client that has its readings elsewhere, on brokers or in a shared folder, and all else in its folder.
 
-    Several clients may share the brokers: the topic `READINGS` of this client has the name `topic` there.
+    Several clients may share the brokers: the topic `READINGS` of this client has the name `topic` there, and what was
+    released of it is beside it.
     """
 
-    def __init__(self, brokers: Log, topic: str, local: Log | None) -> None:
+    def __init__(self, shared: Log, topic: str, local: Log | None) -> None:
         """`local` is the log in the client's folder; None for a producer, which needs none."""
-        self._brokers, self._topic, self._local = brokers, topic, local
+        self._shared, self._topic, self._local = shared, topic, local
 
     def ensure(self, topic: str, settings: TopicSettings | None = None) -> None:
         """See `Log.ensure`."""
@@ -240,7 +248,7 @@ class BrokerReadingsLog:
         """See `Log.flush`."""
         if self._local is not None:
             self._local.flush(timeout_s)
-        self._brokers.flush(timeout_s)
+        self._shared.flush(timeout_s)
 
     def read(
         self, topic: str, at: Positions, limit: int = 500, timeout_s: float = 0.0
@@ -266,21 +274,20 @@ class BrokerReadingsLog:
         log, name = self._locate(topic)
         log.show_progress(reader, name, at)
 
-    def cluster(self) -> str:
-        """See `ClusterLog`."""
-        assert isinstance(self._brokers, ClusterLog), "the settings allow only brokers here"
-        return self._brokers.cluster()
+    def cluster(self) -> str | None:
+        """The id of the Kafka cluster with the readings; None where they are in a folder. Raises as the log does."""
+        return self._shared.cluster() if isinstance(self._shared, ClusterLog) else None
 
     def close(self) -> None:
         """See `Log.close`."""
         with ExitStack() as stack:
-            stack.callback(self._brokers.close)
+            stack.callback(self._shared.close)
             if self._local is not None:
                 stack.callback(self._local.close)
 
     def _locate(self, topic: str) -> tuple[Log, str]:
-        if topic == READINGS:
-            return self._brokers, self._topic
+        if topic in (READINGS, RELEASES):
+            return self._shared, self._topic + topic.removeprefix(READINGS)
         if self._local is None:
-            raise LogError(f"topic {topic!r}: only {READINGS} are on these brokers")
+            raise LogError(f"topic {topic!r}: only {READINGS} are in this log")
         return self._local, topic

@@ -36,7 +36,7 @@ def run(config: Config) -> ClientNode:
 
 
 def spending(config: Config) -> Spending:
-    return read_spending(config.client.folder / "attic" / "ledger.db")
+    return read_spending(config.client.folder / "attic" / "ledger.db")["client attic of house"]
 
 
 def published(config: Config) -> dict[int, object]:

@@ -111,7 +111,7 @@ def test_a_reading_without_a_user_id_is_rejected_and_keeps_its_place(tmp_path: P
 def test_a_window_costs_a_user_its_epsilon_once(tmp_path: Path) -> None:
     config = federation(tmp_path, [str(number % 9) for number in range(300)])
     run(config)
-    spending = read_spending(config.client.folder / "attic" / "ledger.db")
+    spending = read_spending(config.client.folder / "attic" / "ledger.db")["client attic of house"]
     (model,) = spending.models
     assert model.windows > 3
     assert spending.of_person() == EPSILON * model.windows
@@ -125,11 +125,12 @@ def test_the_limit_of_a_ledger_counts_windows(tmp_path: Path, batch: int) -> Non
     limited = config.model_copy(update={"client": config.client.model_copy(update=more)})
     for _ in range(2):
         run(limited)
-        spending = read_spending(config.client.folder / "attic" / "ledger.db")
+        spending = read_spending(config.client.folder / "attic" / "ledger.db")["client attic of house"]
         assert [model.windows for model in spending.models] == [3], "also after a restart"
     raised = config.model_copy(update={"client": config.client.model_copy(update={"epsilon_max": 4 * EPSILON})})
     run(raised)
-    assert read_spending(config.client.folder / "attic" / "ledger.db").of_person() == 4 * EPSILON
+    spending = read_spending(config.client.folder / "attic" / "ledger.db")["client attic of house"]
+    assert spending.of_person() == 4 * EPSILON
 
 
 def test_a_rejected_reading_is_no_reading_of_its_user() -> None:

@@ -73,7 +73,7 @@ def test_models_that_share_counts_publish_the_same_ones_and_are_charged_once(tmp
     assert config.resolved.total_epsilon == 4 + 2 + 4
     spent, limit = config.resolved.epsilon_spent
     assert 9.9 < spent <= limit == 10
-    spending = read_spending(config.client.folder / "attic" / LEDGER)
+    spending = read_spending(config.client.folder / "attic" / LEDGER)["client attic of house"]
     assert [(one.model, one.epsilon) for one in spending.models] == [("grid:2", 2), ("grid:4", 4), ("tree", 4)]
     counts: dict[str, list[bytes]] = {}
     for again in updates_by_client(config)["attic"].values():

@@ -70,7 +70,7 @@ def test_sums_of_many_releases_are_exact_and_an_epsilon_is_rounded_up(ledger: Le
 def test_a_charge_is_in_the_file_when_charge_returns(ledger: Ledger, path: Path) -> None:
     ledger.charge([Release("a", 0, PLAN, COUNTS, 400, 4.0)], 1.0)
     ledger.charge_rows({0: (0, 5)}, 8.0)
-    other = read_spending(path)
+    (other,) = read_spending(path).values()
     assert other == ledger.spending()
     assert other.of_person(1) == 12.0
 
@@ -82,11 +82,31 @@ def test_charges_outlive_the_process(path: Path) -> None:
         assert second.windows("a") == 1
 
 
-@pytest.mark.parametrize(("owner", "fingerprint"), [("client b of plant", "0123"), ("client a of plant", "4567")])
-def test_the_ledger_of_another_client_or_key_is_refused(path: Path, owner: str, fingerprint: str) -> None:
+def test_an_account_of_another_key_is_refused(path: Path) -> None:
     Ledger(path, "client a of plant", "0123").close()
     with pytest.raises(InvalidState, match="start under a new client name"):
-        Ledger(path, owner, fingerprint)
+        Ledger(path, "client a of plant", "4567")
+
+
+def test_federations_that_share_a_ledger_have_accounts_of_their_own(path: Path, ledger: Ledger) -> None:
+    release = Release("clusters", 0, PLAN, COUNTS, 400, 4.0)
+    with Ledger(path, "client a of office", "4567") as other:
+        assert other.identity == ledger.identity
+        before = other.version()
+        ledger.charge([release], 1.0)
+        ledger.charge_rows({0: (0, 100)}, 8.0)
+        ledger.mark_stored(1)
+        assert other.version() != before
+        assert (other.spending().models, other.windows("clusters")) == ([], 0)
+        other.check_windows(["clusters"], 0)
+        other.charge([release._replace(epsilon=1.0)], 1.0)
+        other.charge_rows({0: (0, 50)}, 8.0)
+        assert [each.of_person(1) for each in other.spending_of_others()] == [12.0]
+    assert ledger.spending().of_person(1) == 12.0
+    assert {owner: each.of_person(1) for owner, each in read_spending(path).items()} == {
+        "client a of plant": 12.0,
+        "client a of office": 9.0,
+    }
 
 
 def test_a_ledger_of_another_version_is_refused(path: Path) -> None:
@@ -97,7 +117,7 @@ def test_a_ledger_of_another_version_is_refused(path: Path) -> None:
         Ledger(path, "client a of plant", "0123")
 
 
-@pytest.mark.parametrize("table", ["about", "releases", "noised"])
+@pytest.mark.parametrize("table", ["about", "accounts", "releases", "noised"])
 def test_a_ledger_without_one_of_its_tables_is_damaged_and_not_new(path: Path, table: str) -> None:
     Ledger(path, "client a of plant", "0123").close()
     with closing(sqlite3.connect(path)) as file, file:
