@@ -174,7 +174,7 @@ class ClientNode:
             self._round_answers.reset_published()
             if self._labels is not None:
                 self._labels.reset_identities()
-        self._own_updates.check(self._publisher.digests)
+        self._own_updates.check(self._publisher.digests, accept_unseen=self._settings.accept_unseen)
         if (releases := self._resources.releases) is not None and self._resources.ledger is not None:
             releases.resume(self._resources.ledger, has_state=state is not None)
         self._budget.resume(self._resources.ledger, self._windows)

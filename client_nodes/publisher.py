@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 
 from shoal.algorithms.rounds.base import Params
 from shoal.config.resolved import ResolvedContract
-from shoal.errors import InvalidState, LogError, MessageRejected, OffsetOutOfRange
+from shoal.errors import InvalidState, LogError, LogUnavailable, MessageRejected, OffsetOutOfRange, SettingsError
 from shoal.protocol.chunking import encode_update
 from shoal.protocol.conflicts import content_digest
 from shoal.protocol.messages import Update
@@ -103,18 +103,27 @@ class OwnUpdates:
             return ()
         return ((AUTHOR_HEADER, self._author(record.value or b"")),)
 
-    def check(self, published: PublishedDigests) -> None:
+    def check(self, published: PublishedDigests, *, accept_unseen: bool = False) -> None:
         """Raises `InvalidState` with what to do if the log has an update of this client that its folder knows not.
 
-        What the client may not or cannot read is not looked at, with a warning. Raises as the log does.
+        Raises `SettingsError` where the client may not read the updates; with `accept_unseen` that is a warning, and
+        nothing is looked at. Raises as the log does.
         """
         if self._key is None:
             return
         ends = {partition: end for partition, (_, end) in self._log.bounds(self._topic).items()}
         try:
-            for record in () if self._key_is_new else self._records(ends):
+            for record in self._records(ends):
+                if self._key_is_new:
+                    break  # it may read, which a later start will need
                 self._check_record(record, published)
         except LogError as forbidden:
+            if not accept_unseen:
+                raise SettingsError(
+                    f"client {self._client} may not read {self._topic} ({forbidden}), so it cannot find out whether "
+                    "its folder is older than what it has published, which would publish the same readings twice with "
+                    "different noise. Give it the right to read that topic, or set accept_unseen = true in [client]"
+                ) from None
             log_event("own_updates_unread", logging.WARNING, detail=str(forbidden))
         self._seen = ends
 
@@ -148,21 +157,26 @@ class OwnUpdates:
         return hashlib.blake2b(value, digest_size=AUTHOR_BYTES, key=self._key).digest()
 
     def _records(self, ends: Positions) -> Iterator[Record]:
-        """The records from where the log ended once up to `ends`, but the newest `RECORDS_MAX` of a partition only."""
-        topic = self._topic
+        """The records from where the log ended once up to `ends`, but the newest `RECORDS_MAX` of a partition only.
+
+        A new client, which has published nothing, reads the newest one of a partition.
+        """
+        topic, newest, limit = self._topic, RECORDS_MAX, READ_RECORDS
+        if self._key_is_new:
+            newest = limit = 1
         firsts = {partition: first for partition, (first, _) in self._log.bounds(topic).items()}
         at = {
-            partition: max(self._seen.get(partition, 0), firsts[partition], end - RECORDS_MAX)
+            partition: max(self._seen.get(partition, 0), firsts[partition], end - newest)
             for partition, end in ends.items()
         }
         while at := {partition: offset for partition, offset in at.items() if offset < ends[partition]}:
             try:
-                records, reached = self._log.read(topic, at, READ_RECORDS, WAIT_S)
+                records, reached = self._log.read(topic, at, limit, WAIT_S)
             except OffsetOutOfRange as gone:
                 at[gone.partition] = gone.first
                 continue
             if not records and reached == at:
-                raise LogError(f"the records of {topic} before its end do not come")
+                raise LogUnavailable(f"the records of {topic} before its end do not come")
             yield from records
             at = {**at, **reached}
 

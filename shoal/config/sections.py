@@ -82,6 +82,11 @@ class ClientSettings(Settings):
     accept_gap: bool = Field(
         default=False, description="continue, with a warning, when retention removed readings before they were learnt"
     )
+    accept_unseen: bool = Field(
+        default=False,
+        description="start, with a warning, where the client may not read the updates topic and so cannot find out "
+        "whether its folder is older than what it has published",
+    )
     metrics_port: int = Field(
         default=0, ge=0, le=65535, description="serve /metrics and /livez on this port; 0: do not"
     )

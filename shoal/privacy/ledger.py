@@ -296,8 +296,8 @@ class Ledger:
             for table in _SCHEMA if empty else ():
                 file.execute(table)
             if empty:
-                about = [("format", FORMAT), ("identity", secrets.token_hex(IDENTITY_BYTES))]
-                file.executemany("INSERT INTO about VALUES (?, ?)", about)
+                named = [("format", FORMAT), ("identity", secrets.token_hex(IDENTITY_BYTES))]
+                file.executemany("INSERT INTO about VALUES (?, ?)", named)
         if self._file.execute("PRAGMA quick_check(1)").fetchall() != [("ok",)]:
             raise unreadable(self._path, "its pages are inconsistent")
         tables = {name for (name,) in self._file.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}

@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 
 from client_nodes import publisher
-from client_nodes.publisher import AUTHOR_HEADER
-from shoal.errors import InvalidState, LogError
+from client_nodes.publisher import AUTHOR_HEADER, OwnUpdates
+from shoal.config.resolved import resolve
+from shoal.errors import InvalidState, LogError, SettingsError
+from shoal.runtime.conflicts import PublishedDigests
 from shoal.transports.sqlite.log import SqliteLog
 from tests.client_nodes.site import Site, readings
 
@@ -128,9 +130,9 @@ def test_only_the_newest_records_are_looked_at(older: Site, monkeypatch: pytest.
     start(older)
 
 
-def test_a_client_that_may_not_read_the_updates_starts_with_a_warning(
-    older: Site, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+@pytest.fixture
+def forbidden(older: Site, monkeypatch: pytest.MonkeyPatch) -> Site:
+    """A client with an older checkpoint that may not read the updates."""
     read = SqliteLog.read
 
     def forbidden(self: SqliteLog, topic: str, *more: Any, **named: Any) -> Any:
@@ -139,6 +141,26 @@ def test_a_client_that_may_not_read_the_updates_starts_with_a_warning(
         return read(self, topic, *more, **named)
 
     monkeypatch.setattr(SqliteLog, "read", forbidden)
+    return older
+
+
+def test_a_client_that_may_not_read_the_updates_does_not_start(forbidden: Site) -> None:
+    before = (forbidden.folder / "checkpoint.db").read_bytes()
+    with pytest.raises(SettingsError, match=r"may not read plant.updates .* accept_unseen = true"):
+        start(forbidden)
+    assert (forbidden.folder / "checkpoint.db").read_bytes() == before
+
+
+def test_it_starts_with_a_warning_where_that_is_accepted(forbidden: Site, caplog: pytest.LogCaptureFixture) -> None:
+    forbidden.settings = forbidden.settings.model_copy(update={"accept_unseen": True})
     with caplog.at_level("WARNING", logger="shoal"):
-        start(older)
+        start(forbidden)
     assert "own_updates_unread" in caplog.text
+
+
+def test_a_new_client_that_may_not_read_the_updates_is_refused_at_its_first_start(forbidden: Site) -> None:
+    """And not at its second one, when it has published."""
+    with forbidden.federation() as log:
+        new = OwnUpdates(log, resolve(forbidden.contract), "cellar", bytes(32), key_is_new=True)
+        with pytest.raises(SettingsError, match="client cellar may not read"):
+            new.check(PublishedDigests())

@@ -183,7 +183,11 @@ def test_an_update_in_another_clients_name_is_rejected_and_the_other_clients_is_
         for headers in (Update.headers(), (*Update.headers(), by_attic)):
             log.publish(contract.updates_topic, forged, b"clusters", headers)
         log.flush()
-    with open_client(config.model_copy(update={"log": settings_of(broker, "cellar", SECRET)}), "cellar") as cellar:
+    as_cellar = config.model_copy(update={"log": settings_of(broker, "cellar", SECRET)})
+    with pytest.raises(SettingsError, match="accept_unseen"), open_client(as_cellar, "cellar"):
+        pass
+    accepting = as_cellar.client.model_copy(update={"accept_unseen": True})
+    with open_client(as_cellar.model_copy(update={"client": accepting}), "cellar") as cellar:
         while cellar.step():
             pass
         learnt = cellar.totals["updates"]
