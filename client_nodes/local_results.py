@@ -7,6 +7,7 @@ from typing import Any, NamedTuple, Protocol
 
 from client_nodes.intake import Batch, RejectedReading
 from shoal.protocol.messages import envelope_headers
+from shoal.protocol.site_events import SiteEvent
 from shoal.protocol.topics import REJECTED
 from shoal.runtime.checkpoint import OutboxRecord
 from shoal.transports.base import Log
@@ -21,6 +22,8 @@ class Labelled(NamedTuple):
     """number of earlier readings read again to be labelled"""
     records: Sequence[OutboxRecord] = ()
     """records to publish; none without `publish_labels`"""
+    events: Sequence[SiteEvent] = ()
+    """what was found in the labels"""
 
 
 class ReadingLabels(Protocol):

@@ -22,6 +22,7 @@ from client_nodes.round_answers import RejectedRequest
 from shoal.errors import InvalidState, MessageRejected
 from shoal.protocol.checks import is_count
 from shoal.protocol.reading_faults import CLIPPED_SHARE, FaultCounts
+from shoal.protocol.site_events import SiteEvent
 from shoal.protocol.topics import READINGS
 from shoal.telemetry.events import log_event
 
@@ -121,6 +122,8 @@ class StepOutcome(NamedTuple):
     """model -> novel readings since the client was first started; none where readings are not labelled"""
     refused: int = 0
     """readings that were read and not released, because of the limit of the ledger"""
+    site_events: Sequence[SiteEvent] = ()
+    """what was found in the labels of the batch"""
 
     @property
     def did_something(self) -> bool:
@@ -231,6 +234,15 @@ class ClientMonitoring:
             )
         for rejected in outcome.rejected_snapshots:
             log_event("snapshot_rejected", logging.WARNING, reason=rejected.reason, detail=rejected.detail)
+        for event in outcome.site_events:
+            log_event(
+                "novel_streak",
+                logging.WARNING,
+                model=event.model,
+                kind=event.kind,
+                readings=event.readings,
+                features=", ".join(event.outside or {}),
+            )
         # Asking the log for the lag takes longer than the rest, so only where it is shown.
         if outcome.updates or (self._metrics is not None and outcome.did_something):
             self._show_progress(outcome, totals, nodes)

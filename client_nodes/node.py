@@ -210,7 +210,16 @@ class ClientNode:
         rejected = self._snapshots.take_rejected()
         refused = batch.records - released.records
         outcome = StepOutcome(
-            batch, private, updates, answers.rejected, rejected, learn_s, labelled.backlog, self._novel(), refused
+            batch,
+            private,
+            updates,
+            answers.rejected,
+            rejected,
+            learn_s,
+            labelled.backlog,
+            self._novel(),
+            refused,
+            labelled.events,
         )
         stored_at = self._store_and_publish(outcome)
         self._monitoring.stepped(outcome, self._totals, self._learner.nodes, stored_at)

@@ -13,6 +13,8 @@ from typing import Any, NamedTuple, Protocol, TextIO
 import numpy as np
 
 from client_nodes.intake import Batch, decode_batch
+from shoal.config.contract import Feature
+from shoal.config.feature_text import ends_text, value_text
 from shoal.errors import MessageRejected, MissingExtra, OffsetOutOfRange
 from shoal.files import csv_cell
 from shoal.kernels.arrays import Floats
@@ -150,30 +152,31 @@ class Writer(Protocol):
         ...
 
 
-def columns_of(features: Sequence[str]) -> list[str]:
-    """`time`, the features, `cluster`, `name`, `novelty`, `version`.
+def columns_of(features: Sequence[Feature]) -> list[str]:
+    """`time`, the features, `cluster`, `name`, `novelty`, `reason`, `version`.
 
     A column of ours gets an underscore where a feature has its name.
     """
-    names = []
-    for name in ("time", "cluster", "name", "novelty", "version"):
+    taken, names = {feature.name for feature in features}, []
+    for name in ("time", "cluster", "name", "novelty", "reason", "version"):
         unique = name
-        while unique in features:
+        while unique in taken:
             unique += "_"
         names.append(unique)
-    return [names[0], *features, *names[1:]]
+    return [names[0], *(feature.name for feature in features), *names[1:]]
 
 
 class CsvWriter:
     """CSV with a header; an empty field where there is no value."""
 
-    def __init__(self, file: TextIO, features: Sequence[str]) -> None:
+    def __init__(self, file: TextIO, features: Sequence[Feature]) -> None:
+        self._features = features
         self._rows = csv.writer(file, lineterminator="\n")
         self._rows.writerow(columns_of(features))
 
     def write(self, block: LabelledBlock) -> None:
         """See `Writer.write`."""
-        self._rows.writerows([time, *map(csv_cell, others)] for time, *others in _rows(block))
+        self._rows.writerows([time, *map(csv_cell, others)] for time, *others in _rows(block, self._features))
 
     def close(self) -> None:
         """Nothing is left to write."""
@@ -182,13 +185,14 @@ class CsvWriter:
 class JsonLinesWriter:
     """One JSON object per line; null where there is no value."""
 
-    def __init__(self, file: TextIO, features: Sequence[str]) -> None:
+    def __init__(self, file: TextIO, features: Sequence[Feature]) -> None:
         self._file = file
+        self._features = features
         self._columns = columns_of(features)
 
     def write(self, block: LabelledBlock) -> None:
         """See `Writer.write`."""
-        for row in _rows(block):
+        for row in _rows(block, self._features):
             table = dict(zip(self._columns, row, strict=True))
             self._file.write(json.dumps(table, ensure_ascii=False, allow_nan=False) + "\n")
 
@@ -199,15 +203,15 @@ class JsonLinesWriter:
 class ParquetWriter:
     """A Parquet file: times as timestamps (UTC, microseconds), null where there is no value."""
 
-    def __init__(self, path: Path, features: Sequence[str]) -> None:
+    def __init__(self, path: Path, features: Sequence[Feature]) -> None:
         """Raises `MissingExtra` without pyarrow."""
         if importlib.util.find_spec("pyarrow") is None:
             raise MissingExtra("writing Parquet", "parquet")
         import pyarrow  # noqa: PLC0415 - an extra
         import pyarrow.parquet  # noqa: PLC0415 - the same
 
-        self._pyarrow = pyarrow
-        time, *values, cluster, name, novelty, version = columns_of(features)
+        self._pyarrow, self._features = pyarrow, features
+        time, *values, cluster, name, novelty, reason, version = columns_of(features)
         self._schema = pyarrow.schema(
             [
                 (time, pyarrow.timestamp("us", tz="UTC")),
@@ -215,6 +219,7 @@ class ParquetWriter:
                 (cluster, pyarrow.int64()),
                 (name, pyarrow.string()),
                 (novelty, pyarrow.float64()),
+                (reason, pyarrow.string()),
                 (version, pyarrow.int64()),
             ]
         )
@@ -223,7 +228,7 @@ class ParquetWriter:
     def write(self, block: LabelledBlock) -> None:
         """See `Writer.write`."""
         times = [None if time is None else round(time * MICROSECONDS) for time in block.times]
-        columns: list[Sequence[Any] | Floats] = [times, *block.values.T, *_label_columns(block)]
+        columns: list[Sequence[Any] | Floats] = [times, *block.values.T, *_label_columns(block, self._features)]
         self._file.write_table(
             self._pyarrow.table(
                 [self._pyarrow.array(one, form.type) for one, form in zip(columns, self._schema, strict=True)],
@@ -236,21 +241,37 @@ class ParquetWriter:
         self._file.close()
 
 
-TEXT_WRITERS: dict[str, Callable[[TextIO, Sequence[str]], Writer]] = {"csv": CsvWriter, "jsonl": JsonLinesWriter}
+TEXT_WRITERS: dict[str, Callable[[TextIO, Sequence[Feature]], Writer]] = {"csv": CsvWriter, "jsonl": JsonLinesWriter}
 
 
-def _label_columns(block: LabelledBlock) -> list[list[Any]]:
-    """Cluster, name, novelty and version of each reading; None where there is none."""
+def _label_columns(block: LabelledBlock, features: Sequence[Feature]) -> list[list[Any]]:
+    """Cluster, name, novelty, reason and version of each reading; None where there is none."""
     return [
         [None if label is None else label.identity for label in block.labels],
         [None if label is None or not label.name else label.name for label in block.labels],
         [None if label is None else label.novelty for label in block.labels],
+        [_reason(label, row, features) for label, row in zip(block.labels, block.values, strict=True)],
         [None if label is None else label.version for label in block.labels],
     ]
 
 
-def _rows(block: LabelledBlock) -> Iterator[list[Any]]:
-    for time, values, *label in zip(block.times, block.values.tolist(), *_label_columns(block), strict=True):
+def _reason(label: Label | None, values: Floats, features: Sequence[Feature]) -> str | None:
+    """Why a reading is novel, such as "Light 1540 lux: usual 390-640 in day"; None for one that is not."""
+    if label is None or not label.usual_in:
+        return None
+    if not label.reasons:
+        return f"each feature is usual in {label.usual_in}, their combination is not"
+    named = []
+    for reason in label.reasons:
+        feature = features[reason.feature]
+        ends = ends_text(reason.low, reason.high, feature)
+        named.append(f"{feature.name} {value_text(float(values[reason.feature]), feature)}: usual {ends}")
+    return f"{'; '.join(named)} in {label.usual_in}"
+
+
+def _rows(block: LabelledBlock, features: Sequence[Feature]) -> Iterator[list[Any]]:
+    columns = _label_columns(block, features)
+    for time, values, *label in zip(block.times, block.values.tolist(), *columns, strict=True):
         yield [None if time is None else _iso(time), *values, *label]
 
 

@@ -1,18 +1,22 @@
 """Labels a client's readings by the newest snapshot of every model, and earlier ones when the first snapshot comes.
 
-The distances of readings to their clusters are kept as one histogram for each lasting identity, on the client only.
+The distances of readings to their clusters are kept as one histogram for each lasting identity, on the client only;
+so are the usual values of each feature, by which a novel reading gets its reasons.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from client_nodes.intake import Batch, decode_batch
+from client_nodes.labelling.reasons import Outside, UsualValues
+from client_nodes.labelling.streaks import Streak
 from client_nodes.local_results import Labelled
 from client_nodes.snapshots import Snapshots
 from shoal.algorithms.registry import Algorithm
@@ -23,9 +27,10 @@ from shoal.errors import InvalidState, OffsetOutOfRange
 from shoal.kernels.arrays import Bools, Floats, Ints
 from shoal.kernels.distance import block_rows, nearest
 from shoal.kernels.novelty import BINS, KNOWN_MAX, distance_bins, rank
-from shoal.protocol.labels import Label, label_headers, label_key
+from shoal.protocol.labels import Label, Reason, label_headers, label_key
 from shoal.protocol.messages import Snapshot
-from shoal.protocol.topics import LABELS, LOCAL_SETTINGS, READINGS
+from shoal.protocol.site_events import SiteEvent
+from shoal.protocol.topics import LABELS, READINGS, SITE_EVENTS, ensure_label_topics
 from shoal.runtime.checkpoint import OutboxRecord
 from shoal.transports.base import Log, Positions
 
@@ -226,6 +231,8 @@ BACKLOG_WAIT_S = 0.25
 class ModelLabels:
     """What labelling keeps for one model."""
 
+    usual: UsualValues
+    streak: Streak
     backlog: Backlog = field(default_factory=Backlog)
     spread: Spread = field(default_factory=Spread)
     clusters: SnapshotClusters | None = None
@@ -258,7 +265,8 @@ class Labeller:
         self._client = client
         self._settings = settings
         self._bounds = contract.bounds
-        self._models = {name: ModelLabels() for name in contract.models}
+        self._features = [feature.name for feature in contract.contract.features]
+        self._models = {name: self._none_yet(name) for name in contract.models}
         self._snapshots = snapshots
         self._readings = readings
         self._novel: Counter[str] = Counter()
@@ -274,8 +282,8 @@ class Labeller:
         return {model: self._novel[model] for model in self._models}
 
     def ensure_topics(self) -> None:
-        """Create the topic of labels in the client's own log. Raises as the log does."""
-        self._readings.ensure(LABELS, LOCAL_SETTINGS)
+        """Create the topics of labels and events in the client's own log. Raises as the log does."""
+        ensure_label_topics(self._readings)
 
     def label(self, batch: Batch) -> Labelled:
         """Write the labels of a batch, and of the next readings of the backlog; the caller flushes.
@@ -283,15 +291,19 @@ class Labeller:
         Readings of a model without a snapshot that knows a cluster are kept in mind for later.
         """
         self.follow()
-        labels, records = 0, list[OutboxRecord]()
+        labels, records, events = 0, list[OutboxRecord](), list[SiteEvent]()
         for model, kept in self._models.items():
             if kept.clusters is None:
                 kept.backlog.extend(batch)
             else:
-                labels += len(batch.places)
-                records += self._write(model, kept.clusters, batch, count_novel=True)
+                made = self._labels(model, kept.clusters, batch, count_novel=True)
+                labels += len(made)
+                records += self._write(model, made, batch)
+                events += kept.streak.follow(made, batch.places)
+        for event in events:
+            self._readings.publish(SITE_EVENTS, event.encode(), event.id.encode(), event.headers())
         done = self.label_backlog()
-        return Labelled(labels + sum(done.labels_of.values()), done.records_read, records + done.records)
+        return Labelled(labels + sum(done.labels_of.values()), done.records_read, records + done.records, events)
 
     def label_backlog(self) -> BacklogPiece:
         """Write the labels of the next earlier readings of each model that has some; the caller flushes."""
@@ -302,7 +314,8 @@ class Labeller:
                 piece = kept.backlog.take(self._readings, limit, BACKLOG_WAIT_S, self._contract.width)
                 read += piece.records
                 labels_of[model] = len(piece.places)
-                records += self._write(model, kept.clusters, piece, count_novel)
+                labels = self._labels(model, kept.clusters, piece, count_novel)
+                records += self._write(model, labels, piece)
         return BacklogPiece(read, labels_of, records)
 
     def follow(self) -> None:
@@ -323,19 +336,25 @@ class Labeller:
         start = {one: oldest.get(one, 0) for one, end in learnt.items() if oldest.get(one, 0) < end}
         for kept in self._models.values():
             if kept.clusters is not None:
-                kept.spread = Spread()
+                kept.spread, kept.usual = Spread(), UsualValues(self._contract.width)
                 kept.backlog = Backlog(dict(start), {one: learnt[one] for one in start}, again=True)
         return {model: kept.clusters is not None for model, kept in self._models.items()}
 
     def reset_identities(self) -> None:
-        """Forget the distances by lasting identity: another log of the federation begins with other identities."""
+        """Forget what is known by lasting identity: another log of the federation begins with other identities."""
         for kept in self._models.values():
-            kept.spread = Spread()
+            kept.spread, kept.usual = Spread(), UsualValues(self._contract.width)
 
     def state(self) -> dict[str, Any]:
         return {
             "models": {
-                model: {"backlog": kept.backlog.state(), "spread": kept.spread.state(), "novel": self._novel[model]}
+                model: {
+                    "backlog": kept.backlog.state(),
+                    "spread": kept.spread.state(),
+                    "usual": kept.usual.state(),
+                    "streak": kept.streak.state(),
+                    "novel": self._novel[model],
+                }
                 for model, kept in self._models.items()
             }
         }
@@ -347,33 +366,42 @@ class Labeller:
                 own = state["models"][model]
                 kept.backlog = Backlog.restored(own["backlog"])
                 kept.spread.restore(own["spread"])
+                kept.usual.restore(own["usual"])
+                kept.streak.restore(own["streak"])
                 self._novel[model] = own["novel"]
         except (KeyError, TypeError, ValueError) as broken:
             raise InvalidState(f"the checkpoint of the labels is damaged: {broken}") from None
 
-    def _write(self, model: str, clusters: SnapshotClusters, batch: Batch, count_novel: bool) -> list[OutboxRecord]:
-        """Write a label for each reading; returns the records to publish."""
-        if not batch.places:
-            return []
+    def _none_yet(self, model: str) -> ModelLabels:
+        streak = Streak(self._contract.contract, self._client, model, self._settings.novel_streak)
+        return ModelLabels(UsualValues(self._contract.width), streak)
+
+    def _write(self, model: str, labels: Sequence[Label], batch: Batch) -> list[OutboxRecord]:
+        """Write the label of each reading; returns the records to publish."""
         publish, headers, records = self._settings.publish_labels, label_headers(), list[OutboxRecord]()
-        for label, place in zip(self._labels(model, clusters, batch, count_novel), batch.places, strict=True):
+        for label, place in zip(labels, batch.places, strict=True):
             key = label_key(model, *place)
             self._readings.publish(LABELS, label.encode(), key, headers)
             if publish:
-                value = label.to_json(self._contract.federation, self._client, model)
+                value = label.to_json(self._contract.federation, self._client, model, self._features)
                 records.append(OutboxRecord(self._topic, value, self._client.encode() + b"/" + key, headers))
         return records
 
     def _labels(self, model: str, clusters: SnapshotClusters, batch: Batch, count_novel: bool) -> list[Label]:
-        clipped = self._bounds.to_unit(self._bounds.clip(batch.values)[0])
-        found = clusters.assign(clipped, self._bounds.to_unit(batch.values))
-        spread = self._models[model].spread
+        if not batch.places:
+            return []
+        unit = self._bounds.to_unit(batch.values)
+        found = clusters.assign(self._bounds.to_unit(self._bounds.clip(batch.values)[0]), unit)
+        kept = self._models[model]
         # What belongs to no known cluster must not count as one of the nearest: it may be a new cluster.
-        novelty = spread.novelty(found.reference, found.distance, found.identity != NO_IDENTITY)
+        known = found.identity != NO_IDENTITY
+        novelty = kept.spread.novelty(found.reference, found.distance, known)
+        novel = novelty >= self._settings.novelty_quantile
+        outside = kept.usual.reasons(found.reference, unit, novel, known)
         if count_novel:
-            self._novel[model] += int((novelty >= self._settings.novelty_quantile).sum())
+            self._novel[model] += int(novel.sum())
         columns = (found.cluster.tolist(), found.identity.tolist(), np.round(novelty, NOVELTY_DIGITS).tolist())
-        return [
+        labels = [
             Label(
                 cluster,
                 None if identity == NO_IDENTITY else identity,
@@ -384,3 +412,15 @@ class Labeller:
             )
             for cluster, identity, strange, time in zip(*columns, batch.times, strict=True)
         ]
+        for place in np.flatnonzero(novel).tolist():
+            reference = int(found.reference[place])
+            name = clusters.names.get(reference) or f"cluster {reference}"
+            labels[place] = labels[place]._replace(usual_in=name, reasons=self._in_units(outside.get(place, [])))
+        return labels
+
+    def _in_units(self, outside: Sequence[Outside]) -> tuple[Reason, ...]:
+        features = self._contract.contract.features
+        return tuple(
+            Reason(j, above, *(features[j].low + end * (features[j].high - features[j].low) for end in (low, high)))
+            for j, above, low, high in outside
+        )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, TextIO
@@ -21,12 +21,13 @@ from client_nodes.publisher import OwnUpdates, all_headers, make_signer
 from client_nodes.snapshots import Snapshots
 from shoal.cli.options import CLIENT_NAME, config_option, json_option
 from shoal.config.base import check_client_name
+from shoal.config.contract import Feature
 from shoal.config.settings import Config, load_config
 from shoal.errors import CheckpointInUse, SettingsError
 from shoal.files import atomic_file
 from shoal.privacy import load_or_create_key
 from shoal.protocol.signatures import read_client_key
-from shoal.protocol.topics import LABELS, LOCAL_SETTINGS, READINGS, ensure_topics, readings_settings
+from shoal.protocol.topics import LABELS, READINGS, ensure_label_topics, ensure_topics, readings_settings
 from shoal.protocol.validation import Validator
 from shoal.runtime.checkpoint import Checkpoint, check_required
 from shoal.runtime.logs import check_separate, open_client_log, open_federation_log
@@ -108,8 +109,9 @@ def labels() -> None:
 def export(file: Path, name: str, form: str, out: Path | None, model: str | None, follow: bool) -> None:
     """Write the readings that a client's log still has, each with its label, to a file.
 
-    The columns are time (UTC), the features, and by the newest label: cluster (its lasting identity), name, novelty
-    and version (of the snapshot). They are empty for a reading that is not labelled, or whose cluster is not known.
+    The columns are time (UTC), the features, and by the newest label: cluster (its lasting identity), name, novelty,
+    reason (of a novel reading: the features farthest outside the usual values of its cluster) and version (of the
+    snapshot). They are empty for a reading that is not labelled, or whose cluster is not known.
     The client may run meanwhile. The file has raw readings: keep it on the client's site.
     """
     config = load_config(file)
@@ -121,7 +123,7 @@ def export(file: Path, name: str, form: str, out: Path | None, model: str | None
         raise SettingsError("parquet needs --out FILE and cannot --follow; csv and jsonl can")
     with _client_log(config, name, chosen) as readings, stopped_by_signals() as stop:
         table = LabelledReadings(readings, chosen, config.contract.width)
-        with _writer(form, out, follow, [feature.name for feature in config.contract.features]) as (writer, flush):
+        with _writer(form, out, follow, config.contract.features) as (writer, flush):
             for block in table.follow(stop) if follow else table.all():
                 writer.write(block)
                 if follow:
@@ -158,7 +160,7 @@ def _client_log(config: Config, client: str, model: str) -> Iterator[Log]:
         raise SettingsError(f"{folder} has no readings; check --name and [client] folder")
     with closing(open_client_log(config, client)) as readings:
         readings.ensure(READINGS, readings_settings(config.client))
-        readings.ensure(LABELS, LOCAL_SETTINGS)
+        ensure_label_topics(readings)
         if not config.client.label and not any(end for _, end in readings.bounds(LABELS).values()):
             raise SettingsError(
                 f"client {client} has no labels: set label = true in [client] and start the client again; "
@@ -168,7 +170,7 @@ def _client_log(config: Config, client: str, model: str) -> Iterator[Log]:
 
 
 @contextmanager
-def _writer(form: str, out: Path | None, follow: bool, features: list[str]) -> Iterator[tuple[Writer, Any]]:
+def _writer(form: str, out: Path | None, follow: bool, features: Sequence[Feature]) -> Iterator[tuple[Writer, Any]]:
     """A writer, and what flushes its file. A file appears whole, but for one that is followed."""
     try:
         with nullcontext(out) if out is None or follow else atomic_file(out, replace=True) as path:

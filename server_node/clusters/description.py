@@ -6,9 +6,8 @@ place nodes outside the declared bounds; a description shows the nearest value w
 
 from __future__ import annotations
 
-import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Final
@@ -18,6 +17,7 @@ import numpy as np
 from server_node.clusters.lineage import Lineage
 from shoal.algorithms.view import ClusteringView
 from shoal.config.contract import Contract, Feature
+from shoal.config.feature_text import ends_text, rounded
 from shoal.kernels.arrays import Bools, Floats, Ints
 
 LOW_QUANTILE, HIGH_QUANTILE = 0.1, 0.9
@@ -190,7 +190,7 @@ def _told_apart(label: str, alike: Mapping[int, Description], contract: Contract
     best = max(range(contract.width), key=lambda j: (spread(j), -j))
     feature = contract.features[best]
     unit = f" {feature.unit}" if feature.unit else ""
-    values = {number: _rounded((one.intervals[best].middle,), feature)[0] for number, one in alike.items()}
+    values = {number: rounded((one.intervals[best].middle,), feature)[0] for number, one in alike.items()}
     times = Counter(values.values())
     labels = {}
     for place, number in enumerate(sorted(alike), start=1):
@@ -205,22 +205,9 @@ def _direction(distinction: Distinction) -> str:
 
 def _sentence(distinction: Distinction, feature: Feature) -> str:
     unit = f" {feature.unit}" if feature.unit else ""
-    here, elsewhere = _range(distinction.here, feature), _range(distinction.elsewhere, feature)
+    here = ends_text(distinction.here.low, distinction.here.high, feature)
+    elsewhere = ends_text(distinction.elsewhere.low, distinction.elsewhere.high, feature)
     return f"{feature.name} {_direction(distinction)}: {here}{unit}, elsewhere {elsewhere}"
-
-
-def _range(interval: Interval, feature: Feature) -> str:
-    """Both ends to about a hundredth of the range between the bounds; one number where they are the same."""
-    low, high = _rounded((interval.low, interval.high), feature)
-    # A minus sign before the upper end would read like two dashes.
-    joint = " to " if "-" in low + high else "-"
-    return low if low == high else f"{low}{joint}{high}"
-
-
-def _rounded(values: Sequence[float], feature: Feature) -> list[str]:
-    """Values to about a hundredth of the range between the bounds."""
-    digits = min(12, max(0, math.ceil(2 - math.log10(feature.high - feature.low))))
-    return [f"{round(value, digits) + 0.0:.{digits}f}" for value in values]
 
 
 BINS = 28

@@ -1,6 +1,7 @@
 """`shoal events`: lists the cluster events of a federation, or forwards them to sinks by alert rules.
 
-Each event is delivered at least once. Alert rules are a TOML file of `[[rule]]` tables.
+With `--client` the same for the site events of one client, on the site that has its folder. Each event is delivered at
+least once. Alert rules are a TOML file of `[[rule]]` tables.
 """
 
 from __future__ import annotations
@@ -8,36 +9,49 @@ from __future__ import annotations
 import json
 import logging
 import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import NamedTuple
 
 import click
 from pydantic import Field, field_validator
 
 from server_node.clusters.sinks import Sink, Sinks
-from shoal.cli.options import config_option, log_json_option, until_idle_option
+from shoal.cli.options import CLIENT_NAME, config_option, log_json_option, until_idle_option
 from shoal.config.base import Settings, parse_table
-from shoal.config.contract import Contract
 from shoal.config.settings import Config, load_config
 from shoal.errors import InvalidState, MessageRejected, SettingsError
 from shoal.protocol.cluster_events import EVENT_KINDS, ClusterEventMessage
-from shoal.protocol.topics import ensure_topics
+from shoal.protocol.site_events import SITE_EVENT_KINDS, SiteEvent
+from shoal.protocol.topics import SITE_EVENTS, ensure_label_topics, ensure_topics
 from shoal.runtime.checkpoint import Checkpoint
+from shoal.runtime.logs import open_client_log
 from shoal.runtime.reader import read_next
 from shoal.runtime.service import run, stopped_by_signals
 from shoal.telemetry.events import log_event, start_logging
 from shoal.transports import open_log
 from shoal.transports.base import Log, Positions, Record, beginning
 
+Event = ClusterEventMessage | SiteEvent
+ALL_KINDS = (*EVENT_KINDS, *SITE_EVENT_KINDS)
+
+
+class Topic(NamedTuple):
+    """Where events are read."""
+
+    name: str
+    decode: Callable[[bytes | None], Event]
+    """raises `MessageRejected` for what is no such event"""
+
 
 class Rule(Settings):
     """One rule. An event matches when it meets every condition that the rule gives."""
 
     name: str = Field(min_length=1, max_length=100, description="what the alert is called")
-    events: list[str] = Field(default_factory=list, description=f"kinds of event: {', '.join(EVENT_KINDS)}; none: all")
+    events: list[str] = Field(default_factory=list, description=f"kinds of event: {', '.join(ALL_KINDS)}; none: all")
     model: str = Field(default="", description="only of this model")
     cluster: str = Field(default="", description="only of the cluster with this name or identity")
     share_min: float = Field(default=0.0, ge=0, le=1, description="only with at least this share of recent readings")
@@ -46,11 +60,11 @@ class Rule(Settings):
     @field_validator("events")
     @classmethod
     def _known(cls, events: list[str]) -> list[str]:
-        if unknown := sorted(set(events) - set(EVENT_KINDS)):
-            raise ValueError(f"no event {unknown[0]!r}; there are {', '.join(EVENT_KINDS)}")
+        if unknown := sorted(set(events) - set(ALL_KINDS)):
+            raise ValueError(f"no event {unknown[0]!r}; there are {', '.join(ALL_KINDS)}")
         return events
 
-    def matches(self, event: ClusterEventMessage) -> bool:
+    def matches(self, event: Event) -> bool:
         """Whether the event meets every condition."""
         return (
             (not self.events or event.kind in self.events)
@@ -84,7 +98,7 @@ def load_rules(path: Path | None) -> Sequence[Rule]:
     return rules
 
 
-Alert = tuple[str, ClusterEventMessage]
+Alert = tuple[str, Event]
 """name of the rule, and the event that matches it"""
 STATE_VERSION = 1
 BATCH_EVENTS_MAX = 100
@@ -96,10 +110,8 @@ class Forwarder:
     A kill between delivery and storing delivers the batch again: receivers recognise events by their `id`.
     """
 
-    def __init__(
-        self, contract: Contract, log: Log, checkpoint: Checkpoint, rules: Sequence[Rule], sinks: Sinks
-    ) -> None:
-        self._contract, self._log, self._checkpoint = contract, log, checkpoint
+    def __init__(self, topic: Topic, log: Log, checkpoint: Checkpoint, rules: Sequence[Rule], sinks: Sinks) -> None:
+        self._topic, self._log, self._checkpoint = topic, log, checkpoint
         self._rules, self._sinks = rules, sinks
         self._positions: Positions = {}
         self._delivered: dict[str, int] = {}
@@ -111,9 +123,9 @@ class Forwarder:
         """Go on behind the newest event that was delivered; at first, from the beginning. Raises `InvalidState`."""
         state = self._checkpoint.load()
         if state is None:
-            self._positions = beginning(self._log, self._contract.events_topic)
+            self._positions = beginning(self._log, self._topic.name)
             return
-        if state.get("version") != STATE_VERSION or state.get("log") != self._log.identity(self._contract.events_topic):
+        if state.get("version") != STATE_VERSION or state.get("log") != self._log.identity(self._topic.name):
             raise InvalidState(
                 "the forwarder's checkpoint is of another log or version; move its folder away to forward all events "
                 "that the log still has"
@@ -123,8 +135,9 @@ class Forwarder:
 
     def step(self, timeout_s: float = 0.0) -> bool:
         """Deliver what has come. Raises `LogUnavailable` when a sink or the log is away; the next step goes on."""
-        topic = self._contract.events_topic
-        records, after = read_next(self._log, topic, self._positions, BATCH_EVENTS_MAX, timeout_s, accept_gap=True)
+        records, after = read_next(
+            self._log, self._topic.name, self._positions, BATCH_EVENTS_MAX, timeout_s, accept_gap=True
+        )
         if not records:
             return False
         alerts = [alert for record in records for alert in self._alerts_of(record)]
@@ -151,7 +164,7 @@ class Forwarder:
     def _store(self) -> None:
         state = {
             "version": STATE_VERSION,
-            "log": self._log.identity(self._contract.events_topic),
+            "log": self._log.identity(self._topic.name),
             "positions": [[partition, offset] for partition, offset in sorted(self._positions.items())],
             "delivered": self._delivered,
         }
@@ -159,12 +172,20 @@ class Forwarder:
 
     def _alerts_of(self, record: Record) -> list[Alert]:
         try:
-            event = ClusterEventMessage.decode(record.value)
+            event = self._topic.decode(record.value)
         except MessageRejected as wrong:
             place = f"{record.topic}/{record.partition}/{record.offset}"
             log_event("event_rejected", logging.WARNING, reason=wrong.reason, origin=place)
             return []
         return [(rule.name, event) for rule in self._rules if rule.matches(event)]
+
+
+client_option = click.option(
+    "--client",
+    type=CLIENT_NAME,
+    metavar="NAME",
+    help="The site events of this client, from its folder: streaks of novel readings.",
+)
 
 
 @click.group()
@@ -174,23 +195,22 @@ def events() -> None:
 
 @events.command("list")
 @config_option
+@client_option
 @click.option("--model", help="Only events of this model.")
 @click.option("--follow", is_flag=True, help="Go on with new events until Ctrl-C.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per event.")
-def list_(file: Path, model: str | None, follow: bool, as_json: bool) -> None:
+def list_(file: Path, client: str | None, model: str | None, follow: bool, as_json: bool) -> None:
     """List the events that the log still has, oldest first."""
     config = load_config(file)
-    topic = config.contract.events_topic
     if model is not None and config.contract.model(model) is None:
         names = ", ".join(one.name for one in config.contract.models)
         raise SettingsError(f"--model {model}: no such model in {file}; there are {names}")
-    with closing(open_log(config.log)) as log, stopped_by_signals() as stop:
-        ensure_topics(log, config.contract, config.log)
-        positions = beginning(log, topic)
+    with _events_log(config, client) as (log, topic), stopped_by_signals() as stop:
+        positions = beginning(log, topic.name)
         while not stop.is_set():
-            records, positions = log.read(topic, positions, timeout_s=0.5 if follow else 0.0)
+            records, positions = log.read(topic.name, positions, timeout_s=0.5 if follow else 0.0)
             for record in records:
-                if (event := _decoded(record)) is not None and model in (None, event.model):
+                if (event := _decoded(topic, record)) is not None and model in (None, event.model):
                     click.echo(record.value if as_json else _line(event))
             if not records and not follow:
                 return
@@ -198,10 +218,13 @@ def list_(file: Path, model: str | None, follow: bool, as_json: bool) -> None:
 
 @events.command()
 @config_option
+@client_option
 @until_idle_option("event")
 @log_json_option
-def forward(file: Path, until_idle: float | None, as_json: bool) -> None:
+def forward(file: Path, client: str | None, until_idle: float | None, as_json: bool) -> None:
     """Forward events to the sinks in [events.NAME] sections: all of them, or those that match the rules in [events].
+
+    With --client those that this client has found in its own readings, to the sinks of the federation file at its site.
 
     Each event is delivered at least once to each sink, in order. What a sink does not take while it is away is
     delivered when it is back; the position is kept in [events] folder.
@@ -214,8 +237,12 @@ def forward(file: Path, until_idle: float | None, as_json: bool) -> None:
     @contextmanager
     def build() -> Iterator[Forwarder]:
         nonlocal forwarded
-        with _opened(config) as (log, checkpoint), Sinks(config.sinks, config.contract.federation) as sinks:
-            node = Forwarder(config.contract, log, checkpoint, rules, sinks)
+        with (
+            _checkpoint(config, client) as checkpoint,
+            _events_log(config, client) as (log, topic),
+            Sinks(config.sinks, config.contract.federation) as sinks,
+        ):
+            node = Forwarder(topic, log, checkpoint, rules, sinks)
             node.resume()
             try:
                 yield node
@@ -231,22 +258,39 @@ def forward(file: Path, until_idle: float | None, as_json: bool) -> None:
         click.echo(json.dumps({"forwarded": forwarded}))
 
 
+def _checkpoint(config: Config, client: str | None) -> Checkpoint:
+    """Each client's events have a folder of their own in that of the forwarder."""
+    owner, folder = f"event forwarder of {config.contract.federation}", config.events.folder
+    if client is not None:
+        owner, folder = f"{owner}, client {client}", folder / "clients" / client
+    return Checkpoint(folder / "checkpoint.db", owner)
+
+
 @contextmanager
-def _opened(config: Config) -> Iterator[tuple[Log, Checkpoint]]:
-    owner = f"event forwarder of {config.contract.federation}"
-    with Checkpoint(config.events.folder / "checkpoint.db", owner) as checkpoint, closing(open_log(config.log)) as log:
-        ensure_topics(log, config.contract, config.log)
-        yield log, checkpoint
+def _events_log(config: Config, client: str | None) -> Iterator[tuple[Log, Topic]]:
+    """The log that has the events of the federation, or of one client, and its topic. Raises `SettingsError`."""
+    if client is None:
+        with closing(open_log(config.log)) as log:
+            ensure_topics(log, config.contract, config.log)
+            yield log, Topic(config.contract.events_topic, ClusterEventMessage.decode)
+        return
+    if not (config.client.folder / client / "readings.db").exists():
+        raise SettingsError(f"{config.client.folder / client} has no readings; check --client and [client] folder")
+    with closing(open_client_log(config, client)) as log:
+        ensure_label_topics(log)
+        yield log, Topic(SITE_EVENTS, SiteEvent.decode)
 
 
-def _decoded(record: Record) -> ClusterEventMessage | None:
+def _decoded(topic: Topic, record: Record) -> Event | None:
     try:
-        return ClusterEventMessage.decode(record.value)
+        return topic.decode(record.value)
     except MessageRejected as wrong:
         log_event("event_rejected", logging.WARNING, reason=wrong.reason)
         return None
 
 
-def _line(event: ClusterEventMessage) -> str:
-    moment = datetime.fromtimestamp(event.at, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+def _line(event: Event) -> str:
+    moment = "no time"
+    if event.at is not None:
+        moment = datetime.fromtimestamp(event.at, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
     return f"{moment} {event.model} {event.text or event.kind}"

@@ -46,10 +46,18 @@ class ClientSettings(Settings):
         le=0.9999,
         description="count labelled readings of this novelty or more as novel; of a steady stream about 1 minus it are",
     )
+    novel_streak: int = Field(
+        default=10,
+        ge=2,
+        le=10**6,
+        description="novel readings in a row that are a site event (`shoal events list --client NAME`); of a steady "
+        "stream that has none, ten in a row do not happen by chance",
+    )
     publish_labels: bool = Field(
         default=False,
-        description="publish the cluster, novelty and time of every labelled reading, but not its values, to the topic "
-        "`<federation>.labels`; they are made from readings without noise, so no guarantee of [privacy] covers them",
+        description="publish the cluster, novelty and time of every labelled reading, and the features outside their "
+        "usual values, but not its values, to the topic `<federation>.labels`; they are made from readings without "
+        "noise, so no guarantee of [privacy] covers them",
     )
     window_rows: int = Field(
         default=2000, ge=1, le=10**7, description="for models in rounds: newest rows that are kept to answer from"

@@ -7,16 +7,30 @@ client, model and place, so that a record published again replaces itself.
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any, NamedTuple, Self
 
 from shoal.errors import MessageRejected
-from shoal.protocol.checks import is_cluster_name, is_count, is_moment, is_number, require
+from shoal.protocol.checks import is_cluster_name, is_count, is_moment, is_number, is_text, require
 from shoal.protocol.codec import pack, unpack
 from shoal.protocol.messages import envelope_headers
 from shoal.transports.base import Headers
 
 SCHEMA = 1
 TYPE = "label"
+
+
+class Reason(NamedTuple):
+    """A feature in which a reading lies outside the usual values of a cluster at this client."""
+
+    feature: int
+    """position in the contract"""
+    above: bool
+    """whether it lies above the usual values, else below"""
+    low: float
+    """the usual values, in the unit of the feature: 1 % of the cluster's readings lie below `low`"""
+    high: float
+    """and 1 % above `high`"""
 
 
 class Label(NamedTuple):
@@ -34,28 +48,40 @@ class Label(NamedTuple):
     """version of the snapshot"""
     time: float | None
     """event time of the reading, seconds since 1970"""
+    usual_in: str = ""
+    """of a novel reading, the cluster that it was compared with, by name or identity; else empty. A reading is novel
+    from `[client] novelty_quantile` on"""
+    reasons: tuple[Reason, ...] = ()
+    """of a novel reading, the features farthest outside the usual values of that cluster; none: no single one is"""
 
     def encode(self) -> bytes:
         """The value of the client's own record."""
-        return pack(self._asdict())
+        table = self._asdict()
+        if not self.usual_in:  # of 1 000 labels about one has it
+            del table["usual_in"], table["reasons"]
+        return pack(table)
 
     @classmethod
     def decode(cls, value: bytes | None) -> Self:
         """Raises `MessageRejected`."""
         table = unpack(value or b"")
-        if not isinstance(table, dict) or not set(cls._fields) <= set(table):
+        if not isinstance(table, dict) or not set(cls._fields) - set(cls._field_defaults) <= set(table):
             raise MessageRejected("malformed", "not a label")
-        label = cls(**{name: table[name] for name in cls._fields})
+        reasons = table.get("reasons", [])
+        require(isinstance(reasons, list) and all(map(_is_reason, reasons)), "malformed", "reasons")
+        given = {name: table[name] for name in cls._fields if name in table}
+        label = cls(**given | {"reasons": tuple(Reason(*one) for one in reasons)})
         require(type(label.cluster) is int and label.cluster >= -1, "malformed", "cluster")
         require(label.identity is None or is_count(label.identity), "malformed", "identity")
         require(is_cluster_name(label.name), "malformed", "name")
         require(label.novelty is None or _is_share(label.novelty), "malformed", "novelty")
         require(is_count(label.version), "malformed", "version")
         require(label.time is None or is_moment(label.time), "malformed", "time")
+        require(is_text(label.usual_in), "malformed", "usual_in")
         return label
 
-    def to_json(self, federation: str, client: str, model: str) -> bytes:
-        """The value of the published record."""
+    def to_json(self, federation: str, client: str, model: str, features: Sequence[str]) -> bytes:
+        """The value of the published record; `features` are all names. It names features and sides, and no value."""
         table = {
             "schema": SCHEMA,
             "federation": federation,
@@ -66,6 +92,7 @@ class Label(NamedTuple):
             "name": self.name,
             "novelty": self.novelty,
             "version": self.version,
+            "outside": {features[one.feature]: "above" if one.above else "below" for one in self.reasons},
         }
         return json.dumps(table, ensure_ascii=False, allow_nan=False).encode()
 
@@ -91,3 +118,13 @@ def place_of_key(key: bytes | None, model: str) -> tuple[int, int] | None:
 
 def _is_share(value: Any) -> bool:
     return is_number(value) and 0 <= value <= 1
+
+
+def _is_reason(value: Any) -> bool:
+    return (
+        isinstance(value, list)
+        and len(value) == len(Reason._fields)
+        and is_count(value[0])
+        and isinstance(value[1], bool)
+        and all(map(is_number, value[2:]))
+    )

@@ -25,6 +25,8 @@ REJECTED = "refused"
 """on the client's site: readings that could not be learnt; keyed by place, the newest record counts"""
 LABELS = "labels"
 """on the client's site: the cluster of each reading; keyed by place, the newest record counts"""
+SITE_EVENTS = "events"
+"""on the client's site: streaks of novel readings; keyed by id, the newest record counts"""
 
 READINGS_SETTINGS = TopicSettings(
     retain_bytes=ClientSettings().readings_bytes_max, record_bytes_max=DEFAULT_RECORD_BYTES_MAX
@@ -46,7 +48,13 @@ def ensure_local_topics(log: Log, client: ClientSettings) -> None:
     log.ensure(READINGS, readings_settings(client))
     log.ensure(REJECTED, LOCAL_SETTINGS)
     if client.label:
-        log.ensure(LABELS, LOCAL_SETTINGS)
+        ensure_label_topics(log)
+
+
+def ensure_label_topics(log: Log) -> None:
+    """Create the topics of labels, and of what is found in them, in a client's own log. Raises as the log does."""
+    log.ensure(LABELS, LOCAL_SETTINGS)
+    log.ensure(SITE_EVENTS, LOCAL_SETTINGS)
 
 
 def declared_topics(

@@ -24,6 +24,7 @@ from client_nodes.labelling.labelled_readings import LabelledReadings, columns_o
 from client_nodes.labelling.labels_command import labels, relabel_readings
 from client_nodes.publisher import AUTHOR_HEADER
 from server_node.bootstrap import open_server
+from shoal.config.contract import Feature
 from shoal.config.settings import Config, load_config
 from shoal.errors import CheckpointInUse, InvalidState, MissingExtra, SettingsError, ShoalError
 from shoal.protocol.labels import Label
@@ -100,7 +101,7 @@ def test_readings_learnt_before_the_first_snapshot_are_exported_without_and_then
 def test_a_row_has_the_reading_and_its_label(labelled: Path) -> None:
     rows = exported(labelled)
     values = weather(READINGS, seed=0)
-    assert list(rows[0]) == ["time", "warm", "damp", "cluster", "name", "novelty", "version"]
+    assert list(rows[0]) == ["time", "warm", "damp", "cluster", "name", "novelty", "reason", "version"]
     assert rows[5]["time"] == "2001-09-09T01:46:45.000000Z"
     np.testing.assert_array_equal([[row["warm"], row["damp"]] for row in rows], values)
     found = [label.identity for label in own_labels(load_config(labelled)).values()]
@@ -117,7 +118,7 @@ def test_csv_and_parquet_have_what_json_has(labelled: Path, tmp_path: Path) -> N
     assert export(labelled, "--format", "parquet", "--out", str(tmp_path / "labels.parquet")) == ""
     read = parquet.read_table(tmp_path / "labels.parquet")
     assert str(read.schema.field("time").type) == "timestamp[us, tz=UTC]"
-    for name in ("warm", "damp", "cluster", "name", "novelty", "version"):
+    for name in ("warm", "damp", "cluster", "name", "novelty", "reason", "version"):
         assert read.column(name).to_pylist() == [row[name] for row in rows], name
     assert read.column("time").to_pylist()[0].timestamp() == 1e9
 
@@ -133,11 +134,12 @@ def test_a_client_without_readings_exports_a_header(labelled: Path, tmp_path: Pa
     config = load_config(labelled)
     write_readings(config, "shed", np.empty((0, 2)))
     ended = CliRunner().invoke(labels, ["export", "--config", str(labelled), "--name", "shed"])
-    assert ended.stdout == "time,warm,damp,cluster,name,novelty,version\n"
+    assert ended.stdout == "time,warm,damp,cluster,name,novelty,reason,version\n"
 
 
 def test_a_feature_may_have_the_name_of_a_column() -> None:
-    assert columns_of(["name", "time"]) == ["time_", "name", "time", "cluster", "name_", "novelty", "version"]
+    features = [Feature(name=name, low=0.0, high=1.0) for name in ("name", "time")]
+    assert columns_of(features) == ["time_", "name", "time", "cluster", "name_", "novelty", "reason", "version"]
 
 
 @pytest.mark.parametrize(
@@ -372,6 +374,7 @@ def test_published_labels_have_no_value_of_a_reading(
             "name": label.name,
             "novelty": label.novelty,
             "version": label.version,
+            "outside": {},
         }
     relabel_readings(config, CLIENT)
     with closing(open_log(config.log)) as log:

@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner
 from paho.mqtt import subscribe
 
-from server_node.clusters.forwarding import EVERYTHING, Forwarder, Rule, load_rules
+from server_node.clusters.forwarding import EVERYTHING, Forwarder, Rule, Topic, load_rules
 from server_node.clusters.forwarding import events as events_command
 from server_node.clusters.sinks import Sinks
 from shoal.config.settings import Config, load_config
@@ -118,7 +118,13 @@ def forward(config: Config, steps: int = 1) -> Forwarder:
         Checkpoint(config.events.folder / "checkpoint.db", owner) as checkpoint,
         Sinks(config.sinks, "office") as sinks,
     ):
-        node = Forwarder(config.contract, log, checkpoint, load_rules(config.events.rules), sinks)
+        node = Forwarder(
+            Topic(config.contract.events_topic, ClusterEventMessage.decode),
+            log,
+            checkpoint,
+            load_rules(config.events.rules),
+            sinks,
+        )
         node.resume()
         for _ in range(steps):
             node.step()
