@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import shutil
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -14,7 +13,6 @@ from numpy.typing import NDArray
 from client_nodes.bootstrap import open_client
 from server_node.bootstrap import open_server
 from shoal.config.settings import load_config
-from shoal.runtime.checkpoint import Checkpoint
 from tests.house.small_federation import clock, write_readings
 
 FILE = """
@@ -100,17 +98,3 @@ def run(file: Path, clients: Sequence[str] = CLIENTS) -> None:
         server = stack.enter_context(open_server(config, clock=clock))
         while any([*(node.step() for node in nodes), server.step()]):
             pass
-
-
-def runs_with_the_noise_of(undisturbed: Path, ready: Path, folder: Path) -> Callable[[int], Path]:
-    """Creates numbered runs in `folder`: copies of `ready` whose clients have the noise keys of `undisturbed`."""
-
-    def create_run(number: int) -> Path:
-        run_folder = folder / f"{number}"
-        shutil.copytree(ready, run_folder)
-        for client in CLIENTS:
-            Checkpoint(run_folder / "clients" / client / "checkpoint.db", f"client {client} of house").close()
-            shutil.copy(undisturbed / "clients" / client / "noise.key", run_folder / "clients" / client / "noise.key")
-        return run_folder / "federation.toml"
-
-    return create_run

@@ -1,15 +1,25 @@
-"""Simulates a power cut: a forked process kills itself with SIGKILL at its n-th call of a method."""
+"""Simulates power cuts: the disks that cuts would leave are kept, and each of them is continued from.
+
+A process that is killed leaves what it has written by then, and one that starts knows nothing else. So one run whose
+folder is copied at each call of some methods gives the disk of a cut before and after each of these calls. Most calls
+leave the disk as it was, such as those that read: equal disks are continued from once. `cut_power_at` kills for real.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import itertools
 import os
 import shutil
 import signal
 import warnings
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
+
+Method = tuple[type, str]
 
 
 def run_forked(work: Callable[[], None]) -> int:
@@ -46,32 +56,75 @@ def cut_power_at(kind: type, name: str, number: int, after: bool) -> None:
     setattr(kind, name, cut)
 
 
+class Disks:
+    """The different disks of a run, in the order in which it left them."""
+
+    def __init__(self, folder: Path, copies: Path) -> None:
+        self._folder, self._copies = folder, copies
+        self.calls = Counter[str]()
+        self.copies: dict[bytes, tuple[str, Path]] = {}
+        """what is on the disk -> when it was first, and a copy of it"""
+
+    def keep(self, when: str) -> None:
+        """Copy the folder, unless it is as it was at an earlier call."""
+        content = hashlib.sha256()
+        for path in sorted(self._folder.rglob("*")):
+            # SQLite makes its index of a write-ahead log anew when it opens a file that no process has open.
+            if path.is_file() and not path.name.endswith("-shm"):
+                content.update(f"{path.relative_to(self._folder)} {path.stat().st_size} ".encode())
+                content.update(path.read_bytes())
+        if content.digest() not in self.copies:
+            copy = self._copies / f"{len(self.copies)}"
+            shutil.copytree(self._folder, copy)
+            self.copies[content.digest()] = when, copy
+
+    @contextlib.contextmanager
+    def kept_at(self, methods: Sequence[Method]) -> Iterator[None]:
+        """Keep the disk before and after every call of these methods while the block runs."""
+        reals = [(kind, name, getattr(kind, name)) for kind, name in methods]
+        for kind, name, real in reals:
+            setattr(kind, name, self._keeping(f"{kind.__name__}.{name}", real))
+        try:
+            yield
+        finally:
+            for kind, name, real in reals:
+                setattr(kind, name, real)
+
+    def _keeping(self, name: str, real: Callable[..., Any]) -> Callable[..., Any]:
+        def kept(*args: Any, **kwargs: Any) -> Any:
+            self.calls[name] += 1
+            number = self.calls[name]
+            self.keep(f"before call {number} of {name}")
+            result = real(*args, **kwargs)
+            self.keep(f"after call {number} of {name}")
+            return result
+
+        return kept
+
+
 def cut_at_every_call(
-    kind: type,
-    name: str,
-    after: bool,
-    create: Callable[[int], Path],
+    methods: Sequence[Method],
+    file: Path,
+    copies: Path,
     run: Callable[[Path], None],
     outcome: Callable[[Path], Any],
-    undisturbed: Any,
     every: int = 1,
-) -> None:
-    """Check that a run that is cut at a call and then repeated has the outcome of the undisturbed run.
+) -> Any:
+    """Check that a run that is cut at any call and then continued has the outcome of the undisturbed run; returns it.
 
-    For each call of a method, or each `every`-th. `create` makes the federation file of a run in a folder of its own.
+    `file` is the federation file in a folder of its own; copies go to the folder `copies`. `every`: of the different
+    disks, each `every`-th is continued from.
     """
-    for number in itertools.count(1, every):
-        file = create(number)
-
-        def run_until_cut(file: Path = file, number: int = number) -> None:
-            cut_power_at(kind, name, number, after)
-            run(file)
-
-        ended_by = run_forked(run_until_cut)
-        if ended_by == 0:
-            assert number > 5, "the power was never cut"
-            return
-        assert ended_by == signal.SIGKILL
-        assert run_forked(lambda file=file: run(file)) == 0
-        assert outcome(file) == undisturbed, f"call {number} of {name}"
-        shutil.rmtree(file.parent)
+    disks = Disks(file.parent, copies)
+    with disks.kept_at(methods):
+        run(file)
+    assert len(disks.calls) == len(methods), "a method was never called"
+    wanted = outcome(file)
+    continued = list(disks.copies.values())[::every]
+    assert len(continued) > 5, "the power was cut hardly anywhere"
+    for when, copy in continued:
+        again = copy / file.name
+        run(again)
+        assert outcome(again) == wanted, when
+        shutil.rmtree(copy)
+    return wanted

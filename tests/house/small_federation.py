@@ -19,6 +19,7 @@ from shoal.protocol.codec import pack
 from shoal.protocol.messages import Update
 from shoal.protocol.readings import Reading
 from shoal.protocol.topics import READINGS, READINGS_SETTINGS
+from shoal.runtime.checkpoint import Checkpoint
 from shoal.transports import open_log
 from shoal.transports.base import Record, beginning
 from shoal.transports.sqlite.log import SqliteLog
@@ -124,6 +125,15 @@ def create_federation(folder: Path, clients: Sequence[str] = CLIENTS, readings: 
     for seed, client in enumerate(clients):
         write_readings(config, client, weather(readings, seed))
     return file
+
+
+def give_noise_keys(folder: Path, clients: Sequence[str]) -> None:
+    """Give clients that have learnt nothing fixed noise keys, so that their noise is the same after every power cut."""
+    for client in clients:
+        client_folder = folder / "clients" / client
+        Checkpoint(client_folder / "checkpoint.db", f"client {client} of house").close()
+        (client_folder / "noise.key").write_bytes(client.encode().ljust(32, b"k"))
+        (client_folder / "noise.key").chmod(0o600)
 
 
 def run_to_end(file: Path, clients: Sequence[str] = CLIENTS) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 from collections import Counter
 from contextlib import closing
@@ -25,7 +24,15 @@ from shoal.runtime.checkpoint import Checkpoint
 from shoal.transports import open_log
 from shoal.transports.sqlite.log import SqliteLog
 from tests.house.power_cut import cut_at_every_call, cut_power_at, run_forked
-from tests.house.small_federation import all_records, clock, create_federation, final_model, model_bytes, run_to_end
+from tests.house.small_federation import (
+    all_records,
+    clock,
+    create_federation,
+    final_model,
+    give_noise_keys,
+    model_bytes,
+    run_to_end,
+)
 
 CLIENTS = ("attic", "cellar")
 RECORD_BYTES_MAX = 1560
@@ -75,40 +82,19 @@ def flush_after_each_record(kind: type) -> None:
     kind.publish = publish
 
 
-@pytest.fixture(scope="module")
-def ready(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A federation with readings and the noise keys of all runs, before anything was learnt."""
-    folder = tmp_path_factory.mktemp("ready-for-chunks")
+def test_a_cut_between_chunks_changes_nothing(memory_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = memory_folder / "run"
+    folder.mkdir()
     sizes = {"publish_readings": 150, "batch_readings_max": 200, "pool_clients": 2, "batch_updates_max": 1}
     file = create_federation(folder, CLIENTS, readings=150, **sizes)
     file.write_text(file.read_text(encoding="utf-8").replace("label = true", "label = false"), encoding="utf-8")
-    for client in CLIENTS:
-        client_folder = folder / "clients" / client
-        Checkpoint(client_folder / "checkpoint.db", f"client {client} of house").close()
-        (client_folder / "noise.key").write_bytes(client.encode().ljust(32, b"k"))
-        (client_folder / "noise.key").chmod(0o600)
-    return folder
-
-
-@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
-@pytest.mark.parametrize(("kind", "name"), CALLS, ids=[name for _, name in CALLS])
-def test_a_cut_between_chunks_changes_nothing(
-    kind: type, name: str, after: bool, ready: Path, memory_folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    shutil.copytree(ready, memory_folder / "undisturbed")
-    run_to_end(memory_folder / "undisturbed" / "federation.toml", CLIENTS)
-    undisturbed = outcome(memory_folder / "undisturbed" / "federation.toml")
+    give_noise_keys(folder, CLIENTS)
+    monkeypatch.setattr(SqliteLog, "publish", SqliteLog.publish)  # restored after the test
+    flush_after_each_record(SqliteLog)
+    undisturbed = cut_at_every_call(CALLS, file, memory_folder, lambda file: run_to_end(file, CLIENTS), outcome)
     chunks = Counter((client, sequence) for client, sequence, *_ in undisturbed["chunks"])
     assert len(chunks) >= 2
     assert min(chunks.values()) > 2
-
-    def create_run(number: int) -> Path:
-        shutil.copytree(ready, memory_folder / f"{number}")
-        return memory_folder / f"{number}" / "federation.toml"
-
-    monkeypatch.setattr(SqliteLog, "publish", SqliteLog.publish)  # restored after the test
-    flush_after_each_record(SqliteLog)
-    cut_at_every_call(kind, name, after, create_run, lambda file: run_to_end(file, CLIENTS), outcome, undisturbed)
 
 
 @pytest.fixture(params=["embedded", "kafka"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -20,9 +19,16 @@ from shoal.protocol.topics import READINGS
 from shoal.runtime.checkpoint import Checkpoint
 from shoal.transports import open_log
 from shoal.transports.sqlite.log import SqliteLog
-from tests.house.counting_federation import CLIENTS, create, rooms, run, runs_with_the_noise_of
+from tests.house.counting_federation import CLIENTS, create, rooms, run
 from tests.house.power_cut import cut_at_every_call
-from tests.house.small_federation import all_records, clock, contents, updates_by_client, write_readings
+from tests.house.small_federation import (
+    all_records,
+    clock,
+    contents,
+    give_noise_keys,
+    updates_by_client,
+    write_readings,
+)
 
 
 def found(file: Path) -> Any:
@@ -138,8 +144,6 @@ def test_a_window_that_is_not_full_is_counted_when_its_time_is_over(tmp_path: Pa
 
 # Power cuts.
 
-ends_by_signal = pytest.mark.skipif(not hasattr(os, "fork"), reason="a power cut is simulated in a forked process")
-
 
 def run_clients(file: Path) -> None:
     """The clients one after the other, under the first plan; a window depends on the readings log alone."""
@@ -162,41 +166,25 @@ def outcome(file: Path) -> dict[str, Any]:
     return found
 
 
-@ends_by_signal
-@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
-@pytest.mark.parametrize(
-    ("kind", "name"), [(Ledger, "charge"), (Checkpoint, "save"), (SqliteLog, "publish"), (SqliteLog, "flush")]
-)
-def test_a_power_cut_changes_no_window_and_the_ledger_is_never_below_what_was_spent(
-    kind: type, name: str, after: bool, tmp_path: Path, memory_folder: Path
-) -> None:
-    ready = tmp_path / "ready"
-    ready.mkdir()
-    create(ready, 400)
-    undisturbed = tmp_path / "undisturbed"
-    shutil.copytree(ready, undisturbed)
-    run_clients(undisturbed / "federation.toml")
-    create_run = runs_with_the_noise_of(undisturbed, ready, memory_folder)
-    cut_at_every_call(kind, name, after, create_run, run_clients, outcome, outcome(undisturbed / "federation.toml"))
+def test_a_power_cut_changes_no_window_and_the_ledger_is_never_below_what_was_spent(memory_folder: Path) -> None:
+    folder = memory_folder / "run"
+    folder.mkdir()
+    file = create(folder, 400)
+    give_noise_keys(folder, CLIENTS)
+    calls = ((Ledger, "charge"), (Checkpoint, "save"), (SqliteLog, "publish"), (SqliteLog, "flush"))
+    cut_at_every_call(calls, file, memory_folder, run_clients, outcome)
 
 
-@ends_by_signal
-def test_a_window_is_not_answered_under_a_second_plan_whatever_is_cut(tmp_path: Path, memory_folder: Path) -> None:
-    ready = tmp_path / "ready"
-    ready.mkdir()
-    create(ready, 600)
-
-    def create_run(number: int) -> Path:
-        folder = memory_folder / f"{kind.__name__} {number}"
-        shutil.copytree(ready, folder)
-        return folder / "federation.toml"
+def test_a_window_is_not_answered_under_a_second_plan_whatever_is_cut(memory_folder: Path) -> None:
+    folder = memory_folder / "run"
+    folder.mkdir()
 
     def one_answer_each(file: Path) -> bool:
         outcome(file)
         return True
 
-    for kind, name in ((Ledger, "charge"), (Checkpoint, "save")):
-        cut_at_every_call(kind, name, True, create_run, run, one_answer_each, True, every=5)
+    calls = ((Ledger, "charge"), (Checkpoint, "save"))
+    cut_at_every_call(calls, create(folder, 600), memory_folder, run, one_answer_each, every=5)
 
 
 # The ledger.

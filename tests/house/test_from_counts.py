@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +15,9 @@ from shoal.privacy.ledger import LEDGER, Ledger, read_spending
 from shoal.protocol.codec import pack
 from shoal.runtime.checkpoint import Checkpoint
 from shoal.transports.sqlite.log import SqliteLog
-from tests.house.counting_federation import CLIENTS, create, run, runs_with_the_noise_of
+from tests.house.counting_federation import CLIENTS, create, run
 from tests.house.power_cut import cut_at_every_call
-from tests.house.small_federation import clock, contents, updates_by_client
+from tests.house.small_federation import clock, contents, give_noise_keys, updates_by_client
 
 NODES = '[[models]]\nname = "nodes"\nalgorithm = "fcac_from_counts"\n'
 CAREFUL = (
@@ -100,9 +98,6 @@ def test_a_client_of_one_that_has_four_features_does_not_start(tmp_path: Path) -
         open_client(load_config(file), "attic", clock=clock).__enter__()
 
 
-ends_by_signal = pytest.mark.skipif(not hasattr(os, "fork"), reason="a power cut is simulated in a forked process")
-
-
 def run_clients_then_server(file: Path) -> None:
     """The clients one after the other, so that the order of the log is known, then the server."""
     for client in CLIENTS:
@@ -129,20 +124,10 @@ def outcome(file: Path) -> dict[str, Any]:
     return found
 
 
-@ends_by_signal
-@pytest.mark.parametrize(
-    ("kind", "name", "every"), [(Ledger, "charge", 5), (Checkpoint, "save", 5), (SqliteLog, "publish", 11)]
-)
-def test_a_restart_at_any_instant_gives_the_same_bytes(
-    kind: type, name: str, every: int, tmp_path: Path, memory_folder: Path
-) -> None:
-    ready = tmp_path / "ready"
-    ready.mkdir()
-    create(ready, 300, first="cluster_tree_from_counts", models=NODES)
-    undisturbed = tmp_path / "undisturbed"
-    shutil.copytree(ready, undisturbed)
-    run_clients_then_server(undisturbed / "federation.toml")
-
-    create_run = runs_with_the_noise_of(undisturbed, ready, memory_folder)
-    wanted = outcome(undisturbed / "federation.toml")
-    cut_at_every_call(kind, name, True, create_run, run_clients_then_server, outcome, wanted, every=every)
+def test_a_restart_at_any_instant_gives_the_same_bytes(memory_folder: Path) -> None:
+    folder = memory_folder / "run"
+    folder.mkdir()
+    file = create(folder, 300, first="cluster_tree_from_counts", models=NODES)
+    give_noise_keys(folder, CLIENTS)
+    calls = ((Ledger, "charge"), (Checkpoint, "save"), (SqliteLog, "publish"))
+    cut_at_every_call(calls, file, memory_folder, run_clients_then_server, outcome, every=3)
