@@ -42,7 +42,7 @@ def open_server(
     with ExitStack() as stack:
         path = config.server.folder / "checkpoint.db"
         checkpoint = stack.enter_context(Checkpoint(path, f"server of {config.contract.federation}"))
-        log = stack.enter_context(closing(open_federation_log(config)))
+        log = stack.enter_context(closing(open_federation_log(config, as_server=True)))
         if lease is None:
             ensure_topics(log, config.contract, config.log)
         else:  # which ensures the topics first

@@ -32,7 +32,7 @@ from shoal.errors import InvalidState, LogError, MessageRejected
 from shoal.protocol.lease import is_for_servers
 from shoal.protocol.messages import Snapshot
 from shoal.protocol.published_contract import publish_contract
-from shoal.protocol.signatures import ClientKeys
+from shoal.protocol.signatures import ClientKeys, RequestKeys
 from shoal.protocol.validation import Validator
 from shoal.runtime.checkpoint import (
     Checkpoint,
@@ -158,10 +158,11 @@ class ServerNode:
         self._clock = clock
         self._validator = Validator(contract)
         self._statements = {model.name: model.statement for model in contract.models.values()}
-        self._outbox = Outbox(checkpoint, log, request_signer(settings.client_keys))
+        self._outbox = Outbox(checkpoint, log, request_signer(settings, as_server=True))
         self.metrics = metrics or ServerMetrics()
         self._monitoring = ServerMonitoring(self.metrics, contract)
         self._keys = None if settings.client_keys is None else ClientKeys(settings.client_keys)
+        self._request_keys = RequestKeys(settings, self._keys)
         self._rejections = Rejections(self._contract, update_bytes_max)
         self._rebuild = rebuild
         self._history = history
@@ -192,7 +193,7 @@ class ServerNode:
             self._hierarchy,
         )
         self._unlearning = Unlearning(parts)
-        self._ingest = Ingest(parts, self._clock, self._rejections, self._keys)
+        self._ingest = Ingest(parts, self._clock, self._rejections, self._keys, self._request_keys)
 
     def resume(self) -> None:
         """Restore the checkpoint, and publish its outbox again and the contract. Once, before the first step.

@@ -67,7 +67,7 @@ def server(
     metrics = ServerMetrics()
     board = StatusBoard(initial_status(config, time.time()))
     lease, updater = LeaseHolder(config, take_over), StatusUpdater(board)
-    renewal = LeaseRenewal(lease, lambda: open_federation_log(config))
+    renewal = LeaseRenewal(lease, lambda: open_federation_log(config, as_server=True))
 
     @contextmanager
     def build() -> Iterator[ServerNode]:

@@ -24,7 +24,7 @@ from shoal.protocol.conflicts import content_digest
 from shoal.protocol.messages import Update
 from shoal.protocol.regions import RegionUpdate, decode_update, update_arrays
 from shoal.protocol.rejected import Rejected
-from shoal.protocol.signatures import OPERATOR, ClientKeys
+from shoal.protocol.signatures import ClientKeys, RequestKeys
 from shoal.runtime.checkpoint import OutboxRecord
 from shoal.telemetry.events import log_event
 from shoal.transports.base import Record
@@ -105,12 +105,13 @@ class Ingest:
         clock: Callable[[], float],
         rejections: Rejections,
         keys: ClientKeys | None = None,
+        request_keys: RequestKeys | None = None,
     ) -> None:
-        """`keys` are the clients' signing keys; None: updates need no signature."""
+        """`keys` are the clients' signing keys, None: updates need no signature; `request_keys` those of operators."""
         self._server = server
         self._clock = clock
         self._rejections = rejections
-        self._keys = keys
+        self._keys, self._request_keys = keys, request_keys
 
     def process(self, record: Record) -> Ingested:
         """Validate one record and give its update, once that is whole, to its model.
@@ -145,9 +146,9 @@ class Ingest:
 
     def _apply(self, request: Request, record: Record, outcome: IngestOutcome) -> IngestOutcome:
         """The outcome of a request. Raises `MessageRejected`."""
-        if self._keys is not None:
+        if self._request_keys is not None:
             kind = request.message_type.TYPE
-            self._keys.check(OPERATOR, record.topic, record.value or b"", record.headers, kind)
+            self._request_keys.check(record.topic, record.value or b"", record.headers, kind)
         return outcome._replace(result="request", model=request.model, request=request.take(self._server, record))
 
     def _take(self, update: Update, record: Record, outcome: IngestOutcome) -> IngestOutcome:

@@ -98,9 +98,12 @@ def name_request(contract: ResolvedContract, model: str, cluster: int, name: str
     return request
 
 
-def publish_requests(config: Config, log: Log, requests: Iterable[OperatorRequest]) -> None:
-    """Publish requests of an operator, signed where clients sign; the log has the topics. Raises as the log does."""
-    contract, sign = config.contract, request_signer(config.server.client_keys)
+def publish_requests(config: Config, log: Log, requests: Iterable[OperatorRequest], *, as_server: bool = False) -> None:
+    """Publish requests, signed where requests are; the log has the topics. `as_server`: with the server's key.
+
+    Raises `SettingsError` for a key that cannot be read, and as the log does.
+    """
+    contract, sign = config.contract, request_signer(config.server, as_server=as_server)
     for request in requests:
         key, topic = contract.update_key(request.model), contract.updates_topic
         record = OutboxRecord(topic, request.encode(), key, request.headers())
@@ -118,7 +121,7 @@ def name_publisher(config: Config) -> Callable[[ClusterName], None]:
 
     def publish(request: ClusterName) -> None:
         with closing(open_log(config.log)) as log:
-            publish_requests(config, log, [request])
+            publish_requests(config, log, [request], as_server=True)
 
     return publish
 
@@ -195,7 +198,7 @@ def request_quarantine(config: Config, log: Log, client: str, action: str, detai
         records = quarantine_records(config.contract, client, action, detail, time.time())
     except MessageRejected:
         raise SettingsError(f"--reason {detail!r}: must be one line of at most 300 printable characters") from None
-    sign = request_signer(config.server.client_keys)
+    sign = request_signer(config.server)
     for record in records:
         log.publish(record.topic, record.value, record.key, record.headers + sign(record))
     log.flush()

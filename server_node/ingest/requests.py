@@ -10,7 +10,6 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, ClassVar, Final, NamedTuple, cast
 
 from server_node.ingest.quarantine import AHEAD_S_MAX, Place, QuarantineRegister
@@ -19,11 +18,12 @@ from server_node.ingest.reassembly import Reassembly
 from server_node.models.base import ServedModel
 from server_node.regions.hierarchy import Hierarchy
 from shoal.config.contract import Contract
+from shoal.config.sections import ServerSettings
 from shoal.errors import InvalidState, MessageRejected
 from shoal.protocol.messages import ClusterName, ModelMessage, OperatorRequest, Wake
 from shoal.protocol.quarantine import QuarantineRequest
 from shoal.protocol.regions import Contribute
-from shoal.protocol.signatures import operator_signature
+from shoal.protocol.signatures import RequestSigner
 from shoal.protocol.validation import Validator
 from shoal.runtime.checkpoint import OutboxRecord
 from shoal.transports.base import Headers, Record
@@ -331,14 +331,16 @@ def quarantine_records(contract: Contract, client: str, action: str, detail: str
     ]
 
 
-def request_signer(client_keys: Path | None) -> Callable[[OutboxRecord], Headers]:
-    """A function that gives the headers to add to a record: a signature of a request, where clients sign as well."""
+def request_signer(settings: ServerSettings, *, as_server: bool = False) -> Callable[[OutboxRecord], Headers]:
+    """A function that gives the headers to add to a record: a signature of a request, where those are signed.
+
+    `as_server`: with the server's key, not with an operator's. Raises `SettingsError` for a key that cannot be read.
+    """
     kinds = {("type", kind.message_type.TYPE.encode()): kind.message_type.TYPE for kind in REQUESTS}
+    signer = RequestSigner(settings, as_server=as_server)
 
     def sign(record: OutboxRecord) -> Headers:
         kind = next((kinds[header] for header in record.headers if header in kinds), None)
-        if client_keys is None or kind is None:
-            return ()
-        return operator_signature(client_keys, record.topic, record.value or b"", kind)
+        return () if kind is None else signer.headers(record.topic, record.value or b"", kind)
 
     return sign

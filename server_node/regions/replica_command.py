@@ -114,7 +114,7 @@ def open_region(config: Config, log: Log) -> Region:
     )
     if not any(end for _, end in log.bounds(changelog).values()):
         _check_begins(config, log)
-    with closing(open_federation_log(config)) as signed:
+    with closing(open_federation_log(config, as_server=True)) as signed:
         publish_contract(signed, contract)
     return Region(config, log.identity(contract.updates_topic))
 

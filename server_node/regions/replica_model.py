@@ -25,7 +25,7 @@ from shoal.config.settings import Config
 from shoal.errors import InvalidState, MessageRejected
 from shoal.protocol.codec import pack, unpack
 from shoal.protocol.messages import Wake
-from shoal.protocol.signatures import ClientKeys
+from shoal.protocol.signatures import ClientKeys, RequestKeys
 from shoal.protocol.validation import Validator
 from shoal.runtime.checkpoint import STATE_BYTES_MAX, OutboxRecord, Required, SavedPart, SavedParts
 from shoal.transports.base import Record
@@ -81,8 +81,9 @@ class RegionModel:
         self.validator = Validator(contract)
         self.rejections = Rejections(config.contract, config.log.update_bytes_max)
         self.statement = model.statement
-        self.sign_request = request_signer(config.server.client_keys)
+        self.sign_request = request_signer(config.server, as_server=True)
         self._keys = None if config.server.client_keys is None else ClientKeys(config.server.client_keys)
+        self._request_keys = RequestKeys(config.server, self._keys)
         self._state_name = f"the state of model {model.name} of {config.contract.federation}"
         self._required = self._required_values(log_identity)
         contracted = config.contract
@@ -124,7 +125,7 @@ class RegionModel:
         models, clock = _OneModel({self.model.name: model}), [0.0]
         rejections, hierarchy = self.rejections, Hierarchy(self.contract, None, models)
         server = ServerParts(self.validator, models, reassembly, quarantine, quotas, taken, hierarchy)
-        ingest = Ingest(server, lambda: clock[0], rejections, self._keys)
+        ingest = Ingest(server, lambda: clock[0], rejections, self._keys, self._request_keys)
         named: dict[str, SavedPart] = {
             "model": model,
             "reassembly": reassembly,

@@ -1,10 +1,11 @@
-"""`shoal keys`: the secrets with which clients and servers sign what they publish, and the token of the page."""
+"""`shoal keys`: the keys with which clients, servers and operators sign what they publish; the token of the page."""
 
 from __future__ import annotations
 
 import json
 import secrets
 from pathlib import Path
+from typing import Final
 
 import click
 
@@ -12,6 +13,7 @@ from shoal.cli.options import CLIENT_NAME, config_option, json_option
 from shoal.config.settings import Config, load_config
 from shoal.errors import SettingsError
 from shoal.files import write_secret
+from shoal.protocol.ed25519 import PrivateKey, read_public_keys, write_private_key, write_public_keys
 from shoal.protocol.signatures import KEY_BYTES, client_file, read_keys, server_file, write_keys
 
 TOKEN_BYTES = 32
@@ -19,7 +21,7 @@ TOKEN_BYTES = 32
 
 @click.group()
 def keys() -> None:
-    """The secrets with which clients and servers sign what they publish, and the token of the page."""
+    """The keys with which clients, servers and operators sign what they publish, and the token of the page."""
 
 
 @keys.command()
@@ -52,25 +54,82 @@ def new(file: Path, name: str, rotate: bool, as_json: bool) -> None:
         click.echo(f"{owner}: {place}")
 
 
+_ROTATE: Final = click.option(
+    "--rotate",
+    is_flag=True,
+    help="Make a new key, and put its public key before the others. Without it they are an error.",
+)
+
+
 @keys.command()
 @config_option
-@click.option("--rotate", is_flag=True, help="Add a new key above the existing ones. Without it they are an error.")
+@_ROTATE
 @json_option
 def server(file: Path, rotate: bool, as_json: bool) -> None:
-    """Make the key with which servers sign snapshots and leases, in the file [log] server_key_file.
+    """Make the key pair of the server: [server] signing_key_file, and its public key in [log] server_keys.
 
-    Copy the file in a secure way to every machine on which a server or a client of this federation runs. A server signs
-    with the first key of the file, and every key in it is accepted: with --rotate copy the file to all clients before
-    the server is started again.
+    The server signs snapshots and leases with the private key, which stays on its machine. Copy the file of public keys
+    to every machine on which a client of this federation runs. Every key in it is accepted: with --rotate copy it to
+    all clients before the server is started again.
     """
-    place = load_config(file).log.server_key_file
-    if place is None:
-        raise SettingsError('the federation file names no place for it: set server_key_file = "server.key" in [log]')
-    existing = read_keys(place) if place.exists() else []
-    if existing and not rotate:
-        raise SettingsError(f"{place}: exists already; to change the key give --rotate")
-    write_keys(place, [secrets.token_bytes(KEY_BYTES), *existing])
-    click.echo(json.dumps({"server": str(place)}) if as_json else f"server: {place}")
+    config = load_config(file)
+    _make_pair(
+        ("server", "signing_key_file", config.server.signing_key_file),
+        ("log", "server_keys", config.log.server_keys),
+        rotate,
+        as_json,
+    )
+
+
+@keys.command()
+@config_option
+@_ROTATE
+@json_option
+def operator(file: Path, rotate: bool, as_json: bool) -> None:
+    """Make the key pair of an operator: [server] operator_key_file, and its public key in [server] operator_keys.
+
+    Commands such as `shoal name` and `shoal quarantine` sign their requests with the private key. Copy the file of
+    public keys to the machine of the server, and start the server again; each operator may have a key, a line each.
+    """
+    config = load_config(file)
+    _make_pair(
+        ("server", "operator_key_file", config.server.operator_key_file),
+        ("server", "operator_keys", config.server.operator_keys),
+        rotate,
+        as_json,
+    )
+
+
+_Setting = tuple[str, str, Path | None]
+"""section, name, and the file that it names"""
+
+
+def _make_pair(private: _Setting, public: _Setting, rotate: bool, as_json: bool) -> None:
+    """Make a private key and put its public key before those that are there. Raises `SettingsError`."""
+    for section, name, place in (private, public):
+        if place is None:
+            raise SettingsError(f'the federation file names no place for it: set {name} = "PATH" in [{section}]')
+    private_file, public_file = private[2], public[2]
+    assert private_file is not None
+    assert public_file is not None
+    if private_file.exists() and not rotate:
+        raise SettingsError(f"{private_file}: exists already; to change the key give --rotate")
+    known = read_public_keys(public_file) if public_file.exists() else []
+    seed = secrets.token_bytes(KEY_BYTES)
+    key = PrivateKey(seed)
+    try:
+        # The public key first: who reads must know a key before anything is signed with it.
+        write_public_keys(public_file, [key.public, *known])
+        write_private_key(private_file, seed)
+    except OSError as error:
+        raise SettingsError(
+            f"the keys cannot be written: {error.strerror}; name a folder this user may write"
+        ) from None
+    if as_json:
+        click.echo(json.dumps({"private": str(private_file), "public": str(public_file)}))
+        return
+    click.echo(f"private: {private_file}")
+    click.echo(f"public: {public_file}")
 
 
 @keys.command()

@@ -254,6 +254,20 @@ class ServerSettings(Settings):
         le=2**40,
         description="bytes of the answers of all clients that a model in rounds keeps; more are rejected",
     )
+    signing_key_file: FilePath | None = Field(
+        default=None,
+        description="private key with which the server signs snapshots and leases, where [log] has `server_keys`, and "
+        "its own requests (needs the extra `sign`)",
+    )
+    operator_keys: FilePath | None = Field(
+        default=None,
+        description="file with the public keys of operators: requests that are signed neither with one of them nor by "
+        "the server are rejected",
+    )
+    operator_key_file: FilePath | None = Field(
+        default=None,
+        description="private key with which commands such as `shoal name` sign their requests (needs the extra `sign`)",
+    )
     client_keys: FilePath | None = Field(
         default=None,
         description="folder with a NAME.key for each client; updates not signed with their client's key are rejected",

@@ -120,9 +120,10 @@ class LogSettings(Settings):
         default="sqlite:data/federation.db",
         description="`sqlite:PATH`, one file for all processes, or `kafka://host:port,host:port`",
     )
-    server_key_file: FilePath | None = Field(
+    server_keys: FilePath | None = Field(
         default=None,
-        description="secret with which servers sign snapshots and leases; what is not signed with it is left out",
+        description="file with the public keys of the servers: snapshots and leases that are not signed with one of "
+        "them are left out",
     )
     partitions: int = Field(
         default=1,

@@ -1,8 +1,11 @@
-"""Signatures: HMAC-SHA-256 over an update with a secret of its client, so that no client can publish as another.
+"""Signatures of records of the topic of updates: of clients, with HMAC-SHA-256, and of operators.
 
 The client and the server hold the same secret, each in a file of its own. So the server could forge an update; but it
 is the one that absorbs them. A signature covers the topic, the type and version of the message, and the bytes of its
 value, which hold the client's name.
+
+Requests are signed with Ed25519 where `[server] operator_keys` has public keys, so that who has the server's files
+cannot pose as an operator; otherwise with a secret in the folder of the clients' keys, which no client has.
 """
 
 from __future__ import annotations
@@ -14,8 +17,10 @@ import secrets
 from pathlib import Path
 from typing import Final
 
+from shoal.config.sections import ServerSettings
 from shoal.errors import MessageRejected, SettingsError
 from shoal.files import read_secret, write_secret
+from shoal.protocol.ed25519 import PublicKeys, read_private_key, read_public_keys
 from shoal.protocol.messages import VERSION, Update
 from shoal.telemetry.events import log_event
 from shoal.transports.base import Headers
@@ -32,9 +37,13 @@ _FILE_BYTES_MAX = 4096
 
 def signature(key: bytes, topic: str, value: bytes, kind: str = Update.TYPE) -> bytes:
     """The signature, 32 bytes, of a message of this kind with the bytes `value` in `topic`."""
-    mac = hmac.new(key, f"shoal signature 1\n{topic}\n{kind}\n{VERSION}\n".encode(), "sha256")
+    mac = hmac.new(key, _start(topic, kind), "sha256")
     mac.update(value)
     return mac.digest()
+
+
+def _start(topic: str, kind: str) -> bytes:
+    return f"shoal signature 1\n{topic}\n{kind}\n{VERSION}\n".encode()
 
 
 def client_file(template: Path, client: str) -> Path:
@@ -95,15 +104,53 @@ def write_keys(file: Path, keys: list[bytes]) -> None:
         ) from None
 
 
-def operator_signature(folder: Path, topic: str, value: bytes, kind: str) -> Headers:
-    """The header that signs a message of an operator with the key in `[server] client_keys`, made when there is none.
+class RequestSigner:
+    """Signs requests as an operator, or as the server; without keys in the settings it does not sign."""
 
-    Raises `SettingsError` for a key that cannot be read or made.
-    """
-    file = server_file(folder, OPERATOR)
-    if not file.exists():
-        write_keys(file, [secrets.token_bytes(KEY_BYTES)])
-    return ((HEADER, signature(read_keys(file)[0], topic, value, kind)),)
+    def __init__(self, settings: ServerSettings, *, as_server: bool = False) -> None:
+        """Raises `SettingsError` for a private key that is missing or cannot be read."""
+        self._folder, self._key = settings.client_keys, None
+        if settings.operator_keys is None:
+            return
+        name = "signing_key_file" if as_server else "operator_key_file"
+        file: Path | None = getattr(settings, name)
+        if file is None:
+            made_by = "server" if as_server else "operator"
+            raise SettingsError(
+                f"[server] operator_keys says that requests are signed: set {name} in [server] and make it with "
+                f"`shoal keys {made_by}`"
+            )
+        self._key = read_private_key(file)
+
+    def headers(self, topic: str, value: bytes, kind: str) -> Headers:
+        """The header to add to a request. Raises `SettingsError` for a secret that cannot be read or made."""
+        if self._key is not None:
+            return ((HEADER, self._key.sign(_start(topic, kind) + value)),)
+        if self._folder is None:
+            return ()
+        file = server_file(self._folder, OPERATOR)
+        if not file.exists():
+            write_keys(file, [secrets.token_bytes(KEY_BYTES)])
+        return ((HEADER, signature(read_keys(file)[0], topic, value, kind)),)
+
+
+class RequestKeys:
+    """What the requests of operators and of the server are checked with. A changed file counts at the next start."""
+
+    def __init__(self, settings: ServerSettings, client_keys: ClientKeys | None) -> None:
+        """Raises `SettingsError` for keys that cannot be read."""
+        self._client_keys, self._public = client_keys, None
+        if settings.operator_keys is not None:
+            own = [] if settings.signing_key_file is None else [read_private_key(settings.signing_key_file).public]
+            self._public = PublicKeys([*read_public_keys(settings.operator_keys), *own])
+
+    def check(self, topic: str, value: bytes, headers: Headers, kind: str) -> None:
+        """Raises `MessageRejected` ("signature") unless an operator or the server signed this request, if they do."""
+        if self._public is None:
+            if self._client_keys is not None:
+                self._client_keys.check(OPERATOR, topic, value, headers, kind)
+        elif not self._public.have_signed(_start(topic, kind) + value, dict(headers).get(HEADER, b"")):
+            raise MessageRejected("signature", "it is not signed with a key of an operator")
 
 
 class ClientKeys:

@@ -1,11 +1,10 @@
 """Opens the logs of a process: the federation's, with its signed snapshots, and a client's own, with its readings.
 
-Servers and clients hold one secret, the file `[log] server_key_file`. A process that can write to the log and lacks it
-can forge neither a snapshot nor a lease nor any other record of a server; every process that has it, a client too, can.
-A signature (HMAC-SHA-256) covers the topic, the record's key, the type and version of the message, and its value. An
-old record that is published once more has a valid signature: versions and generations show that it is old. A process
-that can write can still hide a snapshot, because the topic is compacted and keeps the newest record of a key, until the
-next one comes.
+A server signs its records with a private key (`[server] signing_key_file`); all others hold its public key
+(`[log] server_keys`), with which nobody can forge a snapshot, a lease or any other record of a server. A signature
+(Ed25519) covers the topic, the record's key, the type and version of the message, and its value. An old record that is
+published once more has a valid signature: versions and generations show that it is old. A process that can write can
+still hide a snapshot, because the topic is compacted and keeps the newest record of a key, until the next one comes.
 
 A client's readings are in its folder, or on a Kafka broker of its own site. Raw readings never leave the site, so that
 broker must not be one of the federation's.
@@ -13,7 +12,6 @@ broker must not be one of the federation's.
 
 from __future__ import annotations
 
-import hmac
 import logging
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -22,7 +20,7 @@ from typing import Final, Protocol, runtime_checkable
 
 from shoal.config.settings import CLIENT, Config
 from shoal.errors import LogError, SettingsError
-from shoal.protocol.signatures import read_keys
+from shoal.protocol.ed25519 import PrivateKey, PublicKeys, read_private_key, read_public_keys
 from shoal.protocol.topics import READINGS, RELEASES, readings_settings
 from shoal.runtime.checkpoint import OutboxRecord
 from shoal.telemetry.events import log_event
@@ -37,9 +35,9 @@ _SIGNED_HEADERS: Final = ("type", "v")
 class SignedTopic:
     """A log one of whose topics is signed; a `Log`."""
 
-    def __init__(self, log: Log, topic: str, keys: Sequence[bytes]) -> None:
-        """Sign with the first of `keys`, and accept what is signed with any of them."""
-        self._log, self._topic, self._keys = log, topic, list(keys)
+    def __init__(self, log: Log, topic: str, accepted: PublicKeys, own: PrivateKey | None = None) -> None:
+        """Accept what is signed with one of the keys `accepted`, and sign with `own`; None: this process does not."""
+        self._log, self._topic, self._accepted, self._own = log, topic, accepted, own
 
     def ensure(self, topic: str, settings: TopicSettings | None = None) -> None:
         self._log.ensure(topic, settings)
@@ -56,7 +54,8 @@ class SignedTopic:
         partition: int | None = None,
     ) -> None:
         if topic == self._topic:
-            headers += _signed(self._keys[0], topic, key, headers, value)
+            assert self._own is not None, "only a server writes to this topic"
+            headers += _signed(self._own, topic, key, headers, value)
         self._log.publish(topic, value, key, headers, partition)
 
     def flush(self, timeout_s: float = 30.0) -> None:
@@ -89,23 +88,21 @@ class SignedTopic:
 
     def _is_signed(self, record: Record) -> bool:
         given = dict(record.headers).get(HEADER, b"")
-        return any(
-            hmac.compare_digest(given, _signature(key, record.topic, record.key, record.headers, record.value))
-            for key in self._keys
-        )
+        message = _message(record.topic, record.key, record.headers, record.value)
+        return bool(given) and self._accepted.have_signed(message, given)
 
 
-def open_federation_log(config: Config) -> Log:
-    """The federation's log, whose snapshots topic is signed where `[log] server_key_file` names a key.
+def open_federation_log(config: Config, *, as_server: bool = False) -> Log:
+    """The federation's log. Where `[log] server_keys` is set, only signed records of its snapshots topic count.
 
-    Raises `SettingsError` for a key that cannot be read, and as `open_log` does.
+    `as_server`: sign as well. Raises `SettingsError` for a key that cannot be read, and as `open_log` does.
     """
-    log = open_log(config.log)
-    file: Path | None = config.log.server_key_file
-    if file is None:
-        return log
+    log, file = open_log(config.log), config.log.server_keys
     try:
-        return SignedTopic(log, config.contract.snapshots_topic, read_keys(file))
+        own = _server_key(config) if as_server else None
+        if file is None:
+            return log
+        return SignedTopic(log, config.contract.snapshots_topic, PublicKeys(read_public_keys(file)), own)
     except BaseException:
         log.close()
         raise
@@ -116,28 +113,44 @@ def snapshot_signer(config: Config) -> Callable[[OutboxRecord], Headers]:
 
     For writers to the topic that do not go through a `Log`. Raises `SettingsError` for a key that cannot be read.
     """
-    file, topic = config.log.server_key_file, config.contract.snapshots_topic
-    if file is None:
+    key, topic = _server_key(config), config.contract.snapshots_topic
+    if key is None:
         return lambda _: ()
-    key = read_keys(file)[0]
     return lambda one: _signed(key, topic, one.key, one.headers, one.value) if one.topic == topic else ()
 
 
-def _signed(key: bytes, topic: str, record_key: bytes | None, headers: Headers, value: bytes | None) -> Headers:
-    return ((HEADER, _signature(key, topic, record_key, headers, value)),)
+def _server_key(config: Config) -> PrivateKey | None:
+    """The key that this server signs with; None where servers do not. Raises `SettingsError`."""
+    if config.log.server_keys is None:
+        return None
+    if config.server.signing_key_file is None:
+        raise SettingsError(
+            "[log] server_keys says that the server signs: set signing_key_file in [server] and make it with "
+            "`shoal keys server`"
+        )
+    key = read_private_key(config.server.signing_key_file)
+    if key.public not in read_public_keys(config.log.server_keys):
+        raise SettingsError(
+            f"{config.log.server_keys} does not have the public key that belongs to {config.server.signing_key_file}: "
+            "clients would leave out all that this server publishes; copy the file from where the key was made"
+        )
+    return key
 
 
-def _signature(key: bytes, topic: str, record_key: bytes | None, headers: Headers, value: bytes | None) -> bytes:
+def _signed(key: PrivateKey, topic: str, record_key: bytes | None, headers: Headers, value: bytes | None) -> Headers:
+    return ((HEADER, key.sign(_message(topic, record_key, headers, value))),)
+
+
+def _message(topic: str, record_key: bytes | None, headers: Headers, value: bytes | None) -> bytes:
+    """What a signature covers: each part with its length, so that no other record has the same."""
     parts = [
         topic.encode(),
         record_key or b"",
         *(dict(headers).get(name, b"") for name in _SIGNED_HEADERS),
         value or b"",
     ]
-    mac = hmac.new(key, b"shoal server signature 1\0" + bytes([record_key is None, value is None]), "sha256")
-    for part in parts:
-        mac.update(len(part).to_bytes(8, "little") + part)
-    return mac.digest()
+    start = b"shoal server signature 2\0" + bytes([record_key is None, value is None])
+    return start + b"".join(len(part).to_bytes(8, "little") + part for part in parts)
 
 
 def open_readings(config: Config, client: str, folder: Path | None = None) -> Log:

@@ -17,7 +17,7 @@ from shoal.cli.main import shoal
 from shoal.config.contract import Model, Privacy, Rounds
 from shoal.config.settings import Config, load_config
 from shoal.errors import ContractDiffers, ContractMissing, LogError
-from shoal.files import write_secret
+from shoal.protocol.ed25519 import PrivateKey, write_public_keys
 from shoal.protocol.published_contract import CONTRACT_KEY, PublishedContract, check_contract, publish_contract
 from shoal.transports import open_log
 from shoal.transports.base import Record
@@ -100,9 +100,9 @@ def test_a_client_that_reads_snapshots_ends_when_a_server_takes_another_contract
 
 def test_with_a_server_key_only_a_signed_contract_counts(agreed: Config) -> None:
     other = changed(agreed, "high = 50", "high = 60")
-    key = other.server.folder.parent / "server.key"
-    write_secret(key, b"12" * 32)
-    signed = other.model_copy(update={"log": other.log.model_copy(update={"server_key_file": key})})
+    keys = other.server.folder.parent / "server.pub"
+    write_public_keys(keys, [PrivateKey(b"k" * 32).public])
+    signed = other.model_copy(update={"log": other.log.model_copy(update={"server_keys": keys})})
     with closing(open_log(agreed.log)) as log:
         publish_contract(log, agreed.contract)
     with pytest.raises(ContractMissing), open_client(signed, "attic", needs_contract=True):

@@ -154,7 +154,7 @@ def test_the_image_installs_the_tested_versions_by_digest(name: str) -> None:
 def test_what_the_image_locks_is_all_that_shoal_needs_there() -> None:
     project = tomllib.loads((TOP / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     extras = project["optional-dependencies"]
-    needed = [*project["dependencies"], *extras["kafka"], *extras["server"], *extras["mqtt"]]
+    needed = [*project["dependencies"], *extras["kafka"], *extras["server"], *extras["mqtt"], *extras["sign"]]
     names = {re.split(r"[<>=~!\[; ]", one)[0].lower().replace("_", "-") for one in needed}
     locked = (TOP / "deploy/requirements.txt").read_text(encoding="utf-8").lower().replace("_", "-")
     assert all(f"\n{name}==" in locked for name in names if name != "shoal"), names

@@ -15,6 +15,7 @@ from client_nodes.snapshots import VERSIONS_AHEAD_MAX, Snapshots
 from shoal.cli.keys import server as server_key
 from shoal.config.resolved import resolve
 from shoal.config.settings import load_config
+from shoal.protocol.ed25519 import PrivateKey, PublicKeys
 from shoal.protocol.lease import LEASE_KEY, Lease
 from shoal.protocol.messages import Snapshot, Update
 from shoal.protocol.topics import ensure_topics
@@ -145,7 +146,8 @@ def test_a_forged_version_hides_no_snapshot(tmp_path: Path) -> None:
 
 def test_with_a_server_key_only_signed_leases_and_snapshots_count(tmp_path: Path) -> None:
     file = write_federation(tmp_path, pool_clients=1)
-    text = file.read_text(encoding="utf-8").replace("[log]", '[log]\nserver_key_file = "server.key"')
+    text = file.read_text(encoding="utf-8").replace("[log]", '[log]\nserver_keys = "server.pub"')
+    text = text.replace("[server]", '[server]\nsigning_key_file = "server.key"')
     file.write_text(text, encoding="utf-8")
     assert CliRunner().invoke(server_key, ["--config", str(file)]).exit_code == 0
     config = load_config(file)
@@ -178,7 +180,8 @@ def test_with_a_server_key_only_signed_leases_and_snapshots_count(tmp_path: Path
 def test_a_record_signed_for_another_key_or_changed_is_left_out(tmp_path: Path) -> None:
     with closing(open_log(f"sqlite:{tmp_path / 'log.db'}")) as log:
         log.ensure("snapshots", TopicSettings())
-        signed = SignedTopic(log, "snapshots", [b"k" * 32])
+        before, own = PrivateKey(b"k" * 32), PrivateKey(b"n" * 32)
+        signed = SignedTopic(log, "snapshots", PublicKeys([before.public]), before)
         signed.publish("snapshots", b"one", b"model", (("type", b"snapshot"), ("v", b"1")))
         signed.flush()
         ((record,), _) = log.read("snapshots", beginning(log, "snapshots"))
@@ -193,7 +196,7 @@ def test_a_record_signed_for_another_key_or_changed_is_left_out(tmp_path: Path) 
         (records, after) = signed.read("snapshots", beginning(log, "snapshots"))
         assert [one.value for one in records] == [b"one"]
         assert signed.read("snapshots", after)[0] == []
-        rotated = SignedTopic(log, "snapshots", [b"n" * 32, b"k" * 32])
+        rotated = SignedTopic(log, "snapshots", PublicKeys([own.public, before.public]), own)
         assert [one.value for one in rotated.read("snapshots", beginning(log, "snapshots"))[0]] == [b"one"]
-        foreign = SignedTopic(log, "snapshots", [b"x" * 32])
+        foreign = SignedTopic(log, "snapshots", PublicKeys([own.public]))
         assert list(foreign.read("snapshots", beginning(log, "snapshots"))[0]) == []

@@ -10,6 +10,7 @@ import pytest
 
 from server_node.ingest.quotas import BURST_S
 from server_node.ingest.requests import REQUESTS, TakenRequests, request_signer
+from shoal.config.sections import ServerSettings
 from shoal.errors import InvalidState
 from shoal.protocol.messages import ClusterName, Update
 from shoal.protocol.quarantine import QuarantineRequest
@@ -29,7 +30,7 @@ def named(site: KeyedSite, name: str, *, signed: bool = True) -> Published:
     request = ClusterName("plant", site.contract.digest, "clusters", 0, name, made_at=next(MOMENTS))
     headers = ClusterName.headers()
     record = OutboxRecord(site.contract.updates_topic, request.encode(), b"clusters", headers)
-    more = request_signer(site.settings.client_keys)(record) if signed else ()
+    more = request_signer(site.settings)(record) if signed else ()
     return "clusters", request.encode(), headers + more
 
 
@@ -57,7 +58,7 @@ def test_where_clients_sign_only_an_operator_names_clusters(tmp_path: Path) -> N
 
 
 def test_every_request_is_signed_where_clients_sign(tmp_path: Path) -> None:
-    sign = request_signer(tmp_path)
+    sign = request_signer(ServerSettings(client_keys=tmp_path))
     for kind in REQUESTS:
         record = OutboxRecord("plant.updates", b"value", b"clusters", kind.message_type.headers())
         assert sign(record)[0][0] == HEADER, kind

@@ -34,7 +34,7 @@ LATER = itertools.count(1_000_000_000.0)
 
 def ask(site: ServerFixture, client: str, action: str, detail: str = "") -> None:
     """Publish the request for every model, as the commands do."""
-    sign = request_signer(site.settings.client_keys)
+    sign = request_signer(site.settings)
     records = quarantine_records(site.contract, client, action, detail, next(LATER))
     site.publish(*((record.key.decode(), record.value, record.headers + sign(record)) for record in records))
 
@@ -263,7 +263,7 @@ def test_an_action_that_there_is_not_is_rejected_whatever_it_is(tmp_path: Path, 
 def test_a_signed_request_that_is_published_again_changes_nothing(tmp_path: Path) -> None:
     """A1 of the second attack: an observer publishes an operator's release, or unlearning, again byte for byte."""
     site = signed_site(tmp_path)
-    sign = request_signer(site.settings.client_keys)
+    sign = request_signer(site.settings)
 
     def request(action: str, made_at: float) -> tuple[Any, ...]:
         (record,) = quarantine_records(site.contract, "cellar", action, "", made_at)
