@@ -120,7 +120,7 @@ def _checked_by_package(key: bytes, message: bytes, signature: bytes) -> bool | 
     """As `is_signed_by`, by `cryptography`; None where it is not installed."""
     try:
         from cryptography.exceptions import InvalidSignature  # noqa: PLC0415 - an extra
-        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey  # noqa: PLC0415
+        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey  # noqa: PLC0415 - an extra
     except ImportError:
         return None
     try:
@@ -151,7 +151,7 @@ class PrivateKey:
     def __init__(self, seed: bytes) -> None:
         """`seed` is the private key, 32 bytes."""
         try:
-            from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey  # noqa: PLC0415
+            from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey  # noqa: PLC0415 - an extra
         except ImportError:
             raise MissingExtra("Signing with a private key", "sign") from None
         self._key: Any = Ed25519PrivateKey.from_private_bytes(seed)
