@@ -32,7 +32,7 @@ from shoal.protocol.validation import Validator
 from shoal.runtime.checkpoint import Checkpoint, OutboxRecord, Required, SavedPart, SavedParts
 from shoal.runtime.conflicts import check_no_conflict
 from shoal.runtime.outbox import Outbox
-from shoal.transports.base import Log, first_positions
+from shoal.transports.base import Log, Record, first_positions
 
 if TYPE_CHECKING:
     from shoal.telemetry.metrics import ClientMetrics
@@ -124,7 +124,7 @@ class ClientNode:
         self._budget = Budget(contract, settings, resources.ledger)
         self._row_charges = RowCharges(resources.ledger, contract.rows_epsilon)
         self._learner = Learner(contract, client, publisher, settings, clock())
-        self._snapshots = Snapshots(contract.contract, validator, log)
+        self._snapshots = Snapshots(contract.contract, validator, log, self._check_copies)
         self._round_answers = RoundAnswers(contract, client, publisher, self._snapshots, settings)
         # Noise is bound to the identity of the readings log.
         mechanism = contract.mode.mechanism
@@ -285,6 +285,9 @@ class ClientNode:
             return counted_only(batch, self._contract.bounds)
         return privatise(self._mechanism, batch, self._contract.bounds)
 
+    def _check_copies(self, conflicts: Record) -> None:
+        self._own_updates.check_copies(conflicts, self._publisher.digests)
+
     def _request_is_due(self) -> bool:
         return self._round_answers.is_due(self._clock())
 
@@ -299,6 +302,8 @@ class ClientNode:
             return None
         updates = [record for update in outcome.updates for record in update.records]
         self._own_updates.note_end(now)
+        if updates and self._resources.ledger is not None:
+            self._snapshots.look_for_conflicts(now)
         if updates:
             self._row_charges.charge()
         releases = self._resources.releases

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import secrets
 from collections.abc import Callable, Iterator
 from typing import Any, Final, NamedTuple
 
@@ -16,7 +17,16 @@ from shoal.algorithms.rounds.base import Params
 from shoal.config.resolved import ResolvedContract
 from shoal.errors import InvalidState, LogError, LogUnavailable, MessageRejected, OffsetOutOfRange, SettingsError
 from shoal.protocol.chunking import encode_update
-from shoal.protocol.conflicts import content_digest
+from shoal.protocol.conflicts import (
+    AUTHOR_HEADER,
+    INCARNATION_BYTES,
+    INCARNATION_HEADER,
+    ConflictList,
+    content_digest,
+    is_marked_by,
+    make_mark,
+    mark_in,
+)
 from shoal.protocol.messages import Update
 from shoal.protocol.signatures import HEADER, signature
 from shoal.protocol.validation import Validator
@@ -70,8 +80,6 @@ def make_signer(key: bytes | None) -> Callable[[OutboxRecord], Headers]:
     return lambda record: ((HEADER, signature(key, record.topic, record.value or b"")),)
 
 
-AUTHOR_HEADER: Final = "author"
-AUTHOR_BYTES: Final = 8
 RECORDS_MAX: Final = 100_000
 """newest records of a partition that are looked at when a client starts"""
 SEEN_EVERY_S: Final = 60.0
@@ -93,15 +101,17 @@ class OwnUpdates:
         self._topic = contract.contract.updates_topic
         self._key = None if noise_key is None else hashlib.sha256(b"shoal author 1" + noise_key).digest()
         self._key_is_new = key_is_new
+        self._incarnation = secrets.token_bytes(INCARNATION_BYTES)
         self._seen: Positions = {}
         """where the log ended some time ago; everything of this client before was looked at"""
         self._seen_at: float | None = None
 
     def headers(self, record: OutboxRecord) -> Headers:
-        """The header that marks an update as this client's; none for other records."""
+        """The headers that mark an update as this client's, by this process; none for other records."""
         if self._key is None or record.topic != self._topic:
             return ()
-        return ((AUTHOR_HEADER, self._author(record.value or b"")),)
+        mark = make_mark(self._key, self._incarnation, record.value or b"")
+        return (AUTHOR_HEADER, mark.author), (INCARNATION_HEADER, mark.incarnation)
 
     def check(self, published: PublishedDigests, *, accept_unseen: bool = False) -> None:
         """Raises `InvalidState` with what to do if the log has an update of this client that its folder knows not.
@@ -127,6 +137,28 @@ class OwnUpdates:
             log_event("own_updates_unread", logging.WARNING, detail=str(forbidden))
         self._seen = ends
 
+    def check_copies(self, record: Record, published: PublishedDigests) -> None:
+        """Raises `InvalidState` if the server says that this process and another one publish as this client.
+
+        `record` has the conflicts. An update of this client that somebody publishes again is no other process.
+        """
+        if self._key is None:
+            return
+        try:
+            copies = ConflictList.decode(record.value, record.headers).copies
+        except MessageRejected:
+            return
+        for one in copies:
+            mine = one.client == self._client and all(is_marked_by(self._key, each) for each in (one.older, one.newer))
+            is_older, is_newer = (each.startswith(self._incarnation) for each in (one.older, one.newer))
+            if mine and (is_older or (is_newer and published.is_unknown(one.model, one.sequence, one.digest))):
+                raise InvalidState(
+                    f"two processes publish as client {self._client}: the server has update {one.sequence} for model "
+                    f"{one.model} of the one that started first, after updates of the other. They run from copies of "
+                    "one folder, and publish the same readings twice with different noise. Stop both, and start the "
+                    "one with the newest copy of the folder, or a new client name"
+                )
+
     def note_end(self, now: float) -> None:
         """Note where the log ends, once in a while. Raises as the log does."""
         if self._key is None:
@@ -151,10 +183,6 @@ class OwnUpdates:
             self._seen = {int(partition): int(offset) for partition, offset in state}
         except (TypeError, ValueError) as broken:
             raise InvalidState(f"the checkpoint's place in the log of updates is damaged: {broken}") from None
-
-    def _author(self, value: bytes) -> bytes:
-        assert self._key is not None
-        return hashlib.blake2b(value, digest_size=AUTHOR_BYTES, key=self._key).digest()
 
     def _records(self, ends: Positions) -> Iterator[Record]:
         """The records from where the log ended once up to `ends`, but the newest `RECORDS_MAX` of a partition only.
@@ -184,7 +212,8 @@ class OwnUpdates:
         # Most records are of other clients, and most of those do not even hold this one's name.
         if record.value is None or self._client.encode() not in record.value:
             return
-        if dict(record.headers).get(AUTHOR_HEADER) != self._author(record.value):
+        mark = mark_in(record)
+        if mark is None or self._key is None or not is_marked_by(self._key, mark.packed()):
             return
         try:
             update = Update.decode(record.value, record.headers)

@@ -7,8 +7,11 @@ versions count only under a newer lease, so that an old snapshot that is publish
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from shoal.config.contract import Contract
 from shoal.errors import MessageRejected
+from shoal.protocol.conflicts import CONFLICTS_KEY
 from shoal.protocol.lease import Lease, is_for_servers, is_lease
 from shoal.protocol.messages import Snapshot
 from shoal.protocol.published_contract import CONTRACT_KEY, check_contract
@@ -17,6 +20,8 @@ from shoal.transports.base import Log, Positions, Record, beginning, latest
 
 VERSIONS_AHEAD_MAX = 64
 """by which the version of a snapshot may be above the one before, besides the versions that compaction has removed"""
+LOOK_EVERY_S = 60.0
+"""how often a client that needs no snapshots looks for conflicts among them"""
 GENERATIONS_AHEAD_MAX = 1000
 """by which the generation of a lease may be above the one before: a forged one must not be the newest for ever"""
 
@@ -83,12 +88,23 @@ class _ModelVersions:
 class Snapshots:
     """Follows the topic of snapshots of all models from its beginning. Skips records that fail validation."""
 
-    def __init__(self, contract: Contract, validator: Validator, log: Log) -> None:
+    def __init__(
+        self,
+        contract: Contract,
+        validator: Validator,
+        log: Log,
+        on_conflicts: Callable[[Record], None] = lambda _: None,
+    ) -> None:
+        """`on_conflicts` gets each list of conflicts that is published from now on."""
+        self._on_conflicts = on_conflicts
         self._validator = validator
         self._log = log
         self._contract = contract
         self._topic = contract.snapshots_topic
         self._positions: Positions | None = None
+        self._looked: Positions = {}
+        """up to where lists of conflicts were looked for"""
+        self._looked_at: float | None = None
         self._models: dict[str, _ModelVersions] = {}
         self._lease = 0
         """generation of the newest lease"""
@@ -109,13 +125,32 @@ class Snapshots:
                     self._keep_lease(record)
                 elif record.key == CONTRACT_KEY:
                     check_contract(record, self._contract)
+                elif record.key == CONFLICTS_KEY:
+                    self._on_conflicts(record)
                 elif not is_for_servers(record):
                     self._keep_if_newer(record)
             records, self._positions = self._log.read(self._topic, self._positions)
 
     def newest_records(self) -> dict[bytes, Record]:
         """The newest record of each key, with those that are of no model. Raises as the log does."""
+        self._looked = self._ends()
         return latest(self._log, self._topic)
+
+    def look_for_conflicts(self, now: float) -> None:
+        """Read once in a while what was published since the start, if nothing else needs it. Raises as the log does."""
+        # A clock that was set back must not lengthen the interval.
+        self._looked_at = now if self._looked_at is None else min(self._looked_at, now)
+        if self._positions is not None or now < self._looked_at + LOOK_EVERY_S:
+            return
+        self._looked_at, ends = now, self._ends()
+        while any(self._looked.get(partition, 0) < end for partition, end in ends.items()):
+            records, self._looked = self._log.read(self._topic, self._looked)
+            for record in records:
+                if record.key == CONFLICTS_KEY:
+                    self._on_conflicts(record)
+
+    def _ends(self) -> Positions:
+        return {partition: end for partition, (_, end) in self._log.bounds(self._topic).items()}
 
     def take_rejected(self) -> list[MessageRejected]:
         """Why records were skipped since the previous call."""

@@ -273,6 +273,10 @@ class ServerMonitoring:
         newest = self._metrics.counted.get(ingested.partition, -1)
         again = ingested.offset <= newest
         self._metrics.counted[ingested.partition] = max(ingested.offset, newest)
+        if ingested.copied and not again:
+            self._metrics.copied.inc()
+            fields = {"model": ingested.model, "client": ingested.client}
+            totals.reports.append(Report("client_copied", logging.ERROR, fields))
         if ingested.result == "rejected":
             self._rejection(ingested, again, totals)
         elif ingested.request is not None:

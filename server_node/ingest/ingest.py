@@ -20,7 +20,7 @@ from server_node.models.clients import Content
 from shoal.config.contract import Contract
 from shoal.config.limits import UPDATE_RECORD_BYTES_MAX
 from shoal.errors import MessageRejected
-from shoal.protocol.conflicts import content_digest
+from shoal.protocol.conflicts import content_digest, mark_in
 from shoal.protocol.messages import Update
 from shoal.protocol.regions import RegionUpdate, decode_update, update_arrays
 from shoal.protocol.rejected import Rejected
@@ -136,13 +136,18 @@ class Ingest:
             self._server.validator.check_update(update)
             taken = self._take(update, record, outcome)
             self._server.quotas.accepted(update.client)
-            return Ingested(taken)
+            return Ingested(taken._replace(copied=self._is_copied(update)))
         except MessageRejected as wrong:
             model, client = ("", "") if update is None else (update.model, update.client)
             rejected = outcome._replace(model=model, client=client, reason=wrong.reason, detail=wrong.detail)
+            if wrong.reason == "conflict" and update is not None:
+                rejected = rejected._replace(copied=self._is_copied(update))
             return Ingested(rejected, self._rejections.record_of(record, wrong))
         except Exception as error:  # no record may end the server, whatever it makes an algorithm raise
             raise RecordFailed(record, error) from error
+
+    def _is_copied(self, update: Update) -> bool:
+        return self._server.models[update.model].clients.take_copy()
 
     def _apply(self, request: Request, record: Record, outcome: IngestOutcome) -> IngestOutcome:
         """The outcome of a request. Raises `MessageRejected`."""
@@ -155,7 +160,8 @@ class Ingest:
         """The outcome of a validated update or chunk of one. Raises `MessageRejected`."""
         model, processed = self._server.models[update.model], Processed(False)
         table = update_arrays(update)
-        content = Content(content_digest(update, record.value or b"", table), update.made_at)
+        digest = content_digest(update, record.value or b"", table)
+        content = Content(digest, update.made_at, mark_in(record), record.partition)
         if update.chunks == 1:
             update = _dated(update, record)
             processed = model.process(update, outcome.at, content)

@@ -51,6 +51,8 @@ class IngestOutcome(NamedTuple):
     """the same for people"""
     request: Applied | None = None
     """the request that was applied; None for a record that was none"""
+    copied: bool = False
+    """whether it shows for the first time that two processes publish as this client"""
 
 
 class Report(NamedTuple):
@@ -140,14 +142,15 @@ def list_records(
     ingested: Sequence[IngestOutcome],
 ) -> Iterator[OutboxRecord]:
     """The lists that clients read at their start, where the step has changed them."""
-    if any(one.reason == "conflict" for one in ingested):
+    if any(one.reason == "conflict" or one.copied for one in ingested):
         yield _conflict_list(contract, models)
     if any(one.request is not None and one.request.quarantine_changed for one in ingested):
         yield quarantine.list_record(contract)
 
 
 def _conflict_list(contract: Contract, models: Mapping[str, ServedModel]) -> OutboxRecord:
-    """The record that tells clients at their start that their updates are refused because of their numbers."""
-    found = [[name, *one] for name, model in models.items() for one in model.clients.conflicts()]
-    message = ConflictList(contract.federation, found[-CONFLICTS_MAX:])
+    """The record that tells clients that their updates are refused because of their numbers, or that two publish."""
+    found = [list(one) for name, model in models.items() for one in model.clients.conflicts(name)]
+    copies = [list(one) for name, model in models.items() for one in model.clients.copies(name)]
+    message = ConflictList(contract.federation, found[-CONFLICTS_MAX:], copies[-CONFLICTS_MAX:])
     return OutboxRecord(contract.snapshots_topic, message.encode(), CONFLICTS_KEY, ConflictList.headers())

@@ -15,7 +15,7 @@ from zlib import crc32
 from shoal.errors import InvalidState, MessageRejected
 from shoal.protocol.checks import COUNT_MAX
 from shoal.protocol.codec import StoredPart
-from shoal.protocol.conflicts import CONFLICTS_MAX, DIGEST_BYTES
+from shoal.protocol.conflicts import CONFLICTS_MAX, DIGEST_BYTES, INCARNATION_BYTES, Conflict, Copy, Mark
 
 GROUPS: Final = 512
 """a checkpoint lists all of them and writes those anew in which a client has changed, with its other clients"""
@@ -77,6 +77,10 @@ class Content(NamedTuple):
     """empty: not known"""
     made_at: float = -math.inf
     """time by the client's clock, seconds since 1970"""
+    mark: Mark | None = None
+    """which process of the client it is from; None: not known"""
+    partition: int = 0
+    """of the log, which orders the updates of a model"""
 
 
 NO_CONTENT = Content()
@@ -244,6 +248,8 @@ RATE_WINDOW_S = 60.0
 RECENT_MAX = 1000
 INTERVALS_MAX = 8
 """newest intervals between updates from which the usual one is known"""
+INCARNATIONS_MAX = 8
+"""newest incarnations of a client that are known"""
 INTERVAL_UNKNOWN_S = 600.0
 """the interval of a client until it is known: that after which a window of private counts is closed by default"""
 
@@ -258,6 +264,11 @@ class Clients:
         self._sequences: dict[str, ClientSequences] = {}
         self._conflicts: dict[str, tuple[int, bytes]] = {}
         """client -> (sequence number, digest) of the newest update that was refused because of its number"""
+        self._incarnations: dict[str, list[Any]] = {}
+        """client -> [partition of the log, mark of the newest, incarnations before it, the newest of them first]"""
+        self._copies: dict[str, Copy] = {}
+        """client -> the newest update that an older process has published after a newer one; of no model here"""
+        self._copy_is_new = False
         self._totals: dict[str, list[Any]] = {}
         """client -> [updates, readings, last seen]"""
         self._recent: dict[str, deque[tuple[float, int]]] = {}
@@ -288,6 +299,7 @@ class Clients:
             raise
         self._sequences[client] = sequences
         self._groups.change(client)
+        self._note_incarnation(client, sequence, content)
         totals = self._totals.setdefault(client, [0, 0, now])
         totals[0] += 1
         # Clients claim these numbers, so the sum is capped at what can be encoded.
@@ -303,10 +315,40 @@ class Clients:
     def _keep_conflict(self, client: str, sequence: int, content: Content, refused: MessageRejected) -> None:
         if refused.reason != "conflict":
             return
+        self._note_incarnation(client, sequence, content)
         self._conflicts.pop(client, None)
         self._conflicts[client] = (sequence, content.digest)
         if len(self._conflicts) > CONFLICTS_MAX:
             del self._conflicts[next(iter(self._conflicts))]
+
+    def _note_incarnation(self, client: str, sequence: int, content: Content) -> None:
+        """What is new comes from the newest process of a client; from an older one, two of them run at once."""
+        if content.mark is None:
+            return
+        partition, newest, before = self._incarnations.get(client, (content.partition, b"", []))
+        incarnation, packed = content.mark.incarnation, content.mark.packed()
+        if partition != content.partition:
+            # The topic has more partitions now: nothing orders the records of two of them.
+            newest, before = b"", []
+        if newest.startswith(incarnation):
+            return
+        if incarnation not in before:
+            kept = [newest[:INCARNATION_BYTES], *before] if newest else []
+            self._incarnations[client] = [content.partition, packed, kept[:INCARNATIONS_MAX]]
+            self._groups.change(client)
+            return
+        known = self._copies.get(client)
+        if known is None or not (known.older.startswith(incarnation) and known.newer == newest):
+            self._copies.pop(client, None)
+            self._copies[client] = Copy("", client, sequence, content.digest, packed, newest)
+            self._copy_is_new = True
+            if len(self._copies) > CONFLICTS_MAX:
+                del self._copies[next(iter(self._copies))]
+
+    def take_copy(self) -> bool:
+        """Whether a client of which two processes publish was found since the last call."""
+        found, self._copy_is_new = self._copy_is_new, False
+        return found
 
     def set_readings(self, client: str, readings: int) -> None:
         """Replace the readings of a known client: its newest answer is about all rows that it holds."""
@@ -328,6 +370,8 @@ class Clients:
         """Drop all that is known of a client; how many of its updates were processed."""
         self._sequences.pop(client, None)
         self._conflicts.pop(client, None)
+        self._incarnations.pop(client, None)
+        self._copies.pop(client, None)
         self._groups.change(client)
         self._recent.pop(client, None)
         self._made_at.pop(client, None)
@@ -361,21 +405,31 @@ class Clients:
         intervals = sorted(max(0.0, after - before) for before, after in pairwise(times))
         return intervals[-2:][0] if intervals else INTERVAL_UNKNOWN_S
 
-    def conflicts(self) -> list[tuple[str, int, bytes]]:
-        """(client, sequence number, digest) of the newest update of each that was refused because of its number."""
-        return [(client, *refused) for client, refused in self._conflicts.items()]
+    def conflicts(self, model: str) -> list[Conflict]:
+        """The newest update of each client that was refused because of its number; `model` is the name of this one."""
+        return [Conflict(model, client, *refused) for client, refused in self._conflicts.items()]
+
+    def copies(self, model: str) -> list[Copy]:
+        """The clients of which two processes publish."""
+        return [one._replace(model=model) for one in self._copies.values()]
 
     def state(self) -> dict[str, Any]:
         """Plain values and parts; `restore` takes them as a checkpoint loads them."""
-        return {"known": self._groups.state(self._saved), "conflicts": [list(one) for one in self.conflicts()]}
+        return {
+            "known": self._groups.state(self._saved),
+            "conflicts": [[client, *refused] for client, refused in self._conflicts.items()],
+            "copies": [list(one) for one in self._copies.values()],
+        }
 
     def restore(self, state: dict[str, Any]) -> None:
         """Become the saved ones. Raises `InvalidState`."""
         try:
             known, conflicts = values_by_client(state["known"]), state["conflicts"]
-            self._sequences = {client: restored_sequences(windows) for client, (windows, _, _) in known.items()}
-            self._totals = {client: list(totals) for client, (_, totals, _) in known.items()}
-            self._made_at = {client: list(times) for client, (_, _, times) in known.items()}
+            self._sequences = {client: restored_sequences(windows) for client, (windows, *_) in known.items()}
+            self._totals = {client: list(totals) for client, (_, totals, _, _) in known.items()}
+            self._made_at = {client: list(times) for client, (_, _, times, _) in known.items()}
+            self._incarnations = {client: list(found) for client, (*_, found) in known.items() if found}
+            self._copies = {one[1]: Copy(*one) for one in state["copies"]}
             self._conflicts = {client: (sequence, digest) for client, sequence, digest in conflicts}
         except (AttributeError, KeyError, TypeError, ValueError) as broken:
             raise InvalidState(f"the list of clients is damaged: {broken}") from None
@@ -387,7 +441,12 @@ class Clients:
         return (
             None
             if sequences is None
-            else [sequences.state(), list(self._totals[client]), self._made_at.get(client, [])]
+            else [
+                sequences.state(),
+                list(self._totals[client]),
+                self._made_at.get(client, []),
+                list(self._incarnations.get(client, [])),
+            ]
         )
 
 

@@ -85,7 +85,7 @@ def unlearned(rules: RoundRules, state: RoundState, client: str) -> RoundState:
     )
 
 
-STATE_VERSION = 8
+STATE_VERSION = 9
 
 
 class RoundsModel:

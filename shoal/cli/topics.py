@@ -14,6 +14,7 @@ import click
 from shoal.cli.options import config_option, json_option
 from shoal.config.settings import Config, load_config
 from shoal.errors import InvalidData, LogError
+from shoal.protocol.conflicts import INCARNATION_HEADER
 from shoal.protocol.rejected import VALUE_BYTES
 from shoal.protocol.topics import declared_topics, ensure_topics
 from shoal.transports import open_log
@@ -106,6 +107,8 @@ def requeue(file: Path, origin: str) -> None:
             raise InvalidData(f"{origin}: its value was too large to be kept, so it cannot be published as it was")
         topic, partition = _parse_origin(config, origin)
         headers = tuple((n.removeprefix(ORIGINAL), value) for n, value in record.headers if n.startswith(ORIGINAL))
+        # The process that published it may have ended: it must not seem to publish again.
+        headers = tuple(one for one in headers if one[0] != INCARNATION_HEADER)
         log.publish(topic, record.value, kept.get("key") or None, headers, partition)
         # In this order a failure between the two leaves it on the list, and a repeated update changes nothing.
         log.flush()

@@ -1,8 +1,15 @@
-"""Conflicts: updates that a server refused because another update of that client has the same sequence number.
+"""Conflicts: updates that a server refused because another update of that client has the same sequence number, and
+clients of which two processes publish.
 
 Either the client runs from a copy of its folder that is older than what it has published, or two machines run under one
 name. What the later one has learnt is not in the model. The server publishes the newest conflicts, and a client that
 finds itself among them when it starts stops and says what to do.
+
+A conflict shows only where both processes publish under one number. So each process draws an *incarnation* when it
+starts, which is in a header of all its updates, and in no digest and no model. The log has the incarnations of a client
+in the order of its starts: where an older one publishes something new after a newer one, two run at once. The server
+publishes that beside the conflicts, and a running client that is one of the two stops. Both headers are marked with the
+client's noise key, so that nobody else can stop it.
 """
 
 from __future__ import annotations
@@ -16,12 +23,58 @@ from shoal.algorithms.streaming import ArraySpec
 from shoal.protocol.checks import is_count, is_name, require
 from shoal.protocol.chunking import common_bytes
 from shoal.protocol.messages import Envelope, Update
+from shoal.transports.base import Record
 
 CONFLICTS_KEY: Final = b"@conflicts"
 """the key of the list in the topic of snapshots; a model cannot have this name"""
 CONFLICTS_MAX: Final = 1000
 """most entries of a published list: the newest of each model"""
 DIGEST_BYTES: Final = 8
+AUTHOR_HEADER, INCARNATION_HEADER = "author", "incarnation"
+INCARNATION_BYTES, VALUE_BYTES, AUTHOR_BYTES = 8, 16, 8
+
+
+class Mark(NamedTuple):
+    """What the headers of an update say of its author; only the client itself can check it."""
+
+    incarnation: bytes
+    """random bytes of the process"""
+    value: bytes
+    """digest of the value of the record"""
+    author: bytes
+    """BLAKE2b of both under a secret of the client"""
+
+    def packed(self) -> bytes:
+        """The parts, one after the other."""
+        return b"".join(self)
+
+
+MARK_BYTES: Final = INCARNATION_BYTES + VALUE_BYTES + AUTHOR_BYTES
+
+
+def make_mark(key: bytes, incarnation: bytes, value: bytes) -> Mark:
+    """The mark of a process for a record with this value; `key` is the client's secret."""
+    return _mark(key, incarnation, hashlib.blake2b(value, digest_size=VALUE_BYTES).digest())
+
+
+def _mark(key: bytes, incarnation: bytes, digest: bytes) -> Mark:
+    author = hashlib.blake2b(incarnation + digest, digest_size=AUTHOR_BYTES, key=key).digest()
+    return Mark(incarnation, digest, author)
+
+
+def mark_in(record: Record) -> Mark | None:
+    """The mark of a record; None for one without, and for headers that are none."""
+    headers = dict(record.headers)
+    incarnation, author = headers.get(INCARNATION_HEADER, b""), headers.get(AUTHOR_HEADER, b"")
+    if record.value is None or len(incarnation) != INCARNATION_BYTES or len(author) != AUTHOR_BYTES:
+        return None
+    return Mark(incarnation, hashlib.blake2b(record.value, digest_size=VALUE_BYTES).digest(), author)
+
+
+def is_marked_by(key: bytes, packed: bytes) -> bool:
+    """Whether the client with this secret has made a mark."""
+    incarnation, digest = packed[:INCARNATION_BYTES], packed[INCARNATION_BYTES:-AUTHOR_BYTES]
+    return _mark(key, incarnation, digest).packed() == packed
 
 
 def content_digest(update: Update, value: bytes, table: Mapping[str, ArraySpec]) -> bytes:
@@ -43,24 +96,46 @@ class Conflict(NamedTuple):
     """digest of the content that was refused"""
 
 
+class Copy(NamedTuple):
+    """A client of which an older process has published an update after a newer one began to."""
+
+    model: str
+    client: str
+    sequence: int
+    digest: bytes
+    """digest of the content of that update"""
+    older: bytes
+    """its mark: incarnation, digest of the value and `author`, together 32 bytes"""
+    newer: bytes
+    """the mark of the newer one"""
+
+
 @dataclass(frozen=True)
 class ConflictList(Envelope):
-    """The newest conflict of each client, as the server publishes it after each one."""
+    """The newest conflict of each client, and the clients of which two processes publish."""
 
     TYPE: ClassVar[str] = "conflicts"
 
     federation: str
     entries: list[list[Any]]
     """a `Conflict` each, as lists"""
+    copied: list[list[Any]]
+    """a `Copy` each, as lists"""
 
     def __post_init__(self) -> None:
         require(is_name(self.federation), "malformed", "federation")
         require(isinstance(self.entries, list) and all(map(_is_entry, self.entries)), "malformed", "entries")
+        require(isinstance(self.copied, list) and all(map(_is_copy, self.copied)), "malformed", "copied")
 
     @property
     def conflicts(self) -> list[Conflict]:
         """The entries by name."""
         return [Conflict(*entry) for entry in self.entries]
+
+    @property
+    def copies(self) -> list[Copy]:
+        """The clients of which two processes publish, by name."""
+        return [Copy(*entry) for entry in self.copied]
 
 
 def _is_entry(value: object) -> bool:
@@ -68,3 +143,9 @@ def _is_entry(value: object) -> bool:
         return False
     model, client, sequence, digest = value
     return is_name(model) and is_name(client) and is_count(sequence) and isinstance(digest, bytes)
+
+
+def _is_copy(value: object) -> bool:
+    if not (isinstance(value, list) and len(value) == len(Copy._fields) and _is_entry(value[: len(Conflict._fields)])):
+        return False
+    return all(isinstance(mark, bytes) and len(mark) == MARK_BYTES for mark in value[len(Conflict._fields) :])

@@ -14,7 +14,7 @@ from shoal.algorithms.streaming import ArraySpec, StreamingAlgorithm
 from shoal.config.contract import Contract
 from shoal.config.settings import LogSettings
 from shoal.protocol.checks import CLUSTER_NAME_CHARACTERS_MAX
-from shoal.protocol.conflicts import Conflict, ConflictList
+from shoal.protocol.conflicts import Conflict, ConflictList, Copy
 from shoal.protocol.history import FINE_S, NO_CLUSTER, HistoryBin, HistoryNames
 from shoal.protocol.lease import Lease
 from shoal.protocol.messages import ClusterIdentity, ClusterName, Snapshot, Update, Wake
@@ -28,7 +28,7 @@ MESSAGES: Final = (
     *(Update, RegionUpdate, Snapshot, Wake, Contribute, ClusterName, QuarantineRequest),
     *(QuarantineList, ConflictList, PublishedContract, Lease, HistoryBin, HistoryNames, Reading),
 )
-ENTRIES: Final = (Region, ClusterIdentity, QuarantinedClient, Conflict)
+ENTRIES: Final = (Region, ClusterIdentity, QuarantinedClient, Conflict, Copy)
 """lists within messages whose places have names"""
 TYPES: Final = {
     "str": "text",
@@ -75,6 +75,7 @@ WORDS: Final = {
     "`HistoryNames`": "`history_names`",
     "`Region`": "`Region` (below)",
     "`Conflict`": "`Conflict` (below)",
+    "`Copy`": "`Copy` (below)",
     "`QuarantinedClient`": "`QuarantinedClient` (below)",
     "`ClusterIdentity`": "`ClusterIdentity` (below)",
     " (`shoal.protocol.messages`)": ": `deadline`, `fraction`, `rows_min`",

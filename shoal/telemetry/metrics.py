@@ -137,6 +137,9 @@ class ServerMetrics(ProcessMetrics):
             ["region"],
             registry=self.registry,
         )
+        self.copied = Counter(
+            "shoal_copied_clients", "Pairs of processes found to publish as one client", registry=self.registry
+        )
         self.rejected = Counter(
             "shoal_rejected_messages", "Rejected messages by reason", ["reason"], registry=self.registry
         )

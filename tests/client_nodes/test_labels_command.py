@@ -22,11 +22,11 @@ from client_nodes.bootstrap import checkpoint_owner, open_client
 from client_nodes.labelling import labelled_readings, labels_command
 from client_nodes.labelling.labelled_readings import LabelledReadings, columns_of
 from client_nodes.labelling.labels_command import labels, relabel_readings
-from client_nodes.publisher import AUTHOR_HEADER
 from server_node.bootstrap import open_server
 from shoal.config.contract import Feature
 from shoal.config.settings import Config, load_config
 from shoal.errors import CheckpointInUse, InvalidState, MissingExtra, SettingsError, ShoalError
+from shoal.protocol.conflicts import AUTHOR_HEADER, INCARNATION_HEADER
 from shoal.protocol.labels import Label
 from shoal.protocol.topics import LABELS
 from shoal.runtime.checkpoint import Checkpoint
@@ -296,7 +296,7 @@ def test_the_updates_that_a_relabelling_publishes_are_known_as_the_clients_own(
     assert pending_updates(config) == 0, "several pieces were stored, the first update was published before the second"
     with closing(open_log(config.log)) as log:
         *_, newest = log.read(config.contract.updates_topic, {0: 0}, 10_000)[0]
-    assert [name for name, _ in newest.headers] == ["type", "v", AUTHOR_HEADER]
+    assert [name for name, _ in newest.headers] == ["type", "v", AUTHOR_HEADER, INCARNATION_HEADER]
     shutil.rmtree(folder)
     older.rename(folder)
     with pytest.raises(InvalidState, match="the folder is older than what the client has published"):

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from client_nodes import publisher
-from client_nodes.publisher import AUTHOR_HEADER, OwnUpdates
+from client_nodes.publisher import OwnUpdates
 from shoal.config.resolved import resolve
 from shoal.errors import InvalidState, LogError, SettingsError
+from shoal.protocol.conflicts import AUTHOR_HEADER
 from shoal.runtime.conflicts import PublishedDigests
 from shoal.transports.sqlite.log import SqliteLog
 from tests.client_nodes.site import Site, readings

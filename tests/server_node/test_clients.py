@@ -20,6 +20,7 @@ from server_node.models.clients import (
 from shoal.errors import InvalidState, MessageRejected
 from shoal.protocol.checks import COUNT_MAX
 from shoal.protocol.codec import pack, unpack
+from shoal.protocol.conflicts import AUTHOR_BYTES, DIGEST_BYTES, INCARNATION_BYTES, VALUE_BYTES, Mark
 
 
 def saved(window: SequenceWindow) -> SequenceWindow:
@@ -32,7 +33,7 @@ def test_there_are_no_clients_at_first() -> None:
     assert len(clients) == 0
     assert clients.totals() == []
     assert clients.readings_per_s("attic", 0.0) == 0.0
-    assert clients.state() == {"known": [], "conflicts": []}
+    assert clients.state() == {"known": [], "conflicts": [], "copies": []}
 
 
 def test_each_number_is_new_once() -> None:
@@ -196,7 +197,7 @@ def test_the_order_of_first_updates_does_not_change_the_state() -> None:
 )
 def test_a_damaged_state_is_rejected(known: Any) -> None:
     with pytest.raises(InvalidState, match="list of clients"):
-        Clients().restore({"known": known, "conflicts": []})
+        Clients().restore({"known": known, "conflicts": [], "copies": []})
 
 
 # Rates, for people only.
@@ -244,3 +245,47 @@ def test_the_usual_interval_of_a_client_is_by_its_own_clock_and_neither_an_outag
     again = Clients()
     again.restore(unpack(pack(clients.state()), 10**6))
     assert clients.usual_interval_s("hourly") == again.usual_interval_s("hourly") == 3600
+
+
+def marked(incarnation: int, digest: int = 1, partition: int = 0) -> Content:
+    """The content of an update of one process of a client."""
+    mark = Mark(bytes([incarnation]) * INCARNATION_BYTES, bytes(VALUE_BYTES), bytes(AUTHOR_BYTES))
+    return Content(bytes([digest]) * DIGEST_BYTES, 1e9, mark, partition)
+
+
+def test_an_older_process_that_publishes_something_new_after_a_newer_one_is_found_once() -> None:
+    clients = Clients()
+    for sequence, content in enumerate((marked(1), marked(2), marked(2), marked(3)), start=1):
+        assert clients.take("attic", sequence, 1, 1e9, content)
+        assert not clients.take_copy()
+    assert not clients.take("attic", 2, 1, 1e9, marked(1)), "it repeats an update, and publishes nothing new"
+    assert not clients.take_copy()
+    assert clients.take("attic", 5, 1, 1e9, marked(2))
+    assert clients.take_copy()
+    (found,) = clients.copies("clusters")
+    assert (found.model, found.client, found.sequence, found.older[:1], found.newer[:1]) == (
+        *("clusters", "attic", 5),
+        *(b"\2", b"\3"),
+    )
+    restored = Clients()
+    restored.restore(unpack(pack(clients.state())))
+    for each in (clients, restored):
+        assert each.take("attic", 6, 1, 1e9, marked(2))
+        assert not each.take_copy(), "these two are known"
+        assert each.take("attic", 7, 1, 1e9, marked(1))
+        assert each.take_copy()
+    clients.forget("attic")
+    assert clients.copies("clusters") == []
+
+
+def test_a_process_is_found_by_an_update_that_is_refused_too_and_not_across_partitions() -> None:
+    clients = Clients()
+    for sequence, content in ((1, marked(1)), (2, marked(2))):
+        clients.take("attic", sequence, 1, 1e9, content)
+    with pytest.raises(MessageRejected, match="another update 2"):
+        clients.take("attic", 2, 1, 1e9, marked(1, digest=2))
+    assert clients.take_copy()
+    moved = Clients()
+    for sequence, content in ((1, marked(1)), (2, marked(2, partition=1)), (3, marked(1))):
+        moved.take("attic", sequence, 1, 1e9, content)
+    assert not moved.take_copy()
