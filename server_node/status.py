@@ -35,6 +35,13 @@ class ClientStatus(NamedTuple):
     """over the last minute or so"""
     interval_s: float = 0.0
     """seconds that usually pass at most between two of its updates"""
+    updates_per_day: float | None = None
+    """at the rate of its newest updates; None until that is known"""
+
+    @property
+    def readings_per_day(self) -> float | None:
+        """Readings in a day at the rate of its newest updates; None until that is known."""
+        return None if self.updates_per_day is None else self.updates_per_day * self.readings / max(1, self.updates)
 
 
 class HistoryPoint(NamedTuple):
@@ -127,7 +134,8 @@ def client_statuses(models_clients: Iterable[Clients], now: float) -> list[Clien
             if readings > status.readings:
                 rate = clients.readings_per_s(client, now)
                 interval = clients.usual_interval_s(client)
-                status = ClientStatus(client, status.last_seen, updates, readings, rate, interval)
+                daily = clients.updates_per_day(client)
+                status = ClientStatus(client, status.last_seen, updates, readings, rate, interval, daily)
             merged[client] = status._replace(last_seen=max(status.last_seen, last_seen))
     newest = sorted(merged.values(), key=lambda client: -client.last_seen)[:CLIENTS_SHOWN_MAX]
     return sorted(newest, key=lambda client: client.client)

@@ -12,6 +12,7 @@ from itertools import pairwise
 from typing import Any, Final, NamedTuple
 from zlib import crc32
 
+from shoal.config.base import DAY_S
 from shoal.errors import InvalidState, MessageRejected
 from shoal.protocol.checks import COUNT_MAX
 from shoal.protocol.codec import StoredPart
@@ -404,6 +405,13 @@ class Clients:
         times = self._made_at.get(client, ())
         intervals = sorted(max(0.0, after - before) for before, after in pairwise(times))
         return intervals[-2:][0] if intervals else INTERVAL_UNKNOWN_S
+
+    def updates_per_day(self, client: str) -> float | None:
+        """Updates in a day at the rate of the newest ones; None until it is known."""
+        times = sorted(self._made_at.get(client, ()))
+        if len(times) < 2 or times[-1] <= times[0]:
+            return None
+        return DAY_S * (len(times) - 1) / (times[-1] - times[0])
 
     def conflicts(self, model: str) -> list[Conflict]:
         """The newest update of each client that was refused because of its number; `model` is the name of this one."""

@@ -19,7 +19,7 @@ from server_node.web.changes import UNCHANGED, as_json, change
 from server_node.web.map import axis_sample, map_json, scatter, steady_axes
 from server_node.web.predictions import rules_table
 from server_node.web.snapshot_json import view_of
-from server_node.web.tables import clients_table, clusters_table, overview_json, privacy_text
+from server_node.web.tables import clients_table, clusters_table, overview_json, privacy_text, spent_by_one
 from server_node.web.units import feature_json, feature_label
 from shoal import __version__
 from shoal.algorithms.view import ClusteringView
@@ -127,6 +127,8 @@ class PageRenderer:
                 clustering = self._renderer(name).render(model, contract)
             described = _model_json(model, clustering, configured.counts_places)
             models.append(described | {"state": self._state(configured, model.snapshot)})
+        regions = {region.path for region in status.regions}
+        devices = [client for client in status.clients if client.client not in regions]
         clients = [model.snapshot.clients for model in status.models.values() if model.snapshot]
         content = {
             "federation": contract.federation,
@@ -143,7 +145,7 @@ class PageRenderer:
             "regions": [region._asdict() for region in status.regions[:REGIONS_MAX]],
             "quarantined": sorted({one.client for one in status.quarantined}),
             "rejected": dict(sorted(status.rejected.items())),
-            "privacy": {**privacy_text(contract), "remark": status.remark},
+            "privacy": {**privacy_text(contract, spent_by_one(contract, devices)), "remark": status.remark},
         }
         return RenderedStatus(hashlib.sha256(as_json(content).encode()).hexdigest()[:16], status.now, content)
 

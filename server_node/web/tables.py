@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import count, islice
 from typing import Any
 
@@ -15,8 +15,9 @@ from server_node.clusters.lineage import Cluster, Lineage
 from server_node.status import ClientStatus, ModelStatus
 from server_node.web.units import digits
 from shoal.algorithms.view import ClusteringView
-from shoal.config.privacy_report import models_report
+from shoal.config.privacy_report import DaySpending, models_report, spent_in_a_day
 from shoal.config.resolved import ResolvedContract
+from shoal.privacy.formal import EPSILON_WEAK
 
 EPSILONS_MAX = 64
 """features whose epsilon is listed one by one"""
@@ -195,8 +196,23 @@ def _thousandths(share: float | None) -> int | None:
     return None if share is None else round(1000 * share)
 
 
-def privacy_text(contract: ResolvedContract) -> dict[str, Any]:
+def spent_by_one(contract: ResolvedContract, clients: Iterable[ClientStatus]) -> DaySpending | None:
+    """What a device with all readings of one client spends in a day, for the client where that is most.
+
+    None without a guarantee, and until the rate of a client is known.
+    """
+    spent = [
+        spent_in_a_day(contract, readings, client.updates_per_day, f"At its newest rate, a device of {client.client}")
+        for client in clients
+        if (readings := client.readings_per_day) is not None
+    ]
+    return max((each for each in spent if each is not None), key=lambda each: each.epsilon, default=None)
+
+
+def privacy_text(contract: ResolvedContract, day: DaySpending | None = None) -> dict[str, Any]:
     """The privacy panel as plain values: title and tone (good, warn, bad), sentences, what is not covered, epsilons.
+
+    `day` is what a device spends in a day, of which the tone warns.
 
     `epsilon` is the sum over all models, `per` what it is of in words; None when the mode has no epsilons. With
     `nominal` they guarantee nothing. `noise` is how far a feature is moved on average, in its own unit, or None if that
@@ -204,14 +220,16 @@ def privacy_text(contract: ResolvedContract) -> dict[str, Any]:
     """
     mode, statement = contract.mode, contract.statement
     description = mode.describe()
+    weak = day is not None and day.epsilon > EPSILON_WEAK
     epsilons, noises = mode.epsilon_per_feature(), mode.noise_per_feature()
     return {
         "mode": mode.name,
         "formal": mode.formal,
         "adds_noise": mode.adds_noise,
         "title": description.title,
-        "tone": description.tone,
-        "sentences": list(description.sentences),
+        "tone": "warn" if weak and description.tone == "good" else description.tone,
+        "sentences": [*description.sentences, *([] if day is None else [day.text])],
+        "day": None if day is None else float(f"{day.epsilon:.3g}"),
         "not_covered": list(description.not_covered),
         "epsilon": math.fsum(epsilons) if statement["nominal"] else contract.total_epsilon,
         "per": mode.unit.phrase,

@@ -15,7 +15,7 @@ import click
 from shoal.cli.options import json_option
 from shoal.config.base import Settings, resolve_path
 from shoal.config.extension_settings import resolve_address
-from shoal.config.privacy_report import advice_on
+from shoal.config.privacy_report import advice_on, spent_in_a_day
 from shoal.config.reference import settings_table
 from shoal.config.resolved import ResolvedContract, ResolvedModel
 from shoal.config.settings import Config, load_config
@@ -56,11 +56,13 @@ def check(file: Path | None, example: bool, settings: bool, everything: bool, wi
     contract = config.resolved
     upstream = load_upstream(config)
     states = _model_states(config) if with_log else {}
+    day = spent_in_a_day(contract, config.client.readings_per_day)
     if as_json:
         models = contract.models.values()
         checked: dict[str, object] = {"digest": contract.digest, "privacy_statement": contract.statement}
         checked["epsilon_per_model"] = {model.name: model.epsilon for model in models}
         checked["epsilon_total"] = contract.total_epsilon
+        checked["day"] = None if day is None else day._asdict()
         checked["advice"] = [one._asdict() for one in advice_on(contract)]
         checked["region_of"] = None if upstream is None else upstream.summary()
         checked["paper_only"] = [model.name for model in models if model.algorithm.paper_only]
@@ -74,6 +76,7 @@ def check(file: Path | None, example: bool, settings: bool, everything: bool, wi
             *_upstream_lines(upstream),
             *_setting_lines(config, file, everything),
             contract.mode.describe().text(),
+            *([] if day is None else [f"in a day    {day.text} ([client] readings_per_day)"]),
             *(f"advice      {model}  {text}" for model, text in advice_on(contract)),
             *(f"found       {model}  {text or NOTHING_REMARKABLE}" for model, text in states.items()),
         ]

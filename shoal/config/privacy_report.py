@@ -7,8 +7,10 @@ from typing import Any, Final, NamedTuple
 
 from shoal.algorithms.counting import CountingAlgorithm
 from shoal.algorithms.from_counts.grid import FEATURES_MAX
+from shoal.config.base import DAY_S
 from shoal.config.contract import Privacy
 from shoal.config.resolved import ResolvedContract, ResolvedModel
+from shoal.privacy.formal import protection
 
 
 def privacy_report(contract: ResolvedContract) -> dict[str, Any]:
@@ -55,6 +57,44 @@ def _model_report(contract: ResolvedContract, model: ResolvedModel) -> dict[str,
         "window_readings": privacy.window_readings if counted else None,
         "window_s": privacy.window_s if counted else None,
     }
+
+
+class DaySpending(NamedTuple):
+    """What a device spends in a day in all that is published."""
+
+    epsilon: float
+    text: str
+    """the same as a sentence, and how well that protects"""
+
+
+def spent_in_a_day(
+    contract: ResolvedContract, readings: float, windows: float | None = None, device: str = "A device"
+) -> DaySpending | None:
+    """What a device with this many readings a day spends; None without a guarantee.
+
+    `windows`: the windows that its client closes in a day, where a user is the privacy unit; None: as many as its own
+    readings and the clock close.
+    """
+    if contract.total_epsilon is None:
+        return None
+    units, where = readings, ""
+    if contract.mode.unit.is_user:
+        privacy = contract.contract.privacy
+        closed = max(DAY_S / privacy.window_s, readings / privacy.window_readings) if windows is None else windows
+        units = min(readings, closed)
+        where = f" in {_number(units)} windows"
+    epsilon, noun = contract.total_epsilon * units, "reading" if readings == 1 else "readings"
+    return DaySpending(
+        epsilon,
+        f"{device} with {_number(readings)} {noun} a day{where} spends epsilon {_number(epsilon)} a day. "
+        f"{protection(epsilon)}",
+    )
+
+
+def _number(value: float) -> str:
+    """Three significant digits, so that a rate that hardly changes is the same text."""
+    rounded = float(f"{value:.3g}")
+    return f"{rounded:,.0f}" if rounded >= 100 else f"{rounded:g}"
 
 
 ROWS_EPSILON_MIN: Final = 100.0

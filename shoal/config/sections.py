@@ -119,6 +119,12 @@ class ClientSettings(Settings):
         le=10**12,
         description="readings of one person that `epsilon_max` is for; 0: all readings of the client",
     )
+    readings_per_day: float = Field(
+        default=1440.0,
+        gt=0,
+        le=10**12,
+        description="readings that one person or device gives in a day: `shoal check` says what they spend",
+    )
     at_epsilon_max: Literal["pause", "refuse"] = Field(
         default="pause",
         description="at `epsilon_max`: `pause`: read nothing more, so that readings wait in their log; `refuse`: read "

@@ -37,7 +37,7 @@ REJECTED_ROWS = (
     "their rows. Private counts hide it."
 )
 EPSILON_STRONG, EPSILON_FAIR, EPSILON_WEAK = 1.0, 4.0, 10.0
-"""epsilon of a reading up to which protection is strong, fair, weak; beyond there is hardly any"""
+"""epsilon up to which protection is strong, fair, weak; beyond there is hardly any"""
 
 
 class Formal(PrivacyMode):
@@ -143,7 +143,7 @@ class Formal(PrivacyMode):
                 f"Epsilon is {epsilon:g} per reading, the sum over {len(parts)} features ({each}). The noise moves a "
                 f"feature by {_span(1 / max(parts), 1 / min(parts))} of its declared range on average.",
                 f"Whatever is published was at most {_times(epsilon)} likelier with this reading than with any other "
-                f"in its place, whatever else an observer knows. {protection(epsilon)}",
+                f"in its place, whatever else an observer knows. {of_one(epsilon, 'reading')}",
             ),
             (*NOT_COVERED, REJECTED_ROWS),
         )
@@ -169,7 +169,7 @@ class Formal(PrivacyMode):
         return (
             f"Epsilon is {epsilon:g} per reading and model, whatever the number of features.",
             f"Whatever a model publishes was at most {_times(epsilon)} likelier with this reading than with any "
-            f"other in its place, whatever else an observer knows. {protection(epsilon)}",
+            f"other in its place, whatever else an observer knows. {of_one(epsilon, 'reading')}",
         )
 
     def _guarantee_of_users(self) -> tuple[str, ...]:
@@ -180,7 +180,7 @@ class Formal(PrivacyMode):
             "without a user id is rejected. User ids never leave the client.",
             f"Whatever a model publishes of a window was at most {_times(epsilon)} likelier with the readings of this "
             "user in it than with any others of the same user in their places, whatever else an observer knows. "
-            f"{protection(epsilon)}",
+            f"{of_one(epsilon, 'window')}",
             f"A user in w windows spends at most w times that in each model: {10 * epsilon:g} in 10 windows in a row.",
         )
 
@@ -235,8 +235,14 @@ def _group(noises: Sequence[DiscreteLaplace]) -> list[_Group]:
     return [(noise, np.array(columns[noise]), np.array(words[noise])) for noise in columns]
 
 
+def of_one(epsilon: float, what: str) -> str:
+    """What the epsilon of one reading or window tells, in one or two sentences: no device has only one of them."""
+    alone = f"That is of one {what}: how well a device is protected depends on how many it has."
+    return f"{protection(epsilon)} {alone}" if epsilon > EPSILON_WEAK else alone
+
+
 def protection(epsilon: float) -> str:
-    """How much an epsilon per reading protects, in one sentence."""
+    """How well a device is protected that spends this epsilon, in one sentence."""
     if epsilon <= EPSILON_STRONG:
         return "This is strong protection."
     if epsilon <= EPSILON_FAIR:

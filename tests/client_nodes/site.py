@@ -16,6 +16,7 @@ from shoal.config.contract import Contract
 from shoal.config.resolved import resolve
 from shoal.config.sections import ClientSettings
 from shoal.protocol.codec import unpack
+from shoal.protocol.conflicts import AUTHOR_HEADER, INCARNATION_HEADER
 from shoal.protocol.messages import Update
 from shoal.protocol.readings import Reading
 from shoal.protocol.topics import LABELS, READINGS, REJECTED, ensure_local_topics, ensure_topics, readings_settings
@@ -110,6 +111,14 @@ class Site:
                 if not records:
                     return found
                 found += records
+
+    def publications(self) -> list[tuple[bytes | None, bytes | None, Headers]]:
+        """Key, value and headers of every update record, without those headers that say which process published it."""
+        of_process = {AUTHOR_HEADER, INCARNATION_HEADER}
+        return [
+            (record.key, record.value, tuple(one for one in record.headers if one[0] not in of_process))
+            for record in self.published()
+        ]
 
     def updates(self) -> list[Update]:
         return [Update.decode(record.value, record.headers) for record in self.published()]

@@ -210,7 +210,7 @@ def test_labels_change_no_update(tmp_path: Path) -> None:
         publish(site, known_snapshot(site.contract))
         site.add_readings(readings(100))
         site.run()
-        published.append([record[4:] for record in site.published()])
+        published.append(site.publications())
     assert published[0] == published[1]
 
 

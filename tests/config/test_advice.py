@@ -13,6 +13,7 @@ from shoal.cli.check import check
 from shoal.config.contract import Contract, parse_contract
 from shoal.config.privacy_report import advice_on
 from shoal.config.resolved import ResolvedContract, resolve
+from shoal.privacy.formal import protection
 
 FILE = """
 [federation]
@@ -115,3 +116,16 @@ def test_shoal_check_prints_the_advice(tmp_path: Path) -> None:
     assert "advice      clusters  noisy rows at epsilon 4 per reading show hardly any clusters" in plain.stdout
     found = json.loads(CliRunner().invoke(check, [str(file), "--json"]).stdout)["advice"]
     assert [one["model"] for one in found] == ["clusters"]
+
+
+@pytest.mark.parametrize(
+    ("given", "words"), [("", "1,440 readings a day spends epsilon 5,760"), ("1", "1 reading a day")]
+)
+def test_shoal_check_says_what_a_device_spends_in_a_day(tmp_path: Path, given: str, words: str) -> None:
+    file = tmp_path / "plant.toml"
+    file.write_text(FILE + (f"[client]\nreadings_per_day = {given}\n" if given else ""), encoding="utf-8")
+    day = json.loads(CliRunner().invoke(check, [str(file), "--json"], catch_exceptions=False).stdout)["day"]
+    assert day["epsilon"] == 4 * int(given or 1440)
+    assert words in day["text"]
+    assert day["text"].endswith(protection(day["epsilon"]))
+    assert day["text"] in CliRunner().invoke(check, [str(file)], catch_exceptions=False).stdout

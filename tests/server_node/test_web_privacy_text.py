@@ -9,8 +9,11 @@ from pathlib import Path
 import pytest
 
 from server_node import web
-from server_node.web.tables import privacy_text
+from server_node.models.clients import Clients, Content
+from server_node.status import client_statuses
+from server_node.web.tables import privacy_text, spent_by_one
 from shoal.config.contract import parse_contract
+from shoal.config.privacy_report import spent_in_a_day
 from shoal.config.resolved import resolve
 from shoal.privacy.formal import EPSILON_WEAK, protection
 from shoal.protocol.rejected import REASONS
@@ -58,7 +61,46 @@ def test_the_panel_is_good_only_with_a_budget_that_protects(epsilon: float) -> N
     hardly_any = "HARDLY ANY" in protection(epsilon)
     assert (panel["tone"] == "warn") == hardly_any
     assert ("hardly any protection" in panel["title"]) == hardly_any
-    assert panel["sentences"][2].endswith(protection(epsilon))
+    assert (protection(epsilon) in panel["sentences"][2]) == hardly_any, "a good word is for a whole day alone"
+    assert panel["sentences"][2].endswith("how well a device is protected depends on how many it has.")
+
+
+@pytest.mark.parametrize(
+    ("interval_s", "tone", "words"), [(100.0, "warn", "epsilon 17,300 a day"), (1e7, "good", "epsilon 0.173 a day")]
+)
+def test_the_panel_says_what_a_device_spends_in_a_day_and_chooses_its_tone_by_that(
+    interval_s: float, tone: str, words: str
+) -> None:
+    contract = resolve(a_contract(2, {"mode": "formal", "epsilon_per_reading": 1.0}))
+    clients = Clients()
+    for number in range(4):
+        clients.take("attic", number + 1, 20, 1e9, Content(made_at=1e9 + number * interval_s))
+    clients.take("cellar", 1, 1, 1e9, Content(made_at=1e9))
+    spent = spent_by_one(contract, client_statuses([clients], 1e9))
+    assert spent is not None
+    panel = privacy_text(contract, spent)
+    assert (panel["tone"], panel["day"]) == (tone, float(f"{spent.epsilon:.3g}"))
+    assert words in panel["sentences"][-1]
+    assert panel["sentences"][-1].endswith(protection(spent.epsilon))
+    assert spent_by_one(contract, client_statuses([Clients()], 1e9)) is None
+
+
+def test_a_user_spends_in_a_day_what_its_windows_cost() -> None:
+    terms = {"mode": "formal", "counts_epsilon": 0.5, "unit": "user", "readings_per_window_max": 2}
+    contract = resolve(
+        parse_contract(
+            {
+                "federation": {"name": "greenhouse"},
+                "features": FEATURES[:2],
+                "privacy": terms,
+                "models": [{"name": "clusters", "algorithm": "density_tree"}],
+            }
+        )
+    )
+    for readings, windows, epsilon in ((1440, None, 72.0), (3, None, 1.5), (1440, 20, 10.0), (400_000, None, 500.0)):
+        spent = spent_in_a_day(contract, readings, windows)
+        assert spent is not None
+        assert spent.epsilon == epsilon
 
 
 def test_the_noise_of_the_paper_guarantees_nothing() -> None:

@@ -224,8 +224,8 @@ export class Details {
     showRules(model);
     showRejected(status.rejected);
     this.pin(pinned);
-    // Privacy changes only with the contract; not rendering it again keeps open what the user has unfolded.
-    const shown = `${status.contract}/${model.name}`;
+    // Privacy changes seldom; not rendering it again keeps open what the user has unfolded.
+    const shown = `${status.contract}/${model.name}/${status.privacy.sentences.at(-1)}`;
     if (this.privacyShown !== shown) showPrivacy(status.privacy, model);
     this.privacyShown = shown;
   }

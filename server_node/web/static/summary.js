@@ -89,11 +89,12 @@ function complete(status, now, connected) {
 }
 
 // What the model costs, then the sum over all models.
-function privacy({ mode, tone, title, epsilon, per, nominal, models }, { name }) {
+function privacy({ mode, tone, title, epsilon, per, nominal, models, day }, { name }) {
   const own = models.find((each) => each.name === name)?.epsilon ?? epsilon;
   const sum = models.length > 1 && epsilon !== null ? `, ${value(epsilon)} for all ${models.length} models` : "";
   const price = epsilon === null ? "" : `${nominal ? "Nominal ε" : "ε"} ${value(own)} per ${per}${sum}. `;
-  return [mode === "off" ? "none" : tone === "good" ? "good" : "warn", `${price}${title}.`];
+  const daily = day === null ? "" : ` A device spends up to ε ${value(day)} a day.`;
+  return [mode === "off" ? "none" : tone === "good" ? "good" : "warn", `${price}${title}.${daily}`];
 }
 
 const SIGNS = { good: "✓", warn: "!", none: "·" };
