@@ -28,7 +28,7 @@ from server_node.bootstrap import initial_status
 from server_node.clusters.description import describe, heaviest_numbers
 from server_node.clusters.history.store import HISTORY_FILE, HistoryReader
 from server_node.clusters.lineage import Lineage
-from server_node.ingest.request_commands import name_publisher
+from server_node.ingest.request_commands import request_publisher
 from server_node.status import StatusBoard
 from server_node.web import page_server
 from shoal.algorithms.view import ClusteringView
@@ -160,7 +160,7 @@ def run_command(file: Path, **options: Any) -> None:
     with stopped_by_signals() as stop, open_run(config, {**PLAIN_REPLAY, **options}) as run:
         server = run.config.server
         history = HistoryReader(server.folder / HISTORY_FILE)
-        publisher = name_publisher(run.config)
+        publisher = request_publisher(run.config)
         web = page_server(
             run.board, run.box.server.metrics.registry, server.host, server.port, publisher, history=history
         )

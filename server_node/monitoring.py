@@ -356,7 +356,9 @@ class ServerMonitoring:
         }
         totals.reports.append(Report("snapshot_published", logging.INFO, fields))
         for event in published.events:
-            self._metrics.cluster_events.labels(model=snapshot.model, event=event.kind).inc()
+            # Alert rules count them, and a cluster that is confirmed or muted raises none.
+            if not event.muted:
+                self._metrics.cluster_events.labels(model=snapshot.model, event=event.kind).inc()
             changed = {"model": snapshot.model, "event_id": event.id, "kind": event.kind, "text": event.text}
             totals.reports.append(Report("cluster_changed", logging.INFO, changed))
         events = (BirthOrEnd(event.kind, event.cluster, event.text, event.at) for event in published.events)

@@ -14,7 +14,7 @@ import click
 
 from server_node.bootstrap import StatusUpdater, initial_status, open_server
 from server_node.clusters.history.store import HISTORY_FILE, HistoryReader
-from server_node.ingest.request_commands import name_publisher
+from server_node.ingest.request_commands import request_publisher
 from server_node.lease import LeaseHolder, LeaseRenewal
 from server_node.node import ServerNode
 from server_node.regions.bridge import BridgeThread
@@ -113,7 +113,7 @@ def _page(
         yield
         return
     history = HistoryReader(config.server.folder / HISTORY_FILE)
-    web = page_server(config.server, board, metrics.registry, name_publisher(config), history)
+    web = page_server(config.server, board, metrics.registry, request_publisher(config), history)
     web.start()
     log_event("page_served", address=web.address, needs_token=config.server.token_file is not None)
     if web.is_open:

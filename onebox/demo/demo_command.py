@@ -22,7 +22,7 @@ from onebox.demo.findings import Result, names, occupancy, price, read_office, r
 from onebox.demo.plot import plot
 from server_node.bootstrap import initial_status
 from server_node.clusters.history.store import HISTORY_FILE, HistoryReader
-from server_node.ingest.request_commands import name_publisher
+from server_node.ingest.request_commands import request_publisher
 from server_node.status import ServerStatus
 from server_node.web import page_server
 from shoal.config.settings import Config
@@ -201,7 +201,7 @@ def demo(**options: Any) -> None:
     ):
         registry, host = run.box.server.metrics.registry, run.config.server.host
         history = HistoryReader(run.config.server.folder / HISTORY_FILE)
-        web = page_server(run.board, registry, host, options["port"], name_publisher(run.config), history=history)
+        web = page_server(run.board, registry, host, options["port"], request_publisher(run.config), history=history)
         page = f"http://{host}:{web.start()}/"
         try:
             click.echo(price(run.config.resolved), err=True)

@@ -51,6 +51,7 @@ def event_messages(
                 text=sentence(event, title(cluster, label), None if other is None else title(other)),
                 other=event.other,
                 other_name="" if other is None else other.name,
+                muted=cluster.muted(snapshot.made_at),
                 share=min(1.0, event.share),
                 share_before=None if event.share_before is None else min(1.0, event.share_before),
                 centre=centre,
@@ -81,6 +82,9 @@ def sentence(event: ClusterEvent, cluster: str, other: str | None) -> str:
         EventKind.RETURNED: f"has returned: {share}",
         EventKind.GONE: "is gone: none of its nodes form a cluster any more",
         EventKind.NAMED: "has got its name",
+        EventKind.CONFIRMED: "is confirmed as normal: it raises no alerts",
+        EventKind.MUTED: "is muted: it raises no alerts for a time",
+        EventKind.UNMUTED: "raises alerts again",
         EventKind.SHARE_MOVED: f"has moved from {before} to {share}",
     }
     return f"{cluster} {ends[event.kind]}"

@@ -56,6 +56,7 @@ class Rule(Settings):
     cluster: str = Field(default="", description="only of the cluster with this name or identity")
     share_min: float = Field(default=0.0, ge=0, le=1, description="only with at least this share of recent readings")
     share_max: float = Field(default=1.0, ge=0, le=1, description="only with at most this share of recent readings")
+    muted: bool = Field(default=False, description="also of clusters that are confirmed as normal, or muted")
 
     @field_validator("events")
     @classmethod
@@ -71,6 +72,7 @@ class Rule(Settings):
             and self.model in ("", event.model)
             and self.cluster in ("", event.name, str(event.cluster))
             and self.share_min <= event.share <= self.share_max
+            and (self.muted or not event.muted)
         )
 
 
@@ -81,7 +83,7 @@ class Rules(Settings):
 
 
 EVERYTHING = Rule(name="cluster event")
-"""the rule without a file: every event is forwarded"""
+"""the rule without a file: every event is forwarded, but for those of clusters that raise no alerts"""
 
 
 def load_rules(path: Path | None) -> Sequence[Rule]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -66,6 +66,12 @@ class EventKind(StrEnum):
     """none of its nodes form a cluster any more; its identity ends"""
     NAMED = "named"
     """people have given it another name"""
+    CONFIRMED = "confirmed"
+    """an operator has confirmed it as normal: it raises no alerts"""
+    MUTED = "muted"
+    """an operator has muted it: it raises no alerts for a time"""
+    UNMUTED = "unmuted"
+    """it raises alerts again"""
     SHARE_MOVED = "share_moved"
     """its share of the recent readings has changed from `share_before` to `share`"""
 
@@ -115,11 +121,29 @@ class Cluster:
     active: bool = True
     reported_share: float = 0.0
     """the recent share that an event last reported, or that it began with"""
+    confirmed: bool = False
+    """whether an operator has confirmed it as normal: it raises no alerts"""
+    muted_until: float = 0.0
+    """until when it raises no alerts, seconds since 1970"""
+
+    def muted(self, now: float) -> bool:
+        """Whether it raises no alerts at this time, seconds since 1970."""
+        return self.confirmed or now < self.muted_until
 
     @property
     def known(self) -> bool:
         """Whether it has been confirmed."""
         return self.identity >= 0
+
+
+class ClusterChange(NamedTuple):
+    """What an operator asks to be changed of a known cluster."""
+
+    identity: int
+    kind: EventKind
+    """event that reports it"""
+    values: Mapping[str, Any]
+    """field of `Cluster` -> its value from now on"""
 
 
 @dataclass(frozen=True)
@@ -139,12 +163,12 @@ class Lineage:
     of_number: Mapping[int, int] = field(default_factory=dict)
     """number of a cluster in the newest snapshot -> the known identity it is shown as; absent: none"""
 
-    def with_name(self, identity: int, name: str) -> Lineage | None:
-        """The lineage in which a known cluster has this name; None if there is no such cluster."""
-        cluster = self.clusters.get(identity)
+    def changed(self, change: ClusterChange) -> Lineage | None:
+        """The lineage in which a known cluster is changed so; None if there is no such cluster."""
+        cluster = self.clusters.get(change.identity)
         if cluster is None or not cluster.known:
             return None
-        return replace(self, clusters={**self.clusters, identity: replace(cluster, name=name)})
+        return replace(self, clusters={**self.clusters, change.identity: replace(cluster, **change.values)})
 
     @property
     def known(self) -> list[Cluster]:

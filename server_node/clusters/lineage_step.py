@@ -373,7 +373,17 @@ def published_identities(lineage: Lineage) -> list[ClusterIdentity]:
         slot = 0 if cluster.slot is None else cluster.slot
         since = (cluster.since_reading, cluster.since)
         shown.append(
-            ClusterIdentity(number, identity, cluster.name, cluster.active, slot, *since, cluster.recent_share)
+            ClusterIdentity(
+                number,
+                identity,
+                cluster.name,
+                cluster.active,
+                slot,
+                *since,
+                cluster.recent_share,
+                cluster.confirmed,
+                cluster.muted_until,
+            )
         )
     return shown
 
@@ -399,6 +409,8 @@ def lineage_of(snapshot: Snapshot, view: ClusteringView) -> Lineage:
                 recent_share=one.recent_share,
                 active=one.active,
                 reported_share=one.recent_share,
+                confirmed=one.confirmed,
+                muted_until=one.muted_until,
             )
     return Lineage(
         next_identity=max(snapshot.next_identity, *(identity + 1 for identity in clusters), 0),

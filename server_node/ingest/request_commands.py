@@ -1,4 +1,4 @@
-"""`shoal wake`, `shoal name`, `shoal quarantine` and `shoal unlearn`: publish requests to the server."""
+"""`shoal wake`, `name`, `confirm`, `mute`, `quarantine` and `unlearn`: publish requests to the server."""
 
 from __future__ import annotations
 
@@ -6,17 +6,18 @@ import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 
 import click
 
 from server_node.ingest.requests import quarantine_records, request_signer
-from shoal.cli.options import CLIENT_NAME, config_option, json_option
+from shoal.cli.options import CLIENT_NAME, MOMENT, config_option, json_option
 from shoal.config.base import check_client_name
 from shoal.config.resolved import ResolvedContract
 from shoal.config.settings import Config, load_config
 from shoal.errors import LogError, MessageRejected, SettingsError
-from shoal.protocol.messages import ClusterName, OperatorRequest, Wake
+from shoal.protocol.messages import ClusterAlerts, ClusterName, OperatorRequest, Wake
 from shoal.protocol.quarantine import LIST_KEY, QuarantinedClient, QuarantineList
 from shoal.protocol.topics import ensure_topics
 from shoal.protocol.validation import Validator
@@ -116,10 +117,67 @@ def request_name(config: Config, log: Log, model: str, cluster: int, name: str) 
     publish_requests(config, log, [name_request(config.resolved, model, cluster, name)])
 
 
-def name_publisher(config: Config) -> Callable[[ClusterName], None]:
+@click.command()
+@config_option
+@click.option("--model", metavar="NAME", help="The model of the cluster. [default: the first one of the file]")
+@click.option("--undo", is_flag=True, help="It raises alerts again.")
+@json_option
+@click.argument("cluster", type=click.IntRange(min=0))
+def confirm(file: Path, model: str | None, undo: bool, as_json: bool, cluster: int) -> None:
+    """Confirm the cluster with the identity CLUSTER as normal: it raises no more alerts.
+
+    Its events are still published, and marked as muted; `shoal events forward` and the metrics of alerts leave them
+    out. That stays with the identity of the cluster, as a name does.
+    """
+    _request_alerts(file, model, cluster, "alert" if undo else "confirm", 0.0, as_json)
+
+
+@click.command()
+@config_option
+@click.option("--model", metavar="NAME", help="The model of the cluster. [default: the first one of the file]")
+@click.option("--until", type=MOMENT, help="No alerts until this time (UTC).")
+@click.option("--hours", type=click.FloatRange(min=0, max=87_600, min_open=True), help="No alerts for so many hours.")
+@click.option("--undo", is_flag=True, help="It raises alerts again.")
+@json_option
+@click.argument("cluster", type=click.IntRange(min=0))
+def mute(
+    file: Path, model: str | None, until: datetime | None, hours: float | None, undo: bool, as_json: bool, cluster: int
+) -> None:
+    """Raise no alerts for the cluster with the identity CLUSTER for a time; `shoal confirm` for good."""
+    if [until is not None, hours is not None, undo].count(True) != 1:
+        raise click.UsageError("give one of --until TIME, --hours NUMBER and --undo")
+    end = time.time() + 3600 * (hours or 0) if until is None else until.replace(tzinfo=UTC).timestamp()
+    if not undo and end <= time.time():
+        raise click.UsageError(f"--until {until}: has passed; times are UTC")
+    _request_alerts(file, model, cluster, "alert" if undo else "mute", 0.0 if undo else end, as_json)
+
+
+def _request_alerts(file: Path, model: str | None, cluster: int, action: str, until: float, as_json: bool) -> None:
+    config = load_config(file)
+    chosen = model or next(iter(config.resolved.models))
+    with closing(open_log(config.log)) as log:
+        ensure_topics(log, config.contract, config.log)
+        publish_requests(config, log, [alerts_request(config.resolved, chosen, cluster, action, until)])
+    request = {"model": chosen, "cluster": cluster, "action": action, "until": until}
+    click.echo(json.dumps(request) if as_json else f"{action} requested for cluster {cluster} of {chosen}")
+
+
+def alerts_request(contract: ResolvedContract, model: str, cluster: int, action: str, until: float) -> ClusterAlerts:
+    """The checked request about the alerts of a cluster. Raises `SettingsError` for a wrong model, action or time."""
+    try:
+        request = ClusterAlerts(
+            contract.federation, contract.digest, model, cluster, action, until, made_at=time.time()
+        )
+        Validator(contract).check_request(request)
+    except MessageRejected as wrong:
+        raise SettingsError(f"cluster {cluster} of {model!r}: {action!r} cannot be asked: {wrong.detail}") from None
+    return request
+
+
+def request_publisher(config: Config) -> Callable[[OperatorRequest], None]:
     """A function that publishes requests from any thread: each through a log of its own, opened for that request."""
 
-    def publish(request: ClusterName) -> None:
+    def publish(request: OperatorRequest) -> None:
         with closing(open_log(config.log)) as log:
             publish_requests(config, log, [request], as_server=True)
 

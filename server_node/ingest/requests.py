@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final, NamedTuple, cast
 
+from server_node.clusters.lineage import ClusterChange, EventKind
 from server_node.ingest.quarantine import AHEAD_S_MAX, Place, QuarantineRegister
 from server_node.ingest.quotas import Quotas
 from server_node.ingest.reassembly import Reassembly
@@ -20,7 +21,7 @@ from server_node.regions.hierarchy import Hierarchy
 from shoal.config.contract import Contract
 from shoal.config.sections import ServerSettings
 from shoal.errors import InvalidState, MessageRejected
-from shoal.protocol.messages import ClusterName, ModelMessage, OperatorRequest, Wake
+from shoal.protocol.messages import ClusterAlerts, ClusterName, ModelMessage, OperatorRequest, Wake
 from shoal.protocol.quarantine import QuarantineRequest
 from shoal.protocol.regions import Contribute
 from shoal.protocol.signatures import RequestSigner
@@ -191,8 +192,48 @@ class NameCluster(Request):
     def apply(self, server: ServerParts) -> Applied:
         """Name the cluster in all snapshots to come. Raises `MessageRejected` ("cluster") if there is none."""
         name = cast("ClusterName", self.message)
-        server.models[self.model].name_cluster(name.identity, name.name, self.place)
+        change = ClusterChange(name.identity, EventKind.NAMED, {"name": name.name})
+        server.models[self.model].change_cluster(change, self.place)
         return self.applied()
+
+
+class AlertsRequest(Request):
+    """Base of the requests that decide whether a cluster raises alerts."""
+
+    message_type = ClusterAlerts
+    event = "alerts_requested"
+    event_fields = ("model", "action")
+    kind: ClassVar[EventKind]
+    confirmed: ClassVar[bool] = False
+
+    def apply(self, server: ServerParts) -> Applied:
+        """Change the cluster in all snapshots to come. Raises `MessageRejected` ("cluster") if there is none."""
+        asked = cast("ClusterAlerts", self.message)
+        values = {"confirmed": self.confirmed, "muted_until": asked.until}
+        server.models[self.model].change_cluster(ClusterChange(asked.identity, self.kind, values), self.place)
+        return self.applied()
+
+
+class ConfirmCluster(AlertsRequest):
+    """Confirms a cluster as normal."""
+
+    action = "confirm"
+    kind = EventKind.CONFIRMED
+    confirmed = True
+
+
+class MuteCluster(AlertsRequest):
+    """Mutes a cluster for a time."""
+
+    action = "mute"
+    kind = EventKind.MUTED
+
+
+class UnmuteCluster(AlertsRequest):
+    """Lets a cluster raise alerts again."""
+
+    action = "alert"
+    kind = EventKind.UNMUTED
 
 
 class ContributeUpstream(Request):
@@ -295,6 +336,9 @@ class ForgetClient(ClientRequest):
 REQUESTS: Final[tuple[type[Request], ...]] = (
     WakeModel,
     NameCluster,
+    ConfirmCluster,
+    MuteCluster,
+    UnmuteCluster,
     ContributeUpstream,
     QuarantineClient,
     ReleaseClient,

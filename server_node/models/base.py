@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, NamedTuple, Protocol
 
-from server_node.clusters.lineage import Lineage
+from server_node.clusters.lineage import ClusterChange, Lineage
 from server_node.models.clients import NO_CONTENT, Clients, Content
 from server_node.status import ModelStatus
 from shoal.algorithms.view import ClusteringView
@@ -206,8 +206,8 @@ class PublishingModel(Protocol):
         """The lasting identities of its clusters, by the newest snapshot."""
         ...
 
-    def name_cluster(self, identity: int, name: str, place: tuple[int, int]) -> None:
-        """Name a known cluster, in all snapshots to come; `place` is (partition, offset) of the request.
+    def change_cluster(self, change: ClusterChange, place: tuple[int, int]) -> None:
+        """Change a known cluster, in all snapshots to come; `place` is (partition, offset) of the request.
 
         Raises `MessageRejected` ("cluster") if there is none.
         """

@@ -14,7 +14,14 @@ from server_node.clusters.description import describe
 from server_node.clusters.event_messages import event_messages
 from server_node.clusters.history.attribution import POINTS_MAX, WaitingUpdate, WaitingUpdates, points_compared
 from server_node.clusters.history.recorder import NOTHING_PUBLISHED, PublishedHistory, Recorder
-from server_node.clusters.lineage import ClusterEvent, EventKind, Lineage, carried_by_place, restore_lineage
+from server_node.clusters.lineage import (
+    ClusterChange,
+    ClusterEvent,
+    EventKind,
+    Lineage,
+    carried_by_place,
+    restore_lineage,
+)
 from server_node.clusters.lineage_step import advance, lineage_of, published_identities
 from server_node.models.base import PublishedSnapshot
 from server_node.models.clients import Clients
@@ -75,8 +82,8 @@ class SnapshotCounts(SavedFields):
     lineage_from_update: int = 0
     """updates behind the snapshot that a rebuild has taken the identities from; as many must be read again before the
     identities are followed any further"""
-    named: list[int] = field(default_factory=list)
-    """identities that have been named since the newest snapshot"""
+    changed: list[tuple[int, str]] = field(default_factory=list)
+    """identities that operators have named, confirmed or muted since the newest snapshot, and the kind of the event"""
     rebuilt: bool = False
     """whether the model has been rebuilt since the newest snapshot, so that its nodes have other numbers"""
 
@@ -101,8 +108,8 @@ class ModelPublisher:
         """the snapshot as it travels"""
         self.lineage = Lineage()
         """identities of its clusters"""
-        self._names_from: Positions = {}
-        """positions from which on requests to name clusters are new to a rebuild"""
+        self._changes_from: Positions = {}
+        """positions from which on requests to change clusters are new to a rebuild"""
         self.history: list[HistoryPoint] = []
         """sizes from the first snapshot to the newest, thinner the further back"""
         self.events: list[RecentEvent] = []
@@ -155,36 +162,37 @@ class ModelPublisher:
         """Go on with the identities and names of a published snapshot once all updates behind it have been read."""
         self.lineage = lineage_of(published, self._algorithm.view(published.arrays))
         self.counts.lineage_from_update = published.updates
-        self._names_from = published.read_up_to
+        self._changes_from = published.read_up_to
 
     def begin_again(self, read_up_to: Positions) -> None:
         """The model learns the log from its start once more, without a client that it had learnt from.
 
-        Identities are carried over by place with the next snapshot; names given up to `read_up_to` are kept.
+        Identities are carried over by place with the next snapshot; what operators have changed of clusters up to
+        `read_up_to` is kept.
         """
         self.clients = Clients()
         self.begin_history_again()
         self.counts.updates, self.counts.readings, self.counts.newest_reading_at = 0, 0, None
-        self.counts.lineage_from_update, self._names_from, self.counts.rebuilt = 0, dict(read_up_to), True
+        self.counts.lineage_from_update, self._changes_from, self.counts.rebuilt = 0, dict(read_up_to), True
 
     def begin_history_again(self) -> None:
         """Forget the history, whose bins do not show which of their readings came from a client that is unlearned."""
         self._uncounted.clear()
         self._recorder.begin_again()
 
-    def name_cluster(self, identity: int, name: str, place: tuple[int, int]) -> bool:
-        """Name a known cluster; `place` is (partition, offset) of the request. Raises `MessageRejected`.
+    def change_cluster(self, change: ClusterChange, place: tuple[int, int]) -> bool:
+        """Change a known cluster; `place` is (partition, offset) of the request. Raises `MessageRejected`.
 
-        False while rebuilding, as the snapshot that the identities were taken from has the name already.
+        False while rebuilding, as the snapshot that the identities were taken from has the change already.
         """
         partition, offset = place
-        if offset < self._names_from.get(partition, 0):
+        if offset < self._changes_from.get(partition, 0):
             return False
-        named = self.lineage.with_name(identity, name)
-        if named is None:
-            raise MessageRejected("cluster", f"model {self._model.name} has no known cluster {identity}")
-        self.lineage = named
-        self.counts.named.append(identity)
+        changed = self.lineage.changed(change)
+        if changed is None:
+            raise MessageRejected("cluster", f"model {self._model.name} has no known cluster {change.identity}")
+        self.lineage = changed
+        self.counts.changed.append((change.identity, change.kind.value))
         return True
 
     def publish(
@@ -241,7 +249,7 @@ class ModelPublisher:
         described = describe(view, self._contract) if changes else {}
         events = event_messages(self._contract, snapshot, self.lineage, lineage, changes, described)
         self._remember(snapshot, lineage, events)
-        self.lineage, self.counts.named = lineage, []
+        self.lineage, self.counts.changed = lineage, []
         again = self._recorder.begins_again
         history = self._recorder.take_changed(self.counts.updates)
         return PublishedSnapshot(snapshot, value, view, lineage, events, history, again)
@@ -260,7 +268,7 @@ class ModelPublisher:
     def _next_lineage(
         self, view: ClusteringView, clustered: int | None, now: float
     ) -> tuple[Lineage, list[ClusterEvent]]:
-        if 0 < self.counts.updates <= self.counts.lineage_from_update and not self.counts.named:
+        if 0 < self.counts.updates <= self.counts.lineage_from_update and not self.counts.changed:
             return self.lineage, []
         before, readings = self.lineage, self.counts.readings if clustered is None else clustered
         if self.counts.rebuilt and self.view is not None:
@@ -268,10 +276,12 @@ class ModelPublisher:
         self.counts.rebuilt = False
         newest = self.counts.newest_reading_at
         lineage, events = advance(before, view, readings, now if newest is None else min(newest, now))
-        named = [
-            ClusterEvent(EventKind.NAMED, identity) for identity in self.counts.named if identity in lineage.clusters
+        asked = [
+            ClusterEvent(EventKind(kind), identity)
+            for identity, kind in self.counts.changed
+            if identity in lineage.clusters
         ]
-        return lineage, events + named
+        return lineage, events + asked
 
     def status(self, waiting_for: str, rounds: RoundStatus | None = None) -> ModelStatus:
         """Status of the model for people; `waiting_for` is empty once there is a clustering."""
@@ -293,7 +303,7 @@ class ModelPublisher:
             "counts": self.counts,
             "snapshot": SavedValue(lambda: self._encoded, self._restore_snapshot),
             "lineage": SavedValue(self.lineage.state, self._restore_lineage),
-            "names_from": SavedValue(lambda: pairs_of(self._names_from), self._restore_names_from),
+            "changes_from": SavedValue(lambda: pairs_of(self._changes_from), self._restore_changes_from),
             "history": SavedValue(lambda: as_columns(self.history), self._restore_history),
             "events": SavedValue(lambda: [list(event) for event in self.events], self._restore_events),
             "recorder": self._recorder,
@@ -308,8 +318,8 @@ class ModelPublisher:
     def _restore_lineage(self, state: Mapping[str, Any]) -> None:
         self.lineage = restore_lineage(state)
 
-    def _restore_names_from(self, state: Iterable[tuple[int, int]]) -> None:
-        self._names_from = dict(state)
+    def _restore_changes_from(self, state: Iterable[tuple[int, int]]) -> None:
+        self._changes_from = dict(state)
 
     def _restore_history(self, state: Sequence[NDArray[Any]]) -> None:
         self.history = thinned(from_columns(*state))

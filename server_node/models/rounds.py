@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any
 
 from server_node.clusters.history.recorder import NOTHING_PUBLISHED, PublishedHistory
-from server_node.clusters.lineage import Lineage
+from server_node.clusters.lineage import ClusterChange, Lineage
 from server_node.models.base import ModelEvent, ModelRounds, Processed, PublishedSnapshot, ServedModel
 from server_node.models.clients import NO_CONTENT, Clients, Content
 from server_node.models.initialization import init_hint_for
@@ -223,10 +223,10 @@ class RoundsModel:
         if size + kept > settings.answers_bytes_max:
             raise MessageRejected("quota", f"answers of {settings.answers_bytes_max} bytes are kept already")
 
-    def name_cluster(self, identity: int, name: str, place: tuple[int, int]) -> None:
-        """Name a known cluster, in all snapshots to come. Raises `MessageRejected` ("cluster")."""
-        # A snapshot of an open round would be a request of its own, so the name waits for the next one that is due.
-        self._publisher.name_cluster(identity, name, place)
+    def change_cluster(self, change: ClusterChange, place: tuple[int, int]) -> None:
+        """Change a known cluster, in all snapshots to come. Raises `MessageRejected` ("cluster")."""
+        # A snapshot of an open round would be a request of its own, so the change waits for the next one that is due.
+        self._publisher.change_cluster(change, place)
         self._snapshot_due |= self.sleeping
 
     def quarantine(self, client: str) -> None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
 from server_node.clusters.history.recorder import NOTHING_PUBLISHED, PublishedHistory
-from server_node.clusters.lineage import Lineage
+from server_node.clusters.lineage import ClusterChange, Lineage
 from server_node.models.base import IncompatibleClient, ModelEvent, PoolTimedOut, Processed, PublishedSnapshot
 from server_node.models.clients import NO_CONTENT, Clients, Content
 from server_node.models.incompatible import COMPUTING_ERRORS, incompatible_clients
@@ -116,9 +116,9 @@ class StreamingBase(ABC):
         self._publisher.record(update, *points, now)
         return Processed(True)
 
-    def name_cluster(self, identity: int, name: str, place: tuple[int, int]) -> None:
-        """Name a known cluster, in all snapshots to come. Raises `MessageRejected` ("cluster")."""
-        self._news.other |= self._publisher.name_cluster(identity, name, place)
+    def change_cluster(self, change: ClusterChange, place: tuple[int, int]) -> None:
+        """Change a known cluster, in all snapshots to come. Raises `MessageRejected` ("cluster")."""
+        self._news.other |= self._publisher.change_cluster(change, place)
 
     def unlearn(self, client: str, read_up_to: Positions) -> None:
         """Begin again from nothing: the log, read once more without this client, is what the model is made of."""

@@ -7,7 +7,7 @@ from prometheus_client import CollectorRegistry
 from server_node.clusters.history.store import HistoryReader
 from server_node.status import StatusBoard
 from server_node.web.access import Access, make_access
-from server_node.web.app import PublishName, create_app
+from server_node.web.app import PublishRequest, create_app
 from server_node.web.connections import DEFAULT_LIMITS, Limits
 from server_node.web.server import TlsFiles, WebServer
 from shoal.config.resolved import ResolvedContract
@@ -22,7 +22,7 @@ def configured_server(
     settings: ServerSettings,
     board: StatusBoard,
     registry: CollectorRegistry,
-    publish_name: PublishName,
+    publish_request: PublishRequest,
     history: HistoryReader | None = None,
 ) -> WebServer:
     """The web server that [server] describes. Raises `SettingsError` for a token that cannot be used."""
@@ -32,7 +32,7 @@ def configured_server(
         tls = TlsFiles(settings.certificate_file, settings.key_file)
     limits = Limits(settings.connections_max, settings.requests_per_s, settings.request_s)
     where = settings.host, settings.port
-    return page_server(board, registry, *where, publish_name, history=history, access=access, tls=tls, limits=limits)
+    return page_server(board, registry, *where, publish_request, history=history, access=access, tls=tls, limits=limits)
 
 
 def page_server(  # noqa: PLR0913 - one argument for each part of a page
@@ -40,7 +40,7 @@ def page_server(  # noqa: PLR0913 - one argument for each part of a page
     registry: CollectorRegistry,
     host: str = "127.0.0.1",
     port: int = 0,
-    publish_name: PublishName | None = None,
+    publish_request: PublishRequest | None = None,
     *,
     history: HistoryReader | None = None,
     access: Access | None = None,
@@ -49,12 +49,13 @@ def page_server(  # noqa: PLR0913 - one argument for each part of a page
 ) -> WebServer:
     """A web server, not started yet: it serves the status on `board` and the metrics in `registry`.
 
-    `publish_name` publishes the names that people give to clusters on the page; None: it takes none. `history` reads
-    the history of all models; None: there is none. `access`: who may send requests; by default all that call it
-    by its address or a name of the loopback. `tls`: its certificate. `limits`: how much others may ask of it.
+    `publish_request` publishes what people ask for clusters on the page, names and alerts; None: it takes none.
+    `history` reads the history of all models; None: there is none. `access`: who may send requests; by default all
+    that call it by its address or a name of the loopback. `tls`: its certificate. `limits`: how much others may ask of
+    it.
     """
     access = access or make_access(host)
-    app = create_app(board, registry, predict, publish_name, access, limits, history)
+    app = create_app(board, registry, predict, publish_request, access, limits, history)
     return WebServer(app, host, port, tls, limits, needs_token=bool(access.token))
 
 

@@ -36,13 +36,13 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from server_node.ingest.request_commands import name_request
+from server_node.ingest.request_commands import alerts_request, name_request
 from server_node.web.responses import read_body
 from shoal.config.resolved import ResolvedContract
 from shoal.config.sections import is_loopback
 from shoal.errors import SettingsError
 from shoal.files import read_password
-from shoal.protocol.messages import ClusterName
+from shoal.protocol.messages import ClusterAlerts, ClusterName
 from shoal.telemetry.events import log_event
 
 TOKEN = re.compile(r"[A-Za-z0-9._~+/-]{16,512}=*")
@@ -215,23 +215,26 @@ def _without_token(request: Request) -> Response:
     return JSONResponse({"error": "the token is missing or wrong; send Authorization: Bearer TOKEN"}, 401, headers)
 
 
-NAME_BYTES_MAX = 4096
+REQUEST_BYTES_MAX = 4096
 """a name of 100 characters, each written as two escapes of six bytes, has 1200"""
-ONLY_HERE = "without a [server] token_file, clusters are named from the server's own machine only; or use shoal name"
+ONLY_HERE = (
+    "without a [server] token_file, clusters are named and muted from the server's own machine only; or use shoal "
+    "name, confirm and mute"
+)
 
 
 def check_sender(request: Request) -> None:
     """Raises `HTTPException`: 403 for one who may not name or the page of another site, 415 for a body not JSON."""
-    if not may_name(request):
+    if not may_request(request):
         raise HTTPException(403, ONLY_HERE)
     headers = request.headers
     if not is_from_this_page(headers.get("host", ""), headers.get("origin"), headers.get("sec-fetch-site")):
-        raise HTTPException(403, "pages of other sites may not name clusters")
+        raise HTTPException(403, "pages of other sites may not name or mute clusters")
     if headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
-        raise HTTPException(415, "send the name as JSON, with Content-Type: application/json")
+        raise HTTPException(415, "send the request as JSON, with Content-Type: application/json")
 
 
-def may_name(request: Request) -> bool:
+def may_request(request: Request) -> bool:
     """Whether the sender has given the token, or where the server has none, is on this machine and behind no proxy."""
     if request.scope[GRANT] != "open":
         return request.scope[GRANT] is not None
@@ -243,12 +246,30 @@ def may_name(request: Request) -> bool:
     return is_loopback(host_name(headers.get("host", "")))
 
 
-def parse_request(body: bytes, contract: ResolvedContract, model: str, identity: int) -> ClusterName:
-    """The body `{"name": "..."}` -> the request to publish. Raises `HTTPException` (400)."""
+def parse_alerts(body: bytes, contract: ResolvedContract, model: str, identity: int) -> ClusterAlerts:
+    """The body `{"action": "confirm" | "mute" | "alert"}`, for `mute` with `until` -> the request to publish.
+
+    Raises `HTTPException` (400).
+    """
+    parsed = _parsed(body)
+    if not isinstance(parsed, Mapping) or not {"action"} <= set(parsed) <= {"action", "until"}:
+        raise HTTPException(400, 'send {"action": "confirm"}, "alert", or "mute" with "until" in seconds since 1970')
     try:
-        parsed: Any = json.loads(body)
+        return alerts_request(contract, model, identity, parsed["action"], parsed.get("until", 0.0))
+    except SettingsError as wrong:
+        raise HTTPException(400, str(wrong)) from None
+
+
+def _parsed(body: bytes) -> Any:
+    try:
+        return json.loads(body)
     except (ValueError, RecursionError):
-        raise HTTPException(400, 'the body is not JSON; send {"name": "..."}') from None
+        raise HTTPException(400, "the body is not JSON") from None
+
+
+def parse_name(body: bytes, contract: ResolvedContract, model: str, identity: int) -> ClusterName:
+    """The body `{"name": "..."}` -> the request to publish. Raises `HTTPException` (400)."""
+    parsed = _parsed(body)
     if not isinstance(parsed, Mapping) or set(parsed) != {"name"} or not isinstance(parsed["name"], str):
         raise HTTPException(400, 'there is no name; send {"name": "..."}, with an empty name to take it away')
     try:
@@ -274,7 +295,7 @@ class Sessions:
         if request.method == "DELETE":
             return _with_cookie(Response(status_code=204), request, "", 0)
         grant = request.scope[GRANT]
-        allowed = {"grant": grant, "may_name": may_name(request)}
+        allowed = {"grant": grant, "may_request": may_request(request)}
         return JSONResponse(allowed, headers={"cache-control": "no-store"})
 
     async def _begin(self, request: Request) -> Response:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
+from typing import TypeVar
 
 import numpy as np
 from prometheus_client import CollectorRegistry
@@ -23,7 +24,15 @@ from starlette.routing import Route
 
 from server_node.clusters.history.store import HistoryReader
 from server_node.status import StatusBoard
-from server_node.web.access import NAME_BYTES_MAX, Access, AccessControl, Sessions, check_sender, parse_request
+from server_node.web.access import (
+    REQUEST_BYTES_MAX,
+    Access,
+    AccessControl,
+    Sessions,
+    check_sender,
+    parse_alerts,
+    parse_name,
+)
 from server_node.web.changes import as_json
 from server_node.web.clusters import cluster_routes, known_cluster, requested_model
 from server_node.web.connections import DEFAULT_LIMITS, Limits, RateLimit, bounded_by_descriptors
@@ -53,15 +62,17 @@ from shoal.config.privacy_report import privacy_report
 from shoal.config.resolved import ResolvedContract
 from shoal.errors import ShoalError
 from shoal.kernels.arrays import Floats, Ints
-from shoal.protocol.messages import ClusterName, Snapshot
+from shoal.protocol.messages import OperatorRequest, Snapshot
+
+R = TypeVar("R", bound=OperatorRequest)
 
 Predict = Callable[[Snapshot, Floats, ResolvedContract], Ints]
 """(snapshot, rows (n, d) in unit coordinates, contract) -> (n,) clusters"""
 
-PublishName = Callable[[ClusterName], None]
+PublishRequest = Callable[[OperatorRequest], None]
 """publishes the request to the log; it is called in a thread of its own"""
 LOGS_MAX = 2
-"""logs that are open for requests to name clusters at once"""
+"""logs that are open for requests about clusters at once"""
 
 COMPRESSED_FROM_BYTES = 1000
 COMPRESSION_LEVEL = 6
@@ -74,19 +85,19 @@ def create_app(
     board: StatusBoard,
     registry: CollectorRegistry,
     predict: Predict,
-    publish_name: PublishName | None = None,
+    publish_request: PublishRequest | None = None,
     access: Access = LOOPBACK_ONLY,
     limits: Limits = DEFAULT_LIMITS,
     history: HistoryReader | None = None,
 ) -> Starlette:
     """The application. Setting `app.state.closing` ends the open event streams.
 
-    `publish_name` publishes requests to name clusters; None: they are not accepted. `access`: who may send
+    `publish_request` publishes requests about clusters; None: they are not accepted. `access`: who may send
     requests; `limits`: how many. `history` None: there is none.
     """
     closing = threading.Event()
     subscribers_max = min(SUBSCRIBERS_MAX, bounded_by_descriptors(limits.connections_max) // 2)
-    endpoints = Endpoints(board, registry, predict, publish_name)
+    endpoints = Endpoints(board, registry, predict, publish_request)
     routes = [
         Route("/livez", endpoints.livez),
         Route("/readyz", endpoints.readyz),
@@ -95,6 +106,7 @@ def create_app(
         Route("/predict", endpoints.predict, methods=["POST"]),
         Route("/rules", endpoints.rules),
         Route("/clusters/{identity}/name", endpoints.name, methods=["POST"]),
+        Route("/clusters/{identity}/alerts", endpoints.alerts, methods=["POST"]),
         *cluster_routes(board, history),
         Route("/privacy", endpoints.privacy),
         Route("/session", Sessions(access).endpoint, methods=["GET", "POST", "DELETE"]),
@@ -128,10 +140,10 @@ class Endpoints:
         board: StatusBoard,
         registry: CollectorRegistry,
         predict: Predict,
-        publish_name: PublishName | None,
+        publish_request: PublishRequest | None,
     ) -> None:
         self._board, self._registry = board, registry
-        self._predict, self._publish_name = predict, publish_name
+        self._predict, self._publish_request = predict, publish_request
         self._logs = asyncio.Semaphore(LOGS_MAX)
 
     async def livez(self, request: Request) -> Response:
@@ -202,17 +214,26 @@ class Endpoints:
         202 with the request. With the token or a session, or else from this machine only: 403 for others and for
         pages of other sites.
         """
+        asked = await self._publish(request, parse_name)
+        return JSONResponse({"model": asked.model, "cluster": asked.identity, "name": asked.name}, 202)
+
+    async def alerts(self, request: Request) -> Response:
+        """Request that the cluster with this identity raises no alerts, or raises them again. 202 and 403 as `name`."""
+        asked = await self._publish(request, parse_alerts)
+        body = {"model": asked.model, "cluster": asked.identity, "action": asked.action, "until": asked.until}
+        return JSONResponse(body, 202)
+
+    async def _publish(self, request: Request, parse: Callable[[bytes, ResolvedContract, str, int], R]) -> R:
         check_sender(request)
-        if self._publish_name is None:
-            raise HTTPException(503, "this server takes no names over HTTP; use shoal name")
-        body = await read_body(request, NAME_BYTES_MAX)
+        if self._publish_request is None:
+            raise HTTPException(503, "this server takes no requests over HTTP; use shoal name, confirm or mute")
+        body = await read_body(request, REQUEST_BYTES_MAX)
         status = self._board.status
         model = requested_model(request, status)
-        identity = known_cluster(request, model)
-        naming = parse_request(body, status.contract, model.name, identity)
+        asked = parse(body, status.contract, model.name, known_cluster(request, model))
         async with self._logs:
-            await in_thread(self._publish_name, naming)
-        return JSONResponse({"model": naming.model, "cluster": naming.identity, "name": naming.name}, 202)
+            await in_thread(self._publish_request, asked)
+        return asked
 
     async def privacy(self, request: Request) -> Response:
         """Guarantees of the contract, in all and for each model, and what they do not cover."""

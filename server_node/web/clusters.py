@@ -135,6 +135,8 @@ def _cluster_json(cluster: Cluster, description: Description | None, contract: R
         "label": "" if description is None else description.label,
         "text": "" if description is None else description.text(contract.contract),
         "active": cluster.active,
+        "confirmed": cluster.confirmed,
+        "muted_until": cluster.muted_until,
         "share": cluster.share,
         "recent_share": cluster.recent_share,
         "since": cluster.since,

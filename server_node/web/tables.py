@@ -99,6 +99,8 @@ def _cluster_row(
         "label": "" if description is None else description.label,
         "text": "" if description is None else description.text(contract.contract),
         "active": cluster.active,
+        "confirmed": cluster.confirmed,
+        "muted_until": cluster.muted_until,
         "recent_share": round(cluster.recent_share, 4),
         "parent": cluster.parent,
         "since": cluster.since,

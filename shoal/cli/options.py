@@ -41,6 +41,10 @@ CLIENT_NAME = ClientName()
 """type of every option and argument that takes the name of a client"""
 
 
+MOMENT = click.DateTime(["%Y-%m-%d", "%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%dT%H:%M:%SZ"])
+"""type of every option that takes a time, which is UTC"""
+
+
 def config_option_as(name: str, meaning: str, **attributes: Any) -> Callable[[F], F]:
     """--config FILE as the argument `name`, for a command to which the file means something of its own."""
     path = click.Path(path_type=Path, dir_okay=False)

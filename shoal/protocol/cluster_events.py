@@ -19,7 +19,19 @@ from shoal.protocol.checks import is_count, is_moment, is_name, require
 from shoal.protocol.messages import envelope_headers
 from shoal.transports.base import Headers
 
-EVENT_KINDS: Final = ("birth", "parted", "merged", "quiet", "returned", "gone", "share_moved", "named")
+EVENT_KINDS: Final = (
+    "birth",
+    "parted",
+    "merged",
+    "quiet",
+    "returned",
+    "gone",
+    "share_moved",
+    "named",
+    "confirmed",
+    "muted",
+    "unmuted",
+)
 TEXT_CHARACTERS_MAX: Final = 1000
 
 
@@ -52,6 +64,8 @@ class ClusterEventMessage:
     other: int | None = None
     """the cluster that it parted from or merged into"""
     other_name: str = ""
+    muted: bool = False
+    """whether the cluster raises no alerts: it is confirmed as normal, or muted for a time"""
     share: float = 0.0
     """share of the recent readings of the model, 0 to 1"""
     share_before: float | None = None
@@ -72,6 +86,7 @@ class ClusterEventMessage:
             require(is_count(getattr(self, name)), "malformed", name)
         require(self.other is None or is_count(self.other), "malformed", "other")
         require(is_moment(self.at), "malformed", "at")
+        require(isinstance(self.muted, bool), "malformed", "muted")
         for name in ("id", "name", "label", "text", "other_name"):
             value = getattr(self, name)
             require(isinstance(value, str) and len(value) <= TEXT_CHARACTERS_MAX, "malformed", name)

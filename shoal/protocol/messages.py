@@ -53,16 +53,20 @@ class ClusterIdentity(NamedTuple):
     """when that was, seconds since 1970"""
     recent_share: float
     """share of the recent readings, 0 to 1"""
+    confirmed: bool = False
+    """whether an operator has confirmed it as normal: it raises no alerts"""
+    muted_until: float = 0.0
+    """until when it raises no alerts, seconds since 1970"""
 
 
 def is_cluster_identity(value: object) -> bool:
     """Whether this list can be a `ClusterIdentity`."""
     if not isinstance(value, list) or len(value) != len(ClusterIdentity._fields):
         return False
-    number, identity, name, active, slot, since_reading, since, share = value
+    number, identity, name, active, slot, since_reading, since, share, confirmed, muted_until = value
     counts = is_count(number) and is_count(identity) and is_count(slot) and is_count(since_reading)
-    moment = is_moment(since) and is_number(share) and 0 <= share <= 1
-    return counts and moment and is_cluster_name(name) and isinstance(active, bool)
+    moments = is_moment(since) and is_moment(muted_until) and is_number(share) and 0 <= share <= 1
+    return counts and moments and is_cluster_name(name) and isinstance(active, bool) and isinstance(confirmed, bool)
 
 
 VERSION = 1
@@ -189,6 +193,34 @@ class ClusterName(OperatorRequest):
         require(
             is_cluster_name(self.name), "malformed", f"not a line of at most {CLUSTER_NAME_CHARACTERS_MAX} characters"
         )
+
+
+ALERT_ACTIONS: Final = ("confirm", "mute", "alert")
+
+
+@dataclass(frozen=True)
+class ClusterAlerts(OperatorRequest):
+    """Whether a cluster raises alerts."""
+
+    TYPE: ClassVar[str] = "cluster_alerts"
+
+    identity: int
+    """lasting identity of the cluster"""
+    action: str
+    """`confirm`: it is normal and raises none; `mute`: it raises none until `until`; `alert`: it raises alerts again"""
+    until: float = 0.0
+    """seconds since 1970; 0 unless the action is `mute`"""
+
+    @property
+    def subject(self) -> str:
+        """The identity of the cluster."""
+        return str(self.identity)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(is_count(self.identity), "malformed", "identity")
+        require(self.action in ALERT_ACTIONS, "malformed", f"action: one of {', '.join(ALERT_ACTIONS)}")
+        require(is_moment(self.until) and (self.until > 0) == (self.action == "mute"), "malformed", "until")
 
 
 @dataclass(frozen=True)

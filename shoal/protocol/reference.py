@@ -17,7 +17,7 @@ from shoal.protocol.checks import CLUSTER_NAME_CHARACTERS_MAX
 from shoal.protocol.conflicts import Conflict, ConflictList, Copy
 from shoal.protocol.history import FINE_S, NO_CLUSTER, HistoryBin, HistoryNames
 from shoal.protocol.lease import Lease
-from shoal.protocol.messages import ClusterIdentity, ClusterName, Snapshot, Update, Wake
+from shoal.protocol.messages import ClusterAlerts, ClusterIdentity, ClusterName, Snapshot, Update, Wake
 from shoal.protocol.published_contract import PublishedContract
 from shoal.protocol.quarantine import ACTIONS, QuarantinedClient, QuarantineList, QuarantineRequest
 from shoal.protocol.readings import Reading
@@ -25,7 +25,7 @@ from shoal.protocol.regions import Contribute, Region, RegionUpdate
 from shoal.protocol.topics import declared_topics
 
 MESSAGES: Final = (
-    *(Update, RegionUpdate, Snapshot, Wake, Contribute, ClusterName, QuarantineRequest),
+    *(Update, RegionUpdate, Snapshot, Wake, Contribute, ClusterName, ClusterAlerts, QuarantineRequest),
     *(QuarantineList, ConflictList, PublishedContract, Lease, HistoryBin, HistoryNames, Reading),
 )
 ENTRIES: Final = (Region, ClusterIdentity, QuarantinedClient, Conflict, Copy)

@@ -29,6 +29,7 @@ class SiteEvent:
     TYPE: ClassVar[str] = "site_event"
     share: ClassVar[float] = 0.0
     """a rule on shares of recent readings is for cluster events"""
+    muted: ClassVar[bool] = False
 
     id: str
     """`MODEL/PARTITION/OFFSET/KIND` of the reading at which it was found"""

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from server_node.clusters.lineage import ClusterChange, EventKind
 from server_node.models.base import ServedModel
 from server_node.models.publisher import ModelPublisher
 from shoal.algorithms.registry import rounds_algorithm
@@ -145,7 +146,7 @@ def test_names_stay_with_the_clusters_that_stay(tmp_path: Path) -> None:
         model = server.models()["clusters"]
         known = [cluster.identity for cluster in model.lineage.known]
         assert known
-        model.name_cluster(known[0], "north hall", (0, 10**6))
+        model.change_cluster(ClusterChange(known[0], EventKind.NAMED, {"name": "north hall"}), (0, 10**6))
         place = centre_of(model, known[0])
         ask(site, "cellar", "unlearn")
         while server.step():

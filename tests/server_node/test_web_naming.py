@@ -12,10 +12,10 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from server_node.bootstrap import open_server
-from server_node.ingest.request_commands import name_publisher
+from server_node.ingest.request_commands import request_publisher
 from server_node.status import StatusBoard
 from server_node.web import create_app, predict
-from server_node.web.access import NAME_BYTES_MAX
+from server_node.web.access import REQUEST_BYTES_MAX
 from shoal.config.sections import is_loopback
 from shoal.config.settings import load_config
 from shoal.errors import LogUnavailable
@@ -176,7 +176,7 @@ def test_a_body_without_a_valid_name_is_refused(published: Published, body: str,
 def test_the_longest_name_fits_and_a_larger_body_is_refused(published: Published) -> None:
     longest = json.dumps({"name": "\U0001f41f" * 60})
     assert client_of(published).post("/clusters/0/name", content=longest, headers=HERE).status_code == 202
-    large = NAME + " " * NAME_BYTES_MAX
+    large = NAME + " " * REQUEST_BYTES_MAX
     assert client_of(published).post("/clusters/0/name", content=large, headers=HERE).status_code == 413
 
 
@@ -223,7 +223,7 @@ def test_requests_reach_the_log_that_the_server_reads(tmp_path: Path) -> None:
     config = load_config(file)
     request = ClusterName(config.contract.federation, config.contract.digest, "fcac", 0, "night", made_at=1.0)
     with open_server(config) as server:
-        name_publisher(config)(request)
+        request_publisher(config)(request)
         assert server.step(), "the server reads it, and rejects it: there is no such cluster yet"
     with closing(open_log(config.log)) as log:
         topic = config.contract.updates_topic

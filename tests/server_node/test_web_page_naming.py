@@ -9,10 +9,11 @@ from itertools import product
 import pytest
 from prometheus_client import CollectorRegistry
 
+from server_node.clusters.lineage import ClusterChange, EventKind
 from server_node.status import ModelStatus, ServerStatus, StatusBoard
 from server_node.web import make_access, page_server
 from shoal.errors import LogUnavailable
-from shoal.protocol.messages import ClusterName
+from shoal.protocol.messages import ClusterAlerts, ClusterName
 from tests.server_node.web_browser import Browser, Tab
 from tests.server_node.web_page_checks import LOWEST_TEXT_CONTRAST, OVERFLOWING, WITHOUT_NAME
 from tests.server_node.web_statuses import a_contract, a_snapshot, a_status, some_nodes
@@ -31,19 +32,24 @@ class NamingServer:
 
     def __init__(self) -> None:
         self.board = StatusBoard(a_status(CONTRACT, SNAPSHOTS))
-        self.requests: list[ClusterName] = []
+        self.requests: list[ClusterName | ClusterAlerts] = []
         self.fails = False
 
-    def publish(self, request: ClusterName) -> None:
+    def publish(self, request: ClusterName | ClusterAlerts) -> None:
         if self.fails:
             raise LogUnavailable("away")
         self.requests.append(request)
 
-    def apply(self, request: ClusterName) -> None:
+    def apply(self, request: ClusterName | ClusterAlerts) -> None:
         model = self.board.status.models[request.model]
-        named = model.lineage.with_name(request.identity, request.name)
-        assert named is not None
-        self._show(replace(model, lineage=named))
+        if isinstance(request, ClusterName):
+            change = ClusterChange(request.identity, EventKind.NAMED, {"name": request.name})
+        else:
+            values = {"confirmed": request.action == "confirm", "muted_until": request.until}
+            change = ClusterChange(request.identity, EventKind.CONFIRMED, values)
+        changed = model.lineage.changed(change)
+        assert changed is not None
+        self._show(replace(model, lineage=changed))
 
     def heaviest_first(self, identity: int) -> None:
         """Change the masses so that this cluster has most of them."""
@@ -63,7 +69,7 @@ def server() -> NamingServer:
 
 @pytest.fixture
 def tab(browser: Browser, server: NamingServer, request: pytest.FixtureRequest) -> Iterator[Tab]:
-    web = page_server(server.board, CollectorRegistry(), publish_name=server.publish)
+    web = page_server(server.board, CollectorRegistry(), publish_request=server.publish)
     port = web.start()
     try:
         tab = browser.tab()
@@ -162,11 +168,25 @@ def test_a_request_that_fails_keeps_the_text_and_says_why(tab: Tab, server: Nami
     open_field(tab, 1)
     type_name(tab, "night")
     tab.press("Enter")
-    tab.until(f"{STATUS} === 'Not named: the server cannot answer this now.'")
+    tab.until(f"{STATUS} === 'Not requested: the server cannot answer this now.'")
     assert tab.value_of(f"[{FIELD}.value, {FIELD}.ariaInvalid, {FIELD}.readOnly]") == ["night", "true", False]
     server.fails = False
     tab.press("Enter")
     tab.until(f"{STATUS}.startsWith('Requested')")
+
+
+def test_a_cluster_is_confirmed_as_normal_and_taken_back_with_one_button(tab: Tab, server: NamingServer) -> None:
+    row = "[...document.querySelectorAll('#clusters tbody tr')].find(row => row.cluster.identity === 2)"
+    cases = (("confirm", "normal", "active, normal", "Raise alerts"), ("alert", "again", "active", "Confirm"))
+    for action, reported, state, next_label in cases:
+        tab.value_of(f"{row}.querySelector('.alerts').click()")
+        tab.until(f"{STATUS}.startsWith('Requested: cluster 2') && {STATUS}.includes('{reported}')")
+        request = server.requests[-1]
+        assert isinstance(request, ClusterAlerts)
+        assert (request.model, request.identity, request.action) == ("fcac", 2, action)
+        server.apply(request)
+        tab.until(f"{row}.cells[1].textContent === '{state}'")
+        assert tab.value_of(f"{row}.querySelector('.alerts').ariaLabel").startswith(next_label)
 
 
 def test_the_field_has_contrast_and_fits(tab: Tab) -> None:
@@ -190,7 +210,7 @@ def the_field_fits(tab: Tab, width: int, scheme: str) -> None:
 
 
 def test_a_page_under_another_host_name_offers_no_names(browser: Browser, server: NamingServer) -> None:
-    web = page_server(server.board, CollectorRegistry(), publish_name=server.publish, access=NAMED)
+    web = page_server(server.board, CollectorRegistry(), publish_request=server.publish, access=NAMED)
     port = web.start()
     try:
         tab = browser.tab()
@@ -203,7 +223,7 @@ def test_a_page_under_another_host_name_offers_no_names(browser: Browser, server
 
 def test_the_page_of_another_site_cannot_name(browser: Browser, server: NamingServer) -> None:
     web, other = (
-        page_server(server.board, CollectorRegistry(), publish_name=publish, access=NAMED)
+        page_server(server.board, CollectorRegistry(), publish_request=publish, access=NAMED)
         for publish in (server.publish, None)
     )
     port, elsewhere = web.start(), other.start()

@@ -29,7 +29,7 @@ def log_in(tab: Tab, token: str = TOKEN) -> None:
 
 def test_a_person_logs_in_under_another_host_name_names_a_cluster_and_logs_out(browser: Browser) -> None:
     requests: list[ClusterName] = []
-    web = page_server(StatusBoard(STATUS), CollectorRegistry(), publish_name=requests.append, access=ACCESS)
+    web = page_server(StatusBoard(STATUS), CollectorRegistry(), publish_request=requests.append, access=ACCESS)
     port = web.start()
     try:
         tab = browser.tab()

@@ -18,7 +18,7 @@ import numpy as np
 
 from server_node.clusters.history.store import decode_record
 from server_node.clusters.history.summary import client_name
-from shoal.cli.options import config_option
+from shoal.cli.options import MOMENT, config_option
 from shoal.config.contract import Contract
 from shoal.config.settings import load_config
 from shoal.errors import MissingExtra, SettingsError
@@ -110,9 +110,6 @@ def _write_parquet(rows: Iterable[Row], path: Path, what: str) -> None:
                 pyarrow.array(column, form.type) for column, form in zip(zip(*block, strict=True), schema, strict=True)
             ]
             file.write_table(pyarrow.table(columns, schema=schema))
-
-
-MOMENT = click.DateTime(["%Y-%m-%d", "%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%dT%H:%M:%SZ"])
 
 
 @click.group()

@@ -6,10 +6,12 @@ import {
 import { Sorting, SteadyOrder } from "./sorting.js";
 import { session } from "./status.js";
 
+const BELL = "M8 1.5a1 1 0 0 0-1 1v.3A4 4 0 0 0 4 6.7V10l-1.5 1.8v.7h11v-.7L12 10V6.7a4 4 0 0 0-3-3.9v-.3a1 1 0 0 0-1-1zM6.5 13.5a1.5 1.5 0 0 0 3 0z";
 const PENCIL = "M2 11.2V14h2.8l7.6-7.6-2.8-2.8zM10.6 2.6l2.8 2.8 1-1a.8.8 0 0 0 0-1.1L12.7 1.6a.8.8 0 0 0-1.1 0z";
 const CHARACTERS_MAX = 60;
 
-// A button beside the title of a cluster opens a text field to name it: Enter saves, Escape cancels.
+// Two buttons beside the title of a cluster: one opens a text field to name it (Enter saves, Escape cancels), the other
+// confirms it as normal, so that it raises no alerts, or takes that back.
 class Naming {
   // `status` is a live region, which says what was requested, or why that failed.
   constructor(status) {
@@ -19,25 +21,33 @@ class Naming {
   // The cell of a title with its button. `clusterOf` returns the cluster that the row shows at the time.
   cell(title, clusterOf) {
     const cell = make("th", { scope: "row" }, make("div", { class: "title" }, title));
-    if (session.may_name) cell.firstChild.append(this.button(cell, clusterOf));
+    if (!session.may_request) return cell;
+    const [rename, alerts] = [iconButton("rename", PENCIL), iconButton("alerts", BELL)];
+    rename.title = "Name this cluster";
+    rename.addEventListener("click", () => this.edit(cell, clusterOf()));
+    alerts.addEventListener("click", () => this.switchAlerts(clusterOf()));
+    cell.firstChild.append(rename, alerts);
     return cell;
   }
 
-  button(cell, clusterOf) {
-    const icon = document.createElementNS(SVG, "svg");
-    icon.setAttribute("viewBox", "0 0 16 16");
-    icon.setAttribute("aria-hidden", "true");
-    icon.append(document.createElementNS(SVG, "path"));
-    icon.firstChild.setAttribute("d", PENCIL);
-    const button = make("button", { type: "button", class: "rename", title: "Name this cluster" }, icon);
-    button.addEventListener("click", () => this.edit(cell, clusterOf()));
-    return button;
+  fill(cell, title, cluster, now) {
+    const rename = cell.querySelector(".rename");
+    if (!rename) return;
+    label(rename, `Name cluster ${title}`);
+    const alerts = cell.querySelector(".alerts");
+    const silent = isMuted(cluster, now);
+    alerts.classList.toggle("silent", silent);
+    alerts.title = silent ? "It raises no alerts; let it raise alerts again" : "This is normal: no more alerts for this cluster";
+    label(alerts, silent ? `Raise alerts for cluster ${title} again` : `Confirm cluster ${title} as normal`);
   }
 
-  fill(cell, title) {
-    const name = `Name cluster ${title}`;
-    const button = cell.querySelector(".rename");
-    if (button && button.ariaLabel !== name) button.ariaLabel = name;
+  async switchAlerts(cluster) {
+    const { model } = this;
+    const action = isMuted(cluster, Date.now() / 1000) ? "alert" : "confirm";
+    const refusal = await request(model, cluster.identity, "alerts", { action });
+    if (this.model !== model) return; // another model is shown by now
+    const asked = action === "alert" ? `raises alerts again` : `is confirmed as normal and raises no alerts`;
+    this.report(refusal || `Requested: cluster ${cluster.identity} ${asked}; the server reads it next.`);
   }
 
   // The model on the page and its clusters: a name that was requested and is there now is reported once.
@@ -83,7 +93,7 @@ class Naming {
     const [model, name] = [this.model, field.value.trim()];
     if (field.readOnly) return;
     field.readOnly = true;
-    const refusal = await request(model, identity, name);
+    const refusal = await request(model, identity, "name", { name });
     if (this.model !== model) return; // another model is shown by now
     if (refusal) {
       field.readOnly = false;
@@ -110,15 +120,39 @@ class Naming {
   }
 }
 
+function iconButton(kind, path) {
+  const icon = document.createElementNS(SVG, "svg");
+  icon.setAttribute("viewBox", "0 0 16 16");
+  icon.setAttribute("aria-hidden", "true");
+  icon.append(document.createElementNS(SVG, "path"));
+  icon.firstChild.setAttribute("d", path);
+  return make("button", { type: "button", class: kind }, icon);
+}
+
+function label(button, name) {
+  if (button.ariaLabel !== name) button.ariaLabel = name;
+}
+
+// Whether a cluster raises no alerts at this time, in seconds.
+function isMuted({ confirmed, muted_until }, now) {
+  return Boolean(confirmed) || now < muted_until;
+}
+
+function stateOf(cluster, now) {
+  const state = cluster.active ? "active" : "quiet";
+  if (cluster.confirmed) return `${state}, normal`;
+  return isMuted(cluster, now) ? `${state}, muted` : state;
+}
+
 // "" where the server has accepted the request, else why not.
-async function request(model, identity, name) {
+async function request(model, identity, what, body) {
   try {
-    const response = await fetch(`clusters/${identity}/name?model=${encodeURIComponent(model)}`, {
-      method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify({ name }),
+    const response = await fetch(`clusters/${identity}/${what}?model=${encodeURIComponent(model)}`, {
+      method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body),
     });
-    return response.ok ? "" : `Not named: ${(await response.json()).error}.`;
+    return response.ok ? "" : `Not requested: ${(await response.json()).error}.`;
   } catch {
-    return "Not named: the server does not respond.";
+    return "Not requested: the server does not respond.";
   }
 }
 
@@ -168,7 +202,7 @@ export class Clusters {
     const known = clustering.clusters.some(({ since }) => since !== null && since !== undefined);
     return [
       { key: "name", title: "Cluster", of: ({ identity }) => identity, text: clusterTitle },
-      { key: "state", title: "Now", of: ({ active }) => active, text: ({ active }) => (active ? "active" : "quiet") },
+      { key: "state", title: "Now", of: ({ active }) => active, text: (cluster) => stateOf(cluster, Date.now() / 1000) },
       { key: "recent", title: "Recent share", number: true, of: ({ recent_share }) => recent_share, text: ({ recent_share, recentPercent }) => percentText(recentPercent, recent_share) },
       { key: "share", title: "Share", number: true, of: ({ share }) => share, text: ({ share, sharePercent }) => percentText(sharePercent, share) },
       ...(model.rounds ? [] : [{ key: "nodes", title: "Nodes", number: true, of: ({ nodes }) => nodes, text: ({ nodes }) => count(nodes) }]),
@@ -199,7 +233,7 @@ export class Clusters {
     fillSwatch(button.children[0], cluster.slot);
     const title = columns[0].text(cluster);
     setText(button.children[1], title);
-    this.naming.fill(row.cells[0], title);
+    this.naming.fill(row.cells[0], title, cluster, Date.now() / 1000);
     columns.slice(1).forEach(({ text }, i) => setText(row.cells[i + 1], text(cluster)));
   }
 }

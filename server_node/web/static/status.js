@@ -1,7 +1,7 @@
 // The status from the server: read once, then each change of it as it arrives; the state of the connection; and what this
 // browser may do here.
 
-const EVERYTHING_OPEN = { grant: "open", may_name: false };
+const EVERYTHING_OPEN = { grant: "open", may_request: false };
 
 // What this browser may do. `grant` is "open" on a server without a token, "session" after the form, null once the session has ended.
 export async function readSession() {

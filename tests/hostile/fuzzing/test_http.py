@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry
 from server_node.status import StatusBoard
 from server_node.web import create_app, predict
 from server_node.web.connections import Limits
-from shoal.protocol.messages import ClusterName
+from shoal.protocol.messages import OperatorRequest
 from tests.hostile.fuzzing import FIRST, share_of
 from tests.hostile.fuzzing.mutations import NUMBERS, TEXTS, changed_bytes, changed_value
 from tests.server_node.web_statuses import a_contract, a_snapshot, a_status, some_nodes
@@ -107,7 +107,7 @@ def changed(number: int) -> dict[str, Any]:
 def test_no_changed_request_makes_the_page_fail() -> None:
     contract = a_contract()
     board = StatusBoard(a_status(contract, [a_snapshot(contract, some_nodes(2, 3, 30))]))
-    named: list[ClusterName] = []
+    named: list[OperatorRequest] = []
     app = create_app(board, CollectorRegistry(), predict, named.append, limits=Limits(1000, 0.0, 30.0))
     statuses = set()
     for number in range(FIRST, FIRST + share_of(0.1)):

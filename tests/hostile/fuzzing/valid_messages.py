@@ -18,7 +18,7 @@ from shoal.algorithms.registry import (
 )
 from shoal.config.contract import Contract, parse_contract
 from shoal.config.resolved import resolve
-from shoal.protocol.messages import ClusterName, Snapshot, Update, Wake
+from shoal.protocol.messages import ClusterAlerts, ClusterName, Snapshot, Update, Wake
 from shoal.protocol.quarantine import QuarantineRequest
 from shoal.transports.base import Headers
 from tests.server_node.rounds_harness import FEATURES, rows_of
@@ -114,6 +114,7 @@ class EveryAlgorithm(ServerFixture):
         made = [
             Wake(*kmeans, made_at=1e9),
             ClusterName(*fcac, 0, "north hall", made_at=1e9),
+            ClusterAlerts(*fcac, 0, "mute", 2e9, made_at=1e9),
             QuarantineRequest(*fcac, STRANGER, "quarantine", "odd", made_at=1e9),
             QuarantineRequest(*kmeans, STRANGER, "release", "", made_at=1e9),
         ]
