@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
 from shoal.algorithms.cluster_tree import ClusterTreeClient, ClusterTreeServer
-from shoal.algorithms.cluster_tree.cells import Cells, merged_mass_max
+from shoal.algorithms.cluster_tree.cells import GATHERED, KNOWN, STRAY, Cells, merged_mass_max
 from shoal.algorithms.cluster_tree.identities import Cluster, Identities
-from shoal.algorithms.cluster_tree.partition import Joining, Partition, Weights, still_present
+from shoal.algorithms.cluster_tree.partition import Joining, Partition, Weights, partition, still_present
 from shoal.algorithms.cluster_tree.server import nearest_of_latest
 from shoal.algorithms.streaming import Contribution
 from shoal.kernels.distance import squared_by_differences
@@ -39,6 +41,56 @@ def test_merged_cells_are_hardly_heavier_than_the_limit_where_no_pairs_are_left_
             heaviest = max(heaviest, float(cells.mass.max()) / merged_mass_max(float(cells.mass.sum()), 400))
     assert (heaviest > 1.0) is raised
     assert heaviest <= 1.3
+
+
+def test_readings_far_from_all_cells_are_strays_until_another_one_comes_near() -> None:
+    cells = cells_of([1.0, 1.0, 1.0], [0, 0, 0])
+    cells.core = np.ones(3)
+    cells.add(Sketch(np.array([[1.5], [-1.9], [20.0]]), np.ones(3)), 100)
+    assert cells.place.tolist() == [KNOWN] * 5 + [STRAY]
+    cells.add(Sketch(np.array([[21.0], [30.0], [31.0], [-50.0]]), np.ones(4)), 100)
+    assert cells.place[6:].tolist() == [GATHERED, GATHERED, GATHERED, STRAY]
+    cells.settle(cells.ids < 8)
+    assert cells.place.tolist() == [KNOWN] * 8 + [GATHERED, STRAY]
+
+
+def trees_built(rows: np.ndarray, monkeypatch: pytest.MonkeyPatch) -> tuple[int, ClusterTreeServer]:
+    """How often the tree was built for these rows, published in updates of 50, and the server then."""
+    built = []
+
+    def partitioned(*args: Any) -> Partition:
+        built.append(len(args))
+        return partition(*args)
+
+    monkeypatch.setattr("shoal.algorithms.cluster_tree.server.partition", partitioned)
+    client, server = ClusterTreeClient(), ClusterTreeServer()
+    for number, part in enumerate(np.split(rows, len(rows) // 50)):
+        client.learn(part)
+        server.absorb([Contribution("sensor", number, client.contribute())], b"")
+    return len(built), server
+
+
+def test_a_cluster_is_shown_when_it_is_born_and_not_at_the_next_rebuild(monkeypatch: pytest.MonkeyPatch) -> None:
+    generator = np.random.default_rng(3)
+    truth = np.concatenate([generator.integers(2, size=4100), generator.integers(3, size=100)])
+    rows = np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]])[truth] + generator.normal(0, 0.03, (4200, 2))
+    before, without = trees_built(rows[:4100], monkeypatch)
+    assert without.identities == [0, 1]
+    after, server = trees_built(rows, monkeypatch)
+    assert server.identities == [0, 1, 2]
+    assert set(server.active) == {0, 1, 2}
+    assert before < after <= before + 2
+    assert server.predict(np.array([[0.0, 1.0]])).tolist() == [2]
+
+
+def test_the_tree_is_built_at_most_twice_as_often_however_often_readings_come_where_none_were(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    generator = np.random.default_rng(4)
+    usual, _ = trees_built(generator.normal(0, 1, (6000, 2)), monkeypatch)
+    places = np.repeat(generator.uniform(-1000, 1000, (120, 2)), 50, axis=0)
+    often, _ = trees_built(places + generator.normal(0, 1, (6000, 2)), monkeypatch)
+    assert usual < often <= 2 * usual
 
 
 def dependences(rows: np.ndarray) -> list[tuple[float, float]]:

@@ -12,7 +12,7 @@ from shoal.algorithms.cluster_tree.client import restored_sketch, sketch_state
 from shoal.algorithms.state_reader import StateReader
 from shoal.algorithms.streaming import State
 from shoal.kernels.arrays import Bools, Floats, Ints
-from shoal.kernels.distance import nearest
+from shoal.kernels.distance import nearest, squared_by_differences
 from shoal.kernels.sketching import Sketch, empty_sketch, merge_targets, merged
 
 RECENT_READINGS = 500.0
@@ -26,6 +26,10 @@ LIMIT_STEP = 1.25
 pairs of near cells are soon too heavy, and cells of twice the limit would be denser than the readings they stand for"""
 MASS_MIN = 0.1
 """mass, in readings, below which a cell is removed"""
+KNOWN, STRAY, GATHERED = 0, 1, 2
+"""where the first reading of a cell came: where readings had been; far from all; or far, and near another such one"""
+FAR_CORES = 2.0
+"""core distances from the nearest cell beyond which no readings had been"""
 
 
 @dataclass
@@ -42,13 +46,18 @@ class Cells:
     """(k,) identity of the cluster at the last rebuild; of a newer cell that of the nearest one; -1 before any"""
     ids: Ints
     """(k,) ascending; when a cell is merged into another, its id ends"""
+    core: Floats
+    """(k,) core distance when the tree was built last; of a newer cell that of the nearest one; 0: not known"""
+    place: Ints
+    """(k,) `KNOWN`, `STRAY` or `GATHERED`: whether its readings came where there had been none"""
     n_created: int = 0
     """cells created since the start"""
 
     @classmethod
     def empty(cls, width: int) -> Self:
         """No cells, of `width` features."""
-        return cls(*empty_sketch(width), np.empty(0), np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64))
+        whole: Ints = np.empty(0, dtype=np.int64)
+        return cls(*empty_sketch(width), np.empty(0), whole, whole, np.empty(0), whole)
 
     def __len__(self) -> int:
         return len(self.mass)
@@ -66,13 +75,18 @@ class Cells:
         """Make n > 0 points cells of the cluster of their nearest cell; then merge near cells if there are too many."""
         n, mass = len(points.mass), points.mass
         cluster: Ints = np.full(n, -1, dtype=np.int64)
+        core, place = np.zeros(n), np.full(n, KNOWN, dtype=np.int64)
         if len(self):
-            cluster = self.cluster[nearest(points.points, self.centres)[0]]
+            near, squared = nearest(points.points, self.centres)
+            cluster, core = self.cluster[near], self.core[near]
+            far = np.where(core > 0.0, FAR_CORES * core, np.inf)
+            place = _places(points.points, self.place[near], np.sqrt(squared), far)
         self.recent *= math.exp(-float(mass.sum()) / RECENT_READINGS)
         self.centres, self.mass = self.sketch.with_more(points)
         self.recent = np.concatenate([self.recent, mass])
         self.cluster = np.concatenate([self.cluster, cluster]).astype(np.int64, copy=False)
         self.ids = np.concatenate([self.ids, self.n_created + np.arange(n)])
+        self.core, self.place = np.concatenate([self.core, core]), np.concatenate([self.place, place])
         self.n_created += n
         if len(self) > cells_max:
             self._merge(cells_max)
@@ -96,11 +110,17 @@ class Cells:
         self.centres, self.mass = merged(self.sketch, into)
         self.recent = np.bincount(into, weights=self.recent, minlength=len(into))[stays].astype(np.float64)
         self.cluster, self.ids = self.cluster[stays], self.ids[stays]
+        self.core, self.place = self.core[stays], self.place[stays]
+
+    def settle(self, known: Bools) -> None:
+        """Take the places of some cells (k,) for known ones."""
+        self.place[known] = KNOWN
 
     def keep(self, mask: Bools) -> None:
         """Remove the cells where `mask` (k,) is false."""
         self.centres, self.mass = self.sketch.kept(mask)
         self.recent, self.cluster, self.ids = self.recent[mask], self.cluster[mask], self.ids[mask]
+        self.core, self.place = self.core[mask], self.place[mask]
 
     def limit_mass(self, cluster_mass_max: float, mass_max: float, dependence: Floats) -> None:
         """Bound the mass of every cluster: newer readings displace the oldest ones of their own cluster.
@@ -121,6 +141,8 @@ class Cells:
             "cell_recent": self.recent.copy(),
             "cell_cluster": self.cluster.copy(),
             "cell_id": self.ids.copy(),
+            "cell_core": self.core.copy(),
+            "cell_place": self.place.copy(),
             "cells_created": self.n_created,
         }
 
@@ -131,10 +153,32 @@ class Cells:
         k = len(sketch.mass)
         recent = saved.read_floats("cell_recent", (k,))
         cluster, ids = saved.read_ints("cell_cluster", (k,), least=-1), saved.read_ints("cell_id", (k,))
+        core = saved.read_floats("cell_core", (k,))
+        place = saved.read_ints("cell_place", (k,))
         n_created = saved.read_int("cells_created", least=int(ids.max()) + 1 if k else 0)
         saved.check(bool((recent >= 0).all()), "a recent mass is negative")
         saved.check(bool((np.diff(ids) > 0).all()), "cell_id does not ascend")
-        return cls(*sketch, recent, cluster, ids, n_created)
+        saved.check(bool((core >= 0).all()), "a core distance is negative")
+        saved.check(bool(np.isin(place, (KNOWN, STRAY, GATHERED)).all()), "cell_place has an unknown kind")
+        return cls(*sketch, recent, cluster, ids, core, place, n_created)
+
+
+def _places(points: Floats, nearest_place: Ints, distance: Floats, far: Floats) -> Ints:
+    """points (n, d), place of and distance from each one's nearest cell, (n,) what is far there -> (n,) their places.
+
+    A reading far from every cell, or whose nearest cell is such a reading, came where there had been none. It is a
+    stray until another one comes near it.
+    """
+    is_new = (nearest_place != KNOWN) | (distance > far)
+    place = np.where(is_new, STRAY, KNOWN).astype(np.int64)
+    new = np.flatnonzero(is_new)
+    if len(new):
+        apart = squared_by_differences(points[new], points[new])
+        np.fill_diagonal(apart, np.inf)
+        is_near = apart.min(axis=1) <= far[new] ** 2
+        is_near |= (nearest_place[new] != KNOWN) & (distance[new] <= far[new])
+        place[new[is_near]] = GATHERED
+    return place
 
 
 def merged_mass_max(total: float, cells_max: int) -> float:

@@ -30,7 +30,8 @@ class ClusterTreeOptions(AlgorithmOptions):
     cells_max: int = option(1000, "weighted points that the server keeps", least=16)
     rebuild_readings: int = option(
         500,
-        "readings absorbed between two rebuilds of the tree; the first ones come whenever the readings have doubled",
+        "readings absorbed between two rebuilds of the tree; the first ones come after every quarter more, and others "
+        "where readings gather where none were before: at most as many again",
         least=1,
     )
     cluster_mass_max: float = option(
@@ -94,7 +95,7 @@ no readings were before); and how many readings had been absorbed when it was
 first found"""
 
 
-STATE_VERSION = 1
+STATE_VERSION = 2
 BLOCK_ROWS = 256
 """rows that are buffered and then sketched together: a fixed number, so that any batching gives the same points"""
 READINGS_MIN = 2

@@ -23,9 +23,7 @@ ACTIVE_FROM, ACTIVE_UNTIL = 3.0, 1.0
 """recent readings above which a cluster becomes active, and down to which it remains active"""
 CERTAIN = 2.0
 """a split is shown at once from this multiple of the significance of a split; a less certain one after a while, the
-sooner, the more certain it is"""
-CERTAIN_NEW = 1.2
-"""the certainty that it takes where no readings were before"""
+sooner, the more certain it is. A cluster where no readings were before is shown at once"""
 EARLY_SHARE = 0.25
 """a split is shown after at most this share of the readings before it"""
 NO_PARENT = -1
@@ -82,12 +80,19 @@ class Identities:
         One that is not yet shown must be found again on newer readings, as significant as when it was found: of the
         splits tried at every rebuild, the highest significance is by chance too high.
         """
-        if not all(self._is_confirmed(self.clusters[identity], readings) for identity in pair):
+        if not self._are_confirmed(pair, readings):
             return significance >= self._split
         if significance >= self._keep:
             self._doubted.pop(pair, None)
             return True
         return readings - self._doubted.setdefault(pair, readings) < self._confirm
+
+    def may_remain_apart(self, pair: Pair, significance: float, readings: float) -> bool:
+        """The same between two rebuilds, when nothing is known against two known clusters."""
+        return self._are_confirmed(pair, readings) or significance >= self._split
+
+    def _are_confirmed(self, pair: Pair, readings: float) -> bool:
+        return all(self._is_confirmed(self.clusters[identity], readings) for identity in pair)
 
     def assign(self, cells: Cells, found: Partition, readings: float) -> None:
         """Give every group the identity that most of its mass had, or a new one. Sets the clusters of the cells."""
@@ -104,7 +109,7 @@ class Identities:
         for group in sorted(oldest.keys() - identity_of.keys(), key=oldest.__getitem__):
             former = {cluster: mass for (owner, cluster), mass in shared.items() if owner == group}
             appeared = not former or _is_new_ground(cells, found.group == group)
-            certain = (CERTAIN_NEW if appeared else CERTAIN) * self._split
+            certain = (1.0 if appeared else CERTAIN) * self._split
             confirmed = not former or found.significance.get(group, 0.0) >= certain
             identity_of[group] = self._new(former, confirmed, appeared, readings)
         cells.cluster = _each(found.group, identity_of.__getitem__).astype(np.int64)

@@ -13,10 +13,10 @@ from typing import Self
 import numpy as np
 from numpy.typing import ArrayLike
 
-from shoal.algorithms.cluster_tree.cells import Cells
+from shoal.algorithms.cluster_tree.cells import GATHERED, KNOWN, Cells
 from shoal.algorithms.cluster_tree.client import ClusterTreeHalf, restored_sketch, sketch_state
 from shoal.algorithms.cluster_tree.identities import NO_PARENT, Cluster, Identities
-from shoal.algorithms.cluster_tree.partition import Pair, partition
+from shoal.algorithms.cluster_tree.partition import Pair, Partition, RemainApart, partition
 from shoal.algorithms.state_reader import StateReader
 from shoal.algorithms.streaming import Arrays, Contribution, Rows, State, check_rows
 from shoal.algorithms.view import NO_CLUSTER, ClusteringView
@@ -203,6 +203,15 @@ def _apart(one: Floats, other: Floats) -> Floats:
     return squared_between(frame.of(one), frame.of(other)).astype(np.float64) * frame.scale**2
 
 
+GATHERED_MIN, GATHERED_MORE = 10.0, 1.25
+"""readings that have come near to each other where none had been, from which the tree is built before it is due; and
+multiple of those when it was built last"""
+BORN_SHARE = 0.5
+"""share of such readings in a group from which it has been born since the last rebuild"""
+LOOKS_MAX = 6
+"""how often at most between two rebuilds; each rebuild allows for one more look"""
+
+
 class ClusterTreeServer(ClusterTreeHalf):
     """Absorbs the weighted points of clients and finds their clusters. Options: `ClusterTreeOptions`.
 
@@ -222,6 +231,14 @@ class ClusterTreeServer(ClusterTreeHalf):
         self._block_time: Floats = np.empty(0)
         self._readings = 0
         self._rebuilt = 0
+        self._counted = 0
+        """points of the block that are in the recent readings of their clusters"""
+        self._gathered = 0.0
+        """readings where none had been, when the tree was built last"""
+        self._looks = 0
+        """how often the tree may be built before the next rebuild is due"""
+        self._first_new = 0
+        """the id from which on a cell can be where no readings had been"""
 
     @property
     def readings(self) -> int:
@@ -263,16 +280,56 @@ class ClusterTreeServer(ClusterTreeHalf):
         # Early in a stream after every quarter more, so that there are clusters to see at once.
         if self._readings - self._rebuilt >= min(self.options.rebuild_readings, self._rebuilt / 4):
             self.rebuild()
+        elif self._looks and self._gathered_now() >= max(GATHERED_MIN, GATHERED_MORE * self._gathered):
+            self._looks -= 1
+            self._look()
 
     def rebuild(self) -> None:
-        """Build the tree and find the clusters anew. `absorb` calls it after every `rebuild_readings` readings."""
+        """Build the tree and find the clusters anew; measure dependence, and bound the memory.
+
+        `absorb` calls it after every `rebuild_readings` readings.
+        """
         cells, identities, readings = self._cells, self._identities, float(self._readings)
 
         def remain_apart(pair: Pair, significance: float) -> bool:
             return identities.remain_apart(pair, significance, readings)
 
         centres = located(cells.centres)
-        found = partition(
+        found = self._partition(centres, remain_apart)
+        self._assign(found)
+        if len(self._block.mass):
+            near = self._dependence.compare(self._block, self._block_time, cells, centres, found.cores, identities)
+            self._count_recent(near[self._counted :])
+        self._block, self._block_time, self._counted = empty_sketch(self._width or 0), np.empty(0), 0
+        dependence = identities.dependence(cells.cluster)
+        cells.limit_mass(self.options.cluster_mass_max, self.options.mass_max, dependence)
+        # What gathers slowly has until the rebuild after the next.
+        cells.settle(cells.ids < self._first_new)
+        self._first_new, self._rebuilt = cells.n_created, self._readings
+        self._looks, self._gathered = min(LOOKS_MAX, self._looks + 1), self._gathered_now()
+
+    def _look(self) -> None:
+        """Look for clusters that have been born since the last rebuild; what is known remains as it is."""
+        cells, identities, readings = self._cells, self._identities, float(self._readings)
+
+        def remain_apart(pair: Pair, significance: float) -> bool:
+            return identities.may_remain_apart(pair, significance, readings)
+
+        centres = located(cells.centres)
+        found = self._partition(centres, remain_apart)
+        total: Floats = np.bincount(found.group, weights=cells.mass).astype(np.float64)
+        gathered = np.bincount(found.group, weights=cells.mass * (cells.place != KNOWN), minlength=len(total))
+        is_born = (gathered > BORN_SHARE * total)[found.group]
+        # Numbers of groups are positions of cells: those of known clusters come after them.
+        group = np.where(is_born, found.group, len(cells) + cells.cluster)
+        self._assign(found._replace(group=group))
+        self._count_recent(nearest_of_latest(self._block.points[self._counted :], cells, centres))
+        self._gathered = self._gathered_now()
+
+    def _partition(self, centres: Located, remain_apart: RemainApart) -> Partition:
+        """The groups of the cells, whose `centres` are in their frame."""
+        cells, identities = self._cells, self._identities
+        return partition(
             cells,
             centres,
             identities.active(cells.cluster),
@@ -282,15 +339,30 @@ class ClusterTreeServer(ClusterTreeHalf):
             self.options.split_significance,
             remain_apart,
         )
+
+    def _assign(self, found: Partition) -> None:
+        """Give the groups their identities, and the cells their core distances."""
+        cells, identities, readings = self._cells, self._identities, float(self._readings)
+        before = self._shown()
         identities.assign(cells, found, readings)
         identities.settle(readings)
-        if len(self._block.mass):
-            near = self._dependence.compare(self._block, self._block_time, cells, centres, found.cores, identities)
-            identities.count_recent(identities.shown(cells.cluster[near]), self._block.mass)
-        self._block, self._block_time = empty_sketch(self._width or 0), np.empty(0)
-        dependence = identities.dependence(cells.cluster)
-        cells.limit_mass(self.options.cluster_mass_max, self.options.mass_max, dependence)
-        self._rebuilt = self._readings
+        cells.core = np.where(np.isfinite(found.cores), found.cores, 0.0)
+        # What is shown as another cluster than before has been told apart.
+        cells.settle(self._shown() != before)
+
+    def _gathered_now(self) -> float:
+        """Independent readings that have come near to each other where there had been none."""
+        cells = self._cells
+        new = np.flatnonzero(cells.place == GATHERED)
+        return (
+            float((cells.mass[new] / self._identities.slow_dependence(cells.cluster[new])).sum()) if len(new) else 0.0
+        )
+
+    def _count_recent(self, near: Ints) -> None:
+        """Count the readings of the block that have not been counted; `near`: the nearest cell of each of them."""
+        shown, mass = self._identities.shown(self._cells.cluster[near]), self._block.mass[self._counted :]
+        self._identities.count_recent(shown, mass)
+        self._counted += len(mass)
 
     def _shown(self) -> Ints:
         return self._identities.shown(self._cells.cluster)
@@ -335,6 +407,10 @@ class ClusterTreeServer(ClusterTreeHalf):
             **self._saved_identity(),
             "readings": self._readings,
             "rebuilt": self._rebuilt,
+            "counted": self._counted,
+            "gathered": self._gathered,
+            "looks": self._looks,
+            "first_new": self._first_new,
             **sketch_state("block", self._block),
             "block_time": self._block_time.copy(),
             **self._cells.state(),
@@ -345,8 +421,12 @@ class ClusterTreeServer(ClusterTreeHalf):
     def _restore_from(self, saved: StateReader, width: int) -> None:
         self._readings, self._rebuilt = saved.read_int("readings"), saved.read_int("rebuilt")
         saved.check(self._rebuilt <= self._readings, "the tree was rebuilt after readings not yet absorbed")
+        self._gathered, self._looks = saved.read_float("gathered"), saved.read_int("looks")
+        saved.check(self._looks <= LOOKS_MAX, f"looks must be at most {LOOKS_MAX}")
+        self._first_new, self._counted = saved.read_int("first_new"), saved.read_int("counted")
         self._block = restored_sketch(saved, "block", width)
         self._block_time = saved.read_floats("block_time", (len(self._block.mass),))
+        saved.check(self._counted <= len(self._block.mass), "more points of the block were counted than it has")
         self._cells = Cells.restored(saved, width)
         self._identities.restore_from(saved)
         self._dependence = Dependence.restored(saved, width)
