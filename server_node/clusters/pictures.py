@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import math
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
@@ -27,7 +28,7 @@ from shoal.config.settings import load_config
 from shoal.errors import MessageRejected, MissingExtra, SettingsError
 from shoal.files import atomic_file
 from shoal.kernels.arrays import Floats
-from shoal.protocol.history import COARSE_S, FINE_S, NO_CLUSTER, HistoryBin, pairs
+from shoal.protocol.history import BINS_KEPT, COARSE_S, FINE_S, NO_CLUSTER, HistoryBin, pairs
 from shoal.protocol.messages import Snapshot
 from shoal.protocol.topics import ensure_topics
 from shoal.runtime.logs import open_federation_log
@@ -35,8 +36,8 @@ from shoal.transports.base import Log, latest
 
 BARS_MAX = 96
 """bars of a band: of more bins several are one bar"""
-FINE_UNTIL_S = 12 * 3600
-"""a history that is shorter is drawn in bins of 5 minutes"""
+UNTIL_S: Final = {FINE_S: 12 * 3600, COARSE_S: BINS_KEPT[COARSE_S] * COARSE_S}
+"""width of bins -> how long a history is that is drawn in them; a longer one is drawn in days"""
 
 
 @dataclass(frozen=True)
@@ -116,16 +117,18 @@ def _clusters(snapshot: Snapshot, view: ClusteringView, contract: ResolvedContra
 
 
 def _bands(log: Log, contract: Contract, model: str) -> Bands | None:
-    bins: dict[int, list[HistoryBin]] = {FINE_S: [], COARSE_S: []}
+    bins: dict[int, list[HistoryBin]] = {width: [] for width in BINS_KEPT}
     for record in latest(log, contract.history_topic).values():
         found = decode_record(record, contract)
         if found is not None and isinstance(found.message, HistoryBin) and found.message.model == model:
             bins[found.message.width_s].append(found.message)
-    coarse = sorted(bins[COARSE_S], key=lambda one: one.start)
-    if not coarse:
-        return None
-    young = coarse[-1].start - coarse[0].start < FINE_UNTIL_S
-    return bands_of(sorted(bins[FINE_S], key=lambda one: one.start) if young and bins[FINE_S] else coarse)
+    kept = {width: sorted(some, key=lambda one: one.start) for width, some in sorted(bins.items()) if some}
+    for width, some in kept.items():
+        first, last = some[0].start, some[-1].start
+        is_whole = all(wider[0].start >= first // step * step for step, wider in kept.items())
+        if is_whole and last - first < UNTIL_S.get(width, math.inf):
+            return bands_of(some)
+    return bands_of(kept[max(kept)]) if kept else None
 
 
 def bands_of(bins: Sequence[HistoryBin]) -> Bands:

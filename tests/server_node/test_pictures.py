@@ -30,7 +30,7 @@ from shoal.config.contract import parse_contract
 from shoal.config.resolved import resolve
 from shoal.config.settings import Config, load_config
 from shoal.errors import SettingsError
-from shoal.protocol.history import COARSE_S, FINE_S, NO_CLUSTER, HistoryBin
+from shoal.protocol.history import COARSE_S, DAY_S, FINE_S, NO_CLUSTER, HistoryBin
 from shoal.protocol.messages import Snapshot
 from shoal.protocol.topics import ensure_topics
 from shoal.transports import open_log
@@ -171,6 +171,19 @@ def test_a_young_history_is_drawn_in_fine_bins(config: Config) -> None:
     bands = read(config).bands
     assert bands is not None
     assert (bands.width_s, len(bands.starts)) == (FINE_S, 3)
+
+
+@pytest.mark.parametrize(("days", "width"), [(1, COARSE_S), (400, DAY_S)])
+def test_a_history_is_drawn_in_the_finest_bins_that_hold_all_of_it(config: Config, days: int, width: int) -> None:
+    """Bins of 30 minutes are kept for a year, those of a day for twenty."""
+    first = START // DAY_S * DAY_S + COARSE_S
+    half_hours = [a_bin(config, first + max(0, days - 365) * DAY_S + COARSE_S * place, {0: 1}) for place in range(40)]
+    whole = [a_bin(config, first // DAY_S * DAY_S + DAY_S * place, {0: 1}, DAY_S) for place in (0, days - 1)]
+    publish(config, 1, *half_hours, *whole)
+    bands = read(config).bands
+    assert bands is not None
+    assert bands.width_s % width == 0
+    assert bands.starts[0] == (first if width == COARSE_S else whole[0].start)
 
 
 def test_before_the_first_snapshot_it_says_what_to_do(file: Path, config: Config, tmp_path: Path) -> None:
