@@ -7,11 +7,14 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
-from benchmarks.history.plant import Plant
+import numpy as np
+
+from benchmarks.history.plant import CONTRACT, FEATURES, MODEL, Plant
 from benchmarks.results import spread
-from server_node.clusters.history.recorder import Recorder
+from server_node.clusters.history.attribution import WaitingUpdate, WaitingUpdates
+from server_node.clusters.history.recorder import NOTHING_PUBLISHED, Recorder
 from server_node.clusters.history.store import HistoryRecord, HistoryStore
 from server_node.models.publisher import ModelPublisher
 
@@ -82,3 +85,33 @@ def measured_steps(folder: Path, updates_per_step: int, steps: int) -> dict[str,
         "clusters": len(plant.status.lineage.known),
         "ms": {what: spread([each[what] for each in found]) for what in WORK},
     }
+
+
+SPANS_H: Final = (0, 1, 5, 40, 400)
+UPDATES_OF_SNAPSHOT: Final = 5
+"""as `shoal init` sets it"""
+
+
+def measured_spans(updates: int) -> dict[str, float]:
+    """Hours that an update's readings span -> milliseconds of processor time for each update of one slow sensor.
+
+    No two updates share the bins of others, which is the most that there can be to do.
+    """
+    rng = np.random.default_rng(0)
+    spent = {}
+    for hours in SPANS_H:
+        recorder, waiting, took = Recorder(CONTRACT, MODEL, NOTHING_PUBLISHED), WaitingUpdates(), 0.0
+        for first in range(0, updates, UPDATES_OF_SNAPSHOT):
+            for number in range(first, first + UPDATES_OF_SNAPSHOT):
+                span = 3600.0 * hours
+                points, at = rng.random((40, FEATURES)), 1.7e9 + number * max(span, 60.0)
+                waiting.add(WaitingUpdate(at, "attic", 400, number + 1, points, np.ones(40), span))
+            began = time.process_time()
+            found = waiting.take(lambda points: (6 * points[:, 0]).astype(np.int64), {n: n for n in range(6)})
+            assert found is not None
+            recorder.count(found)
+            for message in recorder.take_changed(first + UPDATES_OF_SNAPSHOT):
+                message.encode()
+            took += time.process_time() - began
+        spent[str(hours)] = 1000 * took / updates
+    return spent

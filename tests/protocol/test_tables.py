@@ -14,9 +14,9 @@ from hypothesis.extra.numpy import arrays
 from shoal.errors import MessageRejected
 from shoal.kernels.arrays import Ints
 from shoal.protocol.checks import COUNT_MAX
-from shoal.protocol.history import pack_table, unpack_table
+from shoal.protocol.history import FEW_ROWS, pack_table, unpack_table
 
-ROWS_MAX = 50
+ROWS_MAX = 2 * FEW_ROWS
 TABLES = st.tuples(st.integers(0, ROWS_MAX), st.integers(1, 4)).flatmap(
     lambda shape: arrays(np.int64, shape, elements=st.integers(-1, 300) | st.integers(-COUNT_MAX, COUNT_MAX))
 )
@@ -59,8 +59,9 @@ def test_any_bytes_are_a_table_within_bounds_or_rejected(contents: bytes, column
         zlib.compress(b"\x01\0"),
         zlib.compress(b"\x01\0\0\0\x01a"),
         zlib.compress(b"\x01\0\0\0\x01a\x01bc"),
+        zlib.compress(b"\x02\0\0\0\x08" + 2 * (b"\xff" * 7 + b"\x7f") + b"\x01ab"),
     ],
-    ids=["zeros", "rows", "cut", "longer", "width", "head", "column", "contents"],
+    ids=["zeros", "rows", "cut", "longer", "width", "head", "column", "contents", "beyond 64 bits"],
 )
 def test_what_is_no_table_of_two_columns_is_malformed(packed: bytes) -> None:
     with pytest.raises(MessageRejected, match="malformed"):

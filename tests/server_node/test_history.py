@@ -24,6 +24,7 @@ from server_node.bootstrap import open_server
 from server_node.clusters.history.attribution import (
     COORDINATES_MAX,
     LARGEST_WEIGHT,
+    PARTS_MAX,
     POINTS_MAX,
     POINTS_MIN,
     UPDATES_MAX,
@@ -112,7 +113,7 @@ def test_readings_are_counted_into_the_bins_of_their_times_by_cluster_and_by_cli
 
 
 def test_the_readings_of_an_update_spread_over_the_time_that_they_span(tmp_path: Path) -> None:
-    """An hourly sensor's 40 readings are in 40 bins; hourly data of five years show five years."""
+    """An hourly sensor's 40 readings are in `PARTS_MAX` bins; hourly data of five years show five years."""
     site, hour = site_in(tmp_path), 3600
     site.clock.now = START + 2e8
     updates = [
@@ -122,9 +123,8 @@ def test_the_readings_of_an_update_spread_over_the_time_that_they_span(tmp_path:
     ]
     site.send(updates[0])
     site.run()
-    assert [(one.start - START, readings_in(one)) for one in bins_of(site, COARSE_S)] == [
-        (n * hour, 1) for n in range(40)
-    ]
+    moments = [n * 39 * hour // (PARTS_MAX - 1) // COARSE_S * COARSE_S for n in range(PARTS_MAX)]
+    assert [(one.start - START, readings_in(one)) for one in bins_of(site, COARSE_S)] == [(at, 5) for at in moments]
     site.send(updates[1])
     site.run()
     days = bins_of(site, DAY_S)

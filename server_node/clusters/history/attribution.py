@@ -23,7 +23,7 @@ COORDINATES_MAX = 2**18
 """coordinates of the points of updates that wait (2 MiB)"""
 UPDATES_MAX = 256
 """updates that wait"""
-PARTS_MAX = 64
+PARTS_MAX = 8
 """moments over which the readings of an update are spread"""
 LARGEST_WEIGHT = 2**32
 """the largest weight of an update, when its weights are made whole numbers; 64 bits hold the sum of 2^31 of them"""

@@ -47,6 +47,9 @@ class Counts:
 
     def add(self, keys: Ints, readings: Ints) -> None:
         """Add readings (n,) by key (n,), in the order of keys, none twice."""
+        if not len(self._keys):
+            self._keys, self._readings = keys, np.minimum(readings, COUNT_MAX)
+            return
         places = places_in(self._keys, keys)
         if places is None:
             before, sums = self._keys, self._readings
@@ -94,6 +97,9 @@ class Cells:
 
     def add(self, clients: Ints, identities: Ints, readings: Ints) -> None:
         """Add readings (r, c) by client (r,) and identity (c,), both in their order, none twice."""
+        if not self._counts.size:
+            self._clients, self._identities, self._counts = clients, identities, np.minimum(readings, COUNT_MAX)
+            return
         rows, columns = places_in(self._clients, clients), places_in(self._identities, identities)
         if rows is None or columns is None:
             before = self._clients, self._identities, self._counts
@@ -111,6 +117,8 @@ class Cells:
 
         -> table (n, 3) of client, identity and readings, in the order of these, without counts of 0.
         """
+        if not self._counts.size:
+            return np.empty((0, 3), dtype=np.int64)
         counts = self._counts.ravel()
         there = np.flatnonzero(counts)
         there_counts = counts[there]
@@ -156,6 +164,11 @@ class Summed(NamedTuple):
 
         So few updates wait together that 64 bits hold their sums, whatever clients claim.
         """
+        if len(clients) == 1:
+            of_clusters = readings[0]
+            there = np.flatnonzero(of_clusters)
+            some = of_clusters[there]
+            return cls(clients, identities[there], some.sum(keepdims=True), some, some[None])
         order = np.argsort(clients, kind="stable")
         clients = clients[order]
         starts = np.flatnonzero(np.append(True, clients[1:] != clients[:-1]))
@@ -281,11 +294,14 @@ class Recorder:
             starts = (found.at // width).astype(np.int64) * width
             newest = np.maximum.accumulate(np.maximum(starts, self._newest.get(width, starts[0])))
             self._newest[width] = int(newest[-1])
-            kept = starts > newest - number * width
-            for start in np.unique(starts[kept]).tolist():
-                one = self._open(width, start)
-                here = kept & (starts == start) & (found.numbers > one.updates)
-                if not here.any():
+            kept = np.flatnonzero(starts > newest - number * width)
+            # The parts of a bin one after the other, in the order in which they came.
+            kept = kept[np.argsort(starts[kept], kind="stable")]
+            begins = np.flatnonzero(np.diff(starts[kept], prepend=-1))
+            for parts in np.split(kept, begins[1:]) if len(kept) else ():
+                one = self._open(width, int(starts[parts[0]]))
+                here = parts[found.numbers[parts] > one.updates]
+                if not len(here):
                     continue
                 # Mostly the same ones fall into a bin of either width.
                 if (key := here.tobytes()) not in summed:
