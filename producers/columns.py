@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
@@ -57,6 +58,10 @@ STEPS_SHOWN = 0.5
 """share of the steps between the 5 % and 95 % quantiles that some value shows"""
 
 
+WORD_CHARS_MAX, WORD_CELLS_MIN = 12, 3
+"""most characters of a word that stands for "no value" among numbers, and fewest cells with it"""
+
+
 class Unit(NamedTuple):
     """The physical range of a unit; None: no limit on that side."""
 
@@ -97,6 +102,12 @@ _SUFFIX = re.compile(
 )
 
 
+FEATURE_NAME_CHARS = 64
+"""most characters of a feature's name in the contract"""
+TAIL_CHARS = 24
+"""characters at the end of a longer name that stay"""
+
+
 @dataclass(frozen=True)
 class Column:
     """What one column holds."""
@@ -130,7 +141,7 @@ class Understood:
     interval_s: float | None = None
     """usual seconds between two readings of a client; None without times"""
     na_values: tuple[str, ...] = ()
-    """numbers that stand for "no value" """
+    """cells that stand for "no value": words, and numbers"""
     missing: float = 0.0
     """share of rows without a value of some feature"""
 
@@ -146,6 +157,23 @@ def unit_of(name: str) -> tuple[str, str]:
         return name, ""
     unit = found["unit"].strip()
     return found["name"].strip(), _WRITTEN_OUT.get(unit.lower(), unit)
+
+
+def feature_names(columns: Iterable[str]) -> dict[str, str]:
+    """column -> the name of its feature: the same, unless that is too long or not printable, and no two alike."""
+    names: dict[str, str] = {}
+    for column in columns:
+        name = " ".join("".join(sign if sign.isprintable() else " " for sign in column).split())
+        if len(name) > FEATURE_NAME_CHARS:
+            name = unit_of(name)[0]
+        place = 0
+        while len(name) > FEATURE_NAME_CHARS or name in names.values():
+            place += name in names.values()
+            # Both ends, since long names often begin alike.
+            end = f"{name[-TAIL_CHARS:].lstrip()}{f' ({place})' * (place > 0)}"
+            name = f"{name[: FEATURE_NAME_CHARS - len(end) - 3].rstrip()} … {end}"
+        names[column] = name
+    return names
 
 
 def bounds_of(values: Floats, unit: str) -> tuple[float, float]:
@@ -208,6 +236,8 @@ class _Cells:
     def __init__(self, cells: Sequence[Any], number: Callable[[Any], Any], head: int) -> None:
         self.texts = tuple(text for cell in cells if (text := "" if cell is None else str(cell).strip()))
         read = [number(cell) for cell in cells]
+        self.words = Counter(text for n in read if isinstance(n, str) and (text := n.strip()))
+        """cells that are no numbers -> how many"""
         self.numbers = np.array([n if isinstance(n, float) and math.isfinite(n) else math.nan for n in read])
         """(n,) NaN where a cell is no number"""
         self.head = self.numbers[:head]
@@ -256,7 +286,8 @@ def understand(
     lacking = [np.isnan(cells[name].numbers) for name in features]
     missing = float(np.any(lacking, axis=0).mean()) if lacking and rows else 0.0
     clients = tuple(dict.fromkeys(cells[client_found].texts)) if client_found else ()
-    written = tuple(f"{code:g}" for code in codes)
+    words = () if na else _na_words(cells[name] for name in cells if name not in others)
+    written = (*words, *(f"{code:g}" for code in codes))
     interval = _interval(sample, times_found, client_found, times)
     return Understood(tuple(columns), len(rows), clients, interval, written, missing)
 
@@ -324,6 +355,21 @@ def _codes(columns: Iterable[Floats]) -> tuple[float, ...]:
             if distance > CODE_GAP * spread:
                 found.add(code)
     return tuple(sorted(found))
+
+
+def _na_words(columns: Iterable[_Cells]) -> tuple[str, ...]:
+    """The words that stand for "no value" among numbers, such as "n/a" and "-": short, without digits, and repeated."""
+    words: Counter[str] = Counter()
+    for column in columns:
+        if column.number_share >= NUMBERS_SHARE:
+            words.update(column.words)
+    return tuple(
+        sorted(
+            word
+            for word, cells in words.items()
+            if cells >= WORD_CELLS_MIN and len(word) <= WORD_CHARS_MAX and not any(map(str.isdigit, word))
+        )
+    )
 
 
 def _column(name: str, cells: _Cells, times: Sequence[str], client: str | None) -> Column:

@@ -8,14 +8,14 @@ import shlex
 import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import click
 
-from producers.columns import UNITS, Column, Sample, Understood, understand
+from producers.columns import UNITS, Column, Sample, Understood, feature_names, understand
 from producers.files.form import form_of
 from producers.files.parsing import number_of
 from producers.files.tables import CsvTable, Table, open_table
@@ -56,6 +56,8 @@ class Plan:
     """how each file was understood, for people"""
     source: str = "files"
     """section of the source"""
+    renamed: bool = False
+    """whether a feature has not the name of its column"""
 
     @property
     def origin(self) -> str:
@@ -269,7 +271,12 @@ def plan_of(files: Sequence[Path], options: Mapping[str, Any]) -> Plan:
         raise InvalidData(f"{files[0]}: {len(features)} features; a federation has at most {FEATURES_MAX}")
     sentences = [f"{table.path.name}: {table.dialect.sentence()}" for table in tables if isinstance(table, CsvTable)]
     client = understood.of("client")
+    names = feature_names(column.name for column in features)
+    renamed = {name: column for column, name in names.items() if name != column}
+    columns = tuple(replace(one, name=names.get(one.name, one.name)) for one in understood.columns)
+    understood = replace(understood, columns=columns)
     settings = {
+        "columns": renamed,
         "time_columns": [column.name for column in understood.of("time")],
         "split": f"column:{client[0].name}" if client else "",
         "label_column": next((column.name for column in understood.of("label")), ""),
@@ -281,7 +288,9 @@ def plan_of(files: Sequence[Path], options: Mapping[str, Any]) -> Plan:
         "missing": "hold" if understood.missing > 0.02 else "",
     }
     name = options["name"] or similar_name(stem_of(files[0])) or "federation"
-    return Plan(name, understood, is_private(options["private"]), total, settings, tuple(sentences))
+    return Plan(
+        name, understood, is_private(options["private"]), total, settings, tuple(sentences), renamed=bool(renamed)
+    )
 
 
 def is_private(said: bool | None) -> bool:

@@ -13,7 +13,7 @@ from typing import Any
 
 import click
 
-from producers.columns import Column, Understood
+from producers.columns import FEATURE_NAME_CHARS, Column, Understood
 from producers.federation_file import (
     BOUNDS_SENTENCE,
     Plan,
@@ -164,9 +164,11 @@ def _clipped(plan: Plan, file: Path) -> list[str]:
 def _remarks(plan: Plan) -> list[str]:
     understood, remarks = plan.understood, []
     if understood.na_values:
-        remarks.append(f"{', '.join(understood.na_values)} lies far from all other values: taken for no value.")
+        remarks.append(f"{', '.join(understood.na_values)} taken for no value.")
     if understood.missing > 0.02:
         remarks.append(f"{understood.missing:.0%} of the rows lack a value of some feature: filled with the last ones.")
+    if plan.renamed:
+        remarks.append(f"Names that are not printable, or longer than {FEATURE_NAME_CHARS} characters, are changed.")
     named = {text: client_name_of(text) for text in understood.clients if client_name_of(text) != text}
     if named:
         remarks.append("Clients with another name in folders and messages; commands take both:")

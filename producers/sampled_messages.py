@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from producers.columns import Column, Sample, Understood, is_named, understand
+from producers.columns import Column, Sample, Understood, feature_names, is_named, understand
 from producers.federation_file import Plan, is_private
 from producers.files.parsing import number_of, seconds_of
 from producers.files.times import TimeOptions
@@ -225,11 +225,13 @@ def _plan(kind: str, origin: str, stream: Stream, messages: Sequence[Sampled], o
     sample = Sample(stream.names, stream.rows, len(stream.rows), number_of, origin)
     found = understand(sample, TimeOptions(), (), named, na)
     ends = Counter(_end(column.name) for column in found.of("feature"))
+    short = {one.name: _end(one.name) if ends[_end(one.name)] == 1 else one.name for one in found.columns}
+    names = feature_names(short[one.name] for one in found.of("feature"))
     columns, places = [], {}
     for column in found.columns:
         if column.name == CLIENT:
             continue
-        name = _end(column.name) if ends[_end(column.name)] == 1 else column.name
+        name = names.get(short[column.name], short[column.name])
         columns.append(replace(column, name=name))
         if column.kind == "feature":
             places[name] = stream.places[column.name]

@@ -26,6 +26,10 @@ from shoal.errors import SettingsError
 class FilesSettings(SourceSettings):
     """[files]: how `shoal producer FILES` reads files; an option of the command line wins over the setting."""
 
+    columns: dict[str, str] = Field(
+        default_factory=dict, description="feature = column, where the column has another name than its feature"
+    )
+
     time_columns: tuple[str, ...] = Field(
         default=(),
         strict=False,
@@ -191,8 +195,12 @@ class FilesSource(PumpedSource):
         )
 
 
-def _columns(names: list[str], mapped: tuple[str, ...]) -> tuple[str, ...]:
-    """The column of each feature. Raises `SettingsError` for a mapping of no feature."""
+def _columns(names: list[str], mapped: tuple[str, ...] | Mapping[str, str]) -> tuple[str, ...]:
+    """The column of each feature, by the options or by [files]. Raises `SettingsError` for a mapping of no feature."""
+    if isinstance(mapped, Mapping):
+        if odd := sorted(set(mapped) - set(names)):
+            raise SettingsError(f"[files.columns]: {odd[0]!r} is no feature of this federation: {', '.join(names)}")
+        return tuple(mapped.get(name, name) for name in names)
     renamed: dict[str, str] = {}
     for pair in mapped:
         feature, equals, column = pair.partition("=")

@@ -74,7 +74,25 @@ class Description:
         """One sentence such as "Light high: 430-560 lux, elsewhere 0-90"."""
         if not self.distinctions:
             return "the only cluster" if self.label == ONLY else "no feature sets it apart from the other clusters"
-        return "; ".join(_sentence(each, contract.features[each.feature]) for each in self.distinctions)
+        names = names_without_units(contract)
+        parts = [(names[each.feature], each, contract.features[each.feature]) for each in self.distinctions]
+        return "; ".join(_sentence(*part) for part in parts)
+
+
+def names_without_units(contract: Contract) -> list[str]:
+    """The name of each feature without its unit, as columns of files often end with it: "Temp (°C)" is Temp.
+
+    Where two features would be called alike, they keep it.
+    """
+    short = [_without_unit(feature) for feature in contract.features]
+    times = Counter(short)
+    return [name if times[name] == 1 else feature.name for name, feature in zip(short, contract.features, strict=True)]
+
+
+def _without_unit(feature: Feature) -> str:
+    ends = (f"({feature.unit})", f"[{feature.unit}]", f"_{feature.unit}") if feature.unit else ()
+    end = next((end for end in ends if feature.name.lower().endswith(end.lower())), "")
+    return feature.name[: len(feature.name) - len(end)].rstrip() or feature.name
 
 
 def describe(view: ClusteringView, contract: Contract) -> dict[int, Description]:
@@ -160,16 +178,17 @@ def _labels(
     if len(described) == 1:
         return dict.fromkeys(described, ONLY)
     labels: dict[int, str] = {}
+    names = names_without_units(contract)
     plain = [number for number, one in described.items() if not one.distinctions]
     # The heaviest is what the others are compared with; where nothing is set apart, none is the ordinary one.
     ordinary = max(plain, key=lambda number: (mass[number], -number)) if 0 < len(plain) < len(described) else None
     for number, one in described.items():
-        words = [f"{contract.features[each.feature].name} {_direction(each)}" for each in one.distinctions]
+        words = [f"{names[each.feature]} {_direction(each)}" for each in one.distinctions]
         if number == ordinary:
             words = [ORDINARY]
         elif number in weaker and not words:
             each = weaker[number]
-            words = [f"{contract.features[each.feature].name} {'higher' if each.high else 'lower'}"]
+            words = [f"{names[each.feature]} {'higher' if each.high else 'lower'}"]
         labels[number] = ", ".join(words) or ORDINARY
     for label, times in Counter(labels.values()).items():
         if times > 1:
@@ -188,13 +207,13 @@ def _told_apart(label: str, alike: Mapping[int, Description], contract: Contract
         return min(after - before for before, after in pairwise(middles)) / (feature.high - feature.low)
 
     best = max(range(contract.width), key=lambda j: (spread(j), -j))
-    feature = contract.features[best]
+    feature, name = contract.features[best], names_without_units(contract)[best]
     unit = f" {feature.unit}" if feature.unit else ""
     values = {number: rounded((one.intervals[best].middle,), feature)[0] for number, one in alike.items()}
     times = Counter(values.values())
     labels = {}
     for place, number in enumerate(sorted(alike), start=1):
-        value = f"{feature.name} {values[number]}{unit}"
+        value = f"{name} {values[number]}{unit}"
         labels[number] = f"{label} ({value})" if times[values[number]] == 1 else f"{label} ({value}, no. {place})"
     return labels
 
@@ -203,11 +222,11 @@ def _direction(distinction: Distinction) -> str:
     return "high" if distinction.high else "low"
 
 
-def _sentence(distinction: Distinction, feature: Feature) -> str:
+def _sentence(name: str, distinction: Distinction, feature: Feature) -> str:
     unit = f" {feature.unit}" if feature.unit else ""
     here = ends_text(distinction.here.low, distinction.here.high, feature)
     elsewhere = ends_text(distinction.elsewhere.low, distinction.elsewhere.high, feature)
-    return f"{feature.name} {_direction(distinction)}: {here}{unit}, elsewhere {elsewhere}"
+    return f"{name} {_direction(distinction)}: {here}{unit}, elsewhere {elsewhere}"
 
 
 BINS = 28

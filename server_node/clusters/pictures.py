@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import math
 import textwrap
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -164,6 +165,10 @@ FEATURES_MAX = 6
 """features in one picture: those that set the clusters apart the most"""
 HEADING_CHARS, TITLE_CHARS, LABEL_CHARS = 90, 30, 18
 """characters of a line of the heading, of a cluster's title, and of the label of a feature"""
+ROW_IN = 0.44
+"""inches of a cluster's row where features are compared"""
+TITLE_LINES = 3
+"""lines of the title beside the row of a cluster"""
 BAND = 0.42
 """half the height of a row that a share of 100 % fills"""
 THINNEST = 0.02
@@ -192,7 +197,9 @@ def draw(picture: Picture, what: str, cluster: int | None, path: Path) -> None:
     figure = make[what]()
     figure.supxlabel(_source(picture), x=0.99, ha="right", fontsize=7, color=QUIET)
     try:
-        with atomic_file(path, replace=True) as file:
+        with atomic_file(path, replace=True) as file, warnings.catch_warnings():
+            # One for each character that no font of this machine has, with the line of this file.
+            warnings.filterwarnings("ignore", message="Glyph")
             figure.savefig(file, dpi=130, format=path.suffix.removeprefix(".").lower())
     except OSError as error:
         raise SettingsError(f"{path}: cannot be written: {error.strerror}") from None
@@ -203,9 +210,9 @@ def _overview(figure_type: Any, picture: Picture) -> Any:
     clusters = picture.clusters[:CLUSTERS_MAX]
     features = telling_features(picture)
     rows = max(3.0, 0.5 * len(clusters) + 1)
-    figure = figure_type(figsize=(12, rows + 0.36 * len(clusters) + 2.2), layout="constrained")
+    figure = figure_type(figsize=(12, rows + ROW_IN * len(clusters) + 2.2), layout="constrained")
     _heading(figure, _headline(picture))
-    upper, lower = figure.subfigures(2, 1, height_ratios=(rows, 0.36 * max(2, len(clusters)) + 1.2))
+    upper, lower = figure.subfigures(2, 1, height_ratios=(rows, ROW_IN * max(2, len(clusters)) + 1.2))
     now, past = upper.subplots(1, 2, width_ratios=(2, 3))
     _shares_now(now, picture)
     _draw_bands(past, picture, picture.bands)
@@ -258,7 +265,7 @@ def _shares_now(chart: Any, picture: Picture) -> None:
         chart.text(cluster.recent_share + 0.01, place, _state(cluster), va="center", fontsize=9)
     chart.set(
         yticks=places,
-        yticklabels=[wrapped(cluster.title, TITLE_CHARS) for cluster in clusters],
+        yticklabels=[axis_title(cluster) for cluster in clusters],
         xlim=(0, 1.3),
         xticks=[],
     )
@@ -272,9 +279,7 @@ def _draw_bands(chart: Any, picture: Picture, bands: Bands | None) -> None:
     """A row for each cluster, in which a band is as thick as its share of the readings was."""
     clusters = picture.clusters[:CLUSTERS_MAX]
     chart.set_title("clusters over time: thickness is the share of the readings", fontsize=10, loc="left")
-    chart.set(
-        yticks=np.arange(len(clusters)), yticklabels=[wrapped(cluster.title, TITLE_CHARS) for cluster in clusters]
-    )
+    chart.set(yticks=np.arange(len(clusters)), yticklabels=[axis_title(cluster) for cluster in clusters])
     _without_frame(chart)
     if bands is None:
         chart.text(0.5, 0.5, "the log has no history yet", transform=chart.transAxes, ha="center", color=QUIET)
@@ -313,9 +318,7 @@ def _ranges(chart: Any, picture: Picture, position: int, feature: Feature) -> No
         interval = cluster.description.intervals[position]
         chart.barh(place, interval.high - interval.low, left=interval.low, height=0.5, color=_colour(cluster))
         chart.plot([interval.middle] * 2, [place - 0.38, place + 0.38], color="black", linewidth=1.2)
-    chart.set(
-        yticks=np.arange(len(clusters)), yticklabels=[wrapped(cluster.title, TITLE_CHARS) for cluster in clusters]
-    )
+    chart.set(yticks=np.arange(len(clusters)), yticklabels=[axis_title(cluster) for cluster in clusters])
     chart.set(ylim=(len(clusters) - 0.5, -0.5))
     chart.set_xlabel(wrapped(feature_label(feature), LABEL_CHARS), fontsize=9)
     chart.tick_params(labelsize=8)
@@ -341,6 +344,16 @@ def telling_features(picture: Picture, cluster: PicturedCluster | None = None) -
         return own.index(j) if j in own else len(own), -apart, -within / (feature.high - feature.low), j
 
     return sorted(range(len(picture.contract.features)), key=order)[:FEATURES_MAX]
+
+
+def axis_title(cluster: PicturedCluster) -> str:
+    """The title beside the row of a cluster, which has room for `TITLE_LINES`: the end of a longer one is left out."""
+    lines = wrapped(cluster.title, TITLE_CHARS).splitlines()
+    if len(lines) <= TITLE_LINES:
+        return "\n".join(lines)
+    end = f" … ({cluster.identity})"
+    last = lines[TITLE_LINES - 1][: TITLE_CHARS - len(end)].rstrip(" ,")
+    return "\n".join([*lines[: TITLE_LINES - 1], f"{last}{end}"])
 
 
 def wrapped(text: str, width: int) -> str:

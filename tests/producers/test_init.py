@@ -11,6 +11,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from producers.columns import Sample, bounds_of, step_of, understand, unit_of
+from producers.files.source import FILES, PLAIN_REPLAY, FilesSettings, with_settings
 from producers.files.times import TimeOptions
 from producers.init_command import init_command
 from producers.producer_command import producer
@@ -173,6 +174,36 @@ def test_a_number_in_use_for_no_value_is_a_value_where_others_are_near() -> None
     rows[10:20] = [["-200", "-999"]] * 10
     found = understand(Sample(["a", "b"], rows, 900), TimeOptions())
     assert found.na_values == ("-999",)
+
+
+def test_long_and_odd_names_become_short_ones_that_differ_and_the_columns_are_still_read(folder: Path) -> None:
+    columns = [f"line {n // 2} / pump station {n % 2} / {'outlet ' * 9}flow, 15 min {n % 3} (l/min)" for n in range(4)]
+    columns += ["a\u00a0b", "温度 (°C)"]
+    generator = np.random.default_rng(5)
+    rows = [[f"{value:.2f}" for value in row] for row in generator.random((300, 6))]
+    with (folder / "a.csv").open("w", encoding="utf-8", newline="") as file:
+        csv.writer(file).writerows([columns, *rows])
+    assert run("a.csv").exit_code == 0
+    config = load_config(folder / "a.toml")
+    names = [feature.name for feature in config.contract.features]
+    assert len(set(names)) == 6
+    assert names[0].startswith("line 0 / pump station 0 / outlet")
+    assert names[4:] == ["a b", "温度 (°C)"]
+    source = FILES.open(config.contract, with_settings({**PLAIN_REPLAY, "files": (folder / "a.csv",)}, config))
+    np.testing.assert_allclose(np.array(source.read(300).values, dtype=float), np.array(rows, dtype=float))
+
+
+def test_words_among_numbers_that_repeat_stand_for_no_value(folder: Path) -> None:
+    cells = [
+        ["-" if n % 40 == 0 else "n/a" if n % 40 == 1 else f"{n % 17}.5", "1.5 bar" if n == 9 else str(n % 5)]
+        for n in range(400)
+    ]
+    with (folder / "a.csv").open("w", encoding="utf-8", newline="") as file:
+        csv.writer(file).writerows([["flow", "pressure"], *cells])
+    assert "-, n/a taken for no value" in run("a.csv").output
+    files = load_config(folder / "a.toml").source("files")
+    assert isinstance(files, FilesSettings)
+    assert (files.na_values, files.missing) == (("-", "n/a"), "hold")
 
 
 def test_the_producer_prints_the_same_file(folder: Path) -> None:

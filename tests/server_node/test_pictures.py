@@ -17,8 +17,10 @@ from server_node.clusters.lineage_step import published_identities
 from server_node.clusters.pictures import (
     BARS_MAX,
     TITLE_CHARS,
+    TITLE_LINES,
     Picture,
     PicturedCluster,
+    axis_title,
     bands_of,
     read_picture,
     telling_features,
@@ -146,6 +148,15 @@ def test_of_sixty_clusters_the_largest_are_drawn_and_the_others_counted(
     out = tmp_path / "report.svg"
     assert run(file, "--out", str(out)).exit_code == 0
     assert "60 clusters now, 60 known; 48 not drawn" in texts(out)
+
+
+def test_a_long_title_has_three_lines_beside_its_row_and_keeps_its_number() -> None:
+    name = " and ".join(f"line {n} pump station flow (avg, 15 min) low" for n in range(3))
+    cluster = PicturedCluster(17, f"{name} (17)", 0, True, 0.5, 0, cast("Any", None))
+    lines = axis_title(cluster).splitlines()
+    assert len(lines) == TITLE_LINES
+    assert lines[-1].endswith("… (17)")
+    assert all(len(line) <= TITLE_CHARS for line in lines)
 
 
 def test_bands_hold_the_share_of_each_cluster_and_nothing_where_there_were_no_readings(config: Config) -> None:

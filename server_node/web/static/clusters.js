@@ -215,7 +215,7 @@ export class Clusters {
   }
 
   row(columns) {
-    const button = make("button", { type: "button", class: "pin" }, swatch(), make("span"));
+    const button = make("button", { type: "button", class: "pin" }, swatch(), make("span", { class: "clamp" }));
     const row = make("tr", {}, this.naming.cell(button, () => row.cluster));
     row.append(...columns.slice(1).map(({ key, number }) => make("td", { class: number ? "number" : key })));
     row.addEventListener("pointerenter", () => this.onHover(row.cluster.identity));
@@ -260,7 +260,7 @@ export function showDifferences(model) {
   const scales = features.map((_, j) => scaleOf(clusters.map(({ spread }) => spread[j])));
   reconcile(
     at("differ").tHead, [features], () => features.map(featureLabel).join("|"),
-    () => make("tr", {}, make("th", { scope: "col" }, "Cluster"), ...features.map((feature) => make("th", { scope: "col" }, featureLabel(feature)))),
+    () => make("tr", {}, make("th", { scope: "col" }, "Cluster"), ...features.map((feature) => make("th", { scope: "col", title: featureLabel(feature) }, make("span", { class: "clamp" }, featureLabel(feature))))),
     () => {},
   );
   reconcile(
@@ -289,7 +289,7 @@ function differencesRow(features) {
     for (const part of ["rect", "rect", "rect"]) frame.append(document.createElementNS(SVG, part));
     return make("td", {}, frame, make("span", { class: "visually-hidden" }));
   });
-  return make("tr", {}, make("th", { scope: "row" }, swatch(), make("span")), ...cells);
+  return make("tr", {}, make("th", { scope: "row" }, swatch(), make("span", { class: "clamp" })), ...cells);
 }
 
 function fillDifferences(line, cluster, features, scales) {

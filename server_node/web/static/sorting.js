@@ -52,7 +52,7 @@ export class Sorting {
   }
 
   heading({ key, title, number }) {
-    const button = make("button", { type: "button" }, title);
+    const button = make("button", { type: "button", title }, make("span", { class: "clamp" }, title));
     button.addEventListener("click", () => {
       this.descending = key === this.by ? !this.descending : Boolean(number);
       this.by = key;
