@@ -194,10 +194,8 @@ def test_long_and_odd_names_become_short_ones_that_differ_and_the_columns_are_st
 
 
 def test_words_among_numbers_that_repeat_stand_for_no_value(folder: Path) -> None:
-    cells = [
-        ["-" if n % 40 == 0 else "n/a" if n % 40 == 1 else f"{n % 17}.5", "1.5 bar" if n == 9 else str(n % 5)]
-        for n in range(400)
-    ]
+    words = {0: "-", 1: "n/a"}
+    cells = [[words.get(n % 40, f"{n % 17}.5"), "1.5 bar" if n == 9 else str(n % 5)] for n in range(400)]
     with (folder / "a.csv").open("w", encoding="utf-8", newline="") as file:
         csv.writer(file).writerows([["flow", "pressure"], *cells])
     assert "-, n/a taken for no value" in run("a.csv").output
