@@ -56,8 +56,6 @@ class Plan:
     """how each file was understood, for people"""
     source: str = "files"
     """section of the source"""
-    renamed: bool = False
-    """whether a feature has not the name of its column"""
 
     @property
     def origin(self) -> str:
@@ -272,11 +270,10 @@ def plan_of(files: Sequence[Path], options: Mapping[str, Any]) -> Plan:
     sentences = [f"{table.path.name}: {table.dialect.sentence()}" for table in tables if isinstance(table, CsvTable)]
     client = understood.of("client")
     names = feature_names(column.name for column in features)
-    renamed = {name: column for column, name in names.items() if name != column}
     columns = tuple(replace(one, name=names.get(one.name, one.name)) for one in understood.columns)
     understood = replace(understood, columns=columns)
     settings = {
-        "columns": renamed,
+        "columns": {name: column for column, name in names.items() if name != column},
         "time_columns": [column.name for column in understood.of("time")],
         "split": f"column:{client[0].name}" if client else "",
         "label_column": next((column.name for column in understood.of("label")), ""),
@@ -288,9 +285,7 @@ def plan_of(files: Sequence[Path], options: Mapping[str, Any]) -> Plan:
         "missing": "hold" if understood.missing > 0.02 else "",
     }
     name = options["name"] or similar_name(stem_of(files[0])) or "federation"
-    return Plan(
-        name, understood, is_private(options["private"]), total, settings, tuple(sentences), renamed=bool(renamed)
-    )
+    return Plan(name, understood, is_private(options["private"]), total, settings, tuple(sentences))
 
 
 def is_private(said: bool | None) -> bool:

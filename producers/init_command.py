@@ -167,7 +167,7 @@ def _remarks(plan: Plan) -> list[str]:
         remarks.append(f"{', '.join(understood.na_values)} taken for no value.")
     if understood.missing > 0.02:
         remarks.append(f"{understood.missing:.0%} of the rows lack a value of some feature: filled with the last ones.")
-    if plan.renamed:
+    if plan.settings.get("columns"):
         remarks.append(f"Names that are not printable, or longer than {FEATURE_NAME_CHARS} characters, are changed.")
     named = {text: client_name_of(text) for text in understood.clients if client_name_of(text) != text}
     if named:
