@@ -1,0 +1,238 @@
+"""Discrete Gaussian noise for sums of counts: exact, with a certificate, and what it costs in rho and in epsilon.
+
+P(k) is proportional to exp(-k^2 / (2 v)) on the whole numbers, v a whole number. For two vectors of counts whose
+difference has the length D, noise of this kind on every count is D^2 / (2 v)-zCDP (Canonne, Kamath and Steinke 2020,
+theorem 14). Rho adds up over windows, whatever was learnt from those before, and a total rho is an (epsilon, delta) for
+every delta (the same, proposition 12).
+
+The sampler is the inversion of the distribution function. A word of 63 random bits is looked up in a table of the
+function's leading 63 bits. Where the word is larger or smaller than an entry, all further bits of both make no
+difference. Where it is equal, as one word in about 10^15 is, further bits are drawn and the function is computed to
+more digits until they differ. So no result is cut off and none is rounded: the distribution is the discrete Gaussian
+itself.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from decimal import ROUND_HALF_EVEN, Context, Decimal
+from fractions import Fraction
+from functools import cached_property, lru_cache
+from typing import Final
+
+import numpy as np
+
+from shoal.errors import SettingsError
+from shoal.kernels.arrays import Ints, Words
+from shoal.kernels.random_words import Lookup
+
+NANO: Final = 10**9
+"""a rho of 1 in whole numbers, as the ledger has it"""
+TABLE_BITS: Final = 63
+VARIANCE_MAX: Final = 10**10
+"""squared readings: a table for more would take seconds to make"""
+_DIGITS: Final = 50
+_CERTIFICATE_DIGITS: Final = 60
+_CERTIFICATE_BLOCK: Final = 256
+_WORD_BYTES: Final = 8
+_FINER_BITS: Final = 128
+_PI: Final = Decimal("3.14159265358979323846264338327950288419716939937510582097494459230781640628620899862803")
+
+
+@dataclass(frozen=True, eq=False)
+class GaussianNoise:
+    """The discrete Gaussian of a variance; all of it is public."""
+
+    variance: int
+    """v, in squared readings; the variance of one draw is this or hardly less"""
+    below: Words
+    """(n,) the whole part of 2^63 times the probability of a magnitude of at most 0 .. n - 1"""
+
+    @cached_property
+    def _lookup(self) -> Lookup:
+        return Lookup(self.below)
+
+    @cached_property
+    def _entries(self) -> Words:
+        return np.unique(self.below)
+
+    def draw(self, seed: bytes, cells: int) -> Ints:
+        """The noises (cells,) of a secret seed: 64 bits of SHAKE-256 for each, and more where a word is an entry."""
+        words = np.frombuffer(hashlib.shake_256(seed).digest(_WORD_BYTES * cells), dtype="<u8")
+        return self.of_words(words.astype(np.uint64, copy=False), seed)
+
+    def of_words(self, words: Words, seed: bytes) -> Ints:
+        """words (n,) of 64 random bits -> (n,) noises: the lowest bit is the sign. `seed` gives further bits."""
+        upper = words >> np.uint64(1)
+        noise = self._lookup.find(upper)
+        place = np.minimum(np.searchsorted(self._entries, upper), len(self._entries) - 1)
+        for cell in np.flatnonzero(self._entries[place] == upper).tolist():
+            noise[cell] = self._finer(int(upper[cell]), seed, cell)
+        return np.where(words & np.uint64(1), -noise, noise)
+
+    def _finer(self, word: int, seed: bytes, cell: int) -> int:
+        """The magnitude for a word that is an entry of the table: more bits of both decide."""
+        level = 1
+        while True:
+            bits = TABLE_BITS + level * _FINER_BITS
+            more = hashlib.shake_256(seed + b"finer" + cell.to_bytes(8, "little")).digest(level * _FINER_BITS // 8)
+            drawn = word << (level * _FINER_BITS) | int.from_bytes(more, "big")
+            found = _magnitude(self.variance, drawn, bits)
+            if found is not None:
+                return found
+            level += 1
+
+
+def _magnitude(variance: int, drawn: int, bits: int) -> int | None:
+    """The smallest j whose distribution function lies above drawn / 2^bits; None where more bits must decide."""
+    digits = int(bits * 0.302) + 20
+    exact = Context(prec=digits + 10, rounding=ROUND_HALF_EVEN)
+    unit = Decimal(2**bits)
+    error = exact.multiply(unit, Decimal(10) ** -digits)
+    low, high = Decimal(drawn), Decimal(drawn + 1)
+    total = _normaliser(variance, exact)
+    for j, reached in enumerate(_running_sums(variance, exact)):
+        at = exact.multiply(unit, exact.divide(reached, total))
+        if exact.subtract(at, error) >= high:
+            return j
+        if exact.add(at, error) > low:
+            return None
+    raise AssertionError("a distribution function reaches 1")
+
+
+def _running_sums(variance: int, exact: Context) -> Iterator[Decimal]:
+    """The sum of exp(-k^2 / (2 v)) over |k| <= j, for j = 0, 1, 2, ..., by repeated multiplication."""
+    two_v = Decimal(2 * variance)
+    weight, total = Decimal(1), Decimal(1)
+    ratio, step = exact.exp(exact.divide(Decimal(-1), two_v)), exact.exp(exact.divide(Decimal(-2), two_v))
+    while True:
+        yield total
+        weight, ratio = exact.multiply(weight, ratio), exact.multiply(ratio, step)
+        total = exact.add(total, 2 * weight)
+
+
+def _normaliser(variance: int, exact: Context) -> Decimal:
+    """The sum of exp(-k^2 / (2 v)) over all k: until no further term changes it."""
+    before = Decimal(0)
+    for total in _running_sums(variance, exact):
+        if total == before:
+            return total
+        before = total
+    raise AssertionError("the sum converges")
+
+
+@lru_cache(maxsize=8)
+def gaussian_noise(variance: int) -> GaussianNoise:
+    """The discrete Gaussian of this whole-numbered variance. Raises `SettingsError` for one out of range."""
+    if not 1 <= variance <= VARIANCE_MAX:
+        raise SettingsError(
+            f"noise of variance {variance} is outside 1..{VARIANCE_MAX}: take a larger epsilon, a smaller clip, or "
+            "fewer windows to a budget"
+        )
+    exact = Context(prec=_DIGITS, rounding=ROUND_HALF_EVEN)
+    total = _normaliser(variance, exact)
+    unit = exact.divide(Decimal(2**TABLE_BITS), total)
+    last = 2**TABLE_BITS - 1
+    below: list[int] = []
+    for reached in _running_sums(variance, exact):
+        entry = min(int(exact.multiply(reached, unit)), last)
+        below.append(entry)
+        if entry == last:
+            break
+    return GaussianNoise(variance, np.array(below, dtype=np.uint64))
+
+
+def certify(noise: GaussianNoise) -> None:
+    """Raises `SettingsError` unless the table holds the leading bits of the discrete Gaussian's distribution function.
+
+    Computed in other ways than the table was made: the normaliser by Poisson's summation formula, and the weights from
+    exponentials of their own every 256 entries. With a table that passes, a draw has the distribution exactly.
+    """
+    exact = Context(prec=_CERTIFICATE_DIGITS, rounding=ROUND_HALF_EVEN)
+    v = Decimal(noise.variance)
+    total = exact.sqrt(exact.multiply(2 * _PI, v))
+    turn = exact.multiply(exact.multiply(-2 * _PI, _PI), v)
+    total = exact.multiply(total, 1 + 2 * sum((exact.exp(turn * m * m) for m in range(1, 5)), Decimal(0)))
+    unit = Decimal(2**TABLE_BITS)
+    # Far above what rounding adds up to in 10^6 steps, and far below one part in 2^63.
+    slack = Decimal(10) ** -15
+    reached = Decimal(0)
+    weight = ratio = step = Decimal(0)
+    entries = noise.below.tolist()
+    for j, entry in enumerate(entries):
+        if j % _CERTIFICATE_BLOCK == 0:
+            weight = exact.exp(exact.divide(Decimal(-j * j), 2 * v))
+            ratio = exact.exp(exact.divide(Decimal(-2 * j - 1), 2 * v))
+            step = exact.exp(exact.divide(Decimal(-1), v))
+        reached = exact.add(reached, weight if j == 0 else 2 * weight)
+        at = exact.divide(exact.multiply(unit, reached), total)
+        if not entry - slack <= at <= entry + 1 + slack:
+            raise SettingsError("the table of Gaussian noise is not what it must be: do not use this build of shoal")
+        weight, ratio = exact.multiply(weight, ratio), exact.multiply(ratio, step)
+    if not entries or entries[-1] != 2**TABLE_BITS - 1:
+        raise SettingsError("the table of Gaussian noise ends too early: do not use this build of shoal")
+
+
+def certified_rho(noise: GaussianNoise, squared_distance: int) -> Fraction:
+    """The true rho of two vectors of counts that are the square root of `squared_distance` apart.
+
+    Raises `SettingsError` as `certify` does.
+    """
+    certify(noise)
+    return Fraction(squared_distance, 2 * noise.variance)
+
+
+def nano_rho(squared_distance: int, variance: int) -> int:
+    """The same in billionths, rounded up: what a ledger is charged."""
+    return -(-NANO * squared_distance // (2 * variance))
+
+
+def variance_for(squared_distance: int, nano: int) -> int:
+    """The smallest variance for which `nano_rho` is at most `nano`. Raises `SettingsError` where there is none."""
+    if nano < 1:
+        raise SettingsError("the budget is less than a billionth of rho for each window: take a larger epsilon")
+    return max(1, -(-NANO * squared_distance // (2 * nano)))
+
+
+_ORDERS: Final = (1.0 + 1e-4, 1e6)
+
+
+def epsilon_of(rho: float, delta: float) -> float:
+    """The epsilon that rho-zCDP guarantees but for a probability of delta (the same paper, proposition 12).
+
+    Any order gives a bound; this is that of the best one, found by golden section.
+    """
+    if rho <= 0.0:
+        return 0.0
+
+    def bound(order: float) -> float:
+        spent = rho * order + math.log1p(-1.0 / order)
+        return spent - (math.log(delta) + math.log(order)) / (order - 1.0)
+
+    low, high = (math.log(one - 1.0) for one in _ORDERS)
+    golden = (math.sqrt(5.0) - 1.0) / 2.0
+    for _ in range(100):
+        left, right = high - golden * (high - low), low + golden * (high - low)
+        if bound(1.0 + math.exp(left)) < bound(1.0 + math.exp(right)):
+            high = right
+        else:
+            low = left
+    # Rounding is far below the slack.
+    return max(0.0, bound(1.0 + math.exp((low + high) / 2.0))) * (1.0 + 1e-12)
+
+
+def nano_rho_of(epsilon: float, delta: float) -> int:
+    """The largest whole billionths of rho that cost at most this epsilon and delta."""
+    low, high = 0, NANO
+    while epsilon_of(high / NANO, delta) <= epsilon:
+        low, high = high, 2 * high
+    while high - low > 1:
+        middle = (low + high) // 2
+        if epsilon_of(middle / NANO, delta) <= epsilon:
+            low = middle
+        else:
+            high = middle
+    return low

@@ -1,0 +1,128 @@
+"""Discrete Gaussian noise: the distribution, its certificate, and what it costs, beside OpenDP and dp-accounting."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from decimal import Decimal
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from scipy.stats import chi2_contingency, chisquare
+
+from shoal.errors import SettingsError
+from shoal.privacy.gaussian import (
+    NANO,
+    TABLE_BITS,
+    _magnitude,
+    certified_rho,
+    certify,
+    epsilon_of,
+    gaussian_noise,
+    nano_rho,
+    nano_rho_of,
+    variance_for,
+)
+
+
+def probabilities(variance: int, reach: int) -> list[float]:
+    """P(-reach) .. P(reach), computed by floats."""
+    far = 20 * math.isqrt(variance) + 20
+    total = math.fsum(math.exp(-k * k / (2 * variance)) for k in range(-far, far + 1))
+    return [math.exp(-k * k / (2 * variance)) / total for k in range(-reach, reach + 1)]
+
+
+@pytest.mark.parametrize("variance", [1, 2, 37, 490_000])
+def test_the_table_holds_the_distribution_and_its_certificate_is_the_declared_rho(variance: int) -> None:
+    noise = gaussian_noise(variance)
+    assert certified_rho(noise, 20_000) == Fraction(20_000, 2 * variance)
+    table = np.diff(noise.below.astype(np.float64), prepend=0.0) / 2**TABLE_BITS
+    expected = probabilities(variance, 5)[5:]
+    assert table[0] == pytest.approx(expected[0], abs=1e-15)
+    assert table[1:6] == pytest.approx([2 * one for one in expected[1:]], abs=1e-15)
+
+
+def test_the_certificate_refuses_an_entry_wrong_in_its_last_bit_a_short_table_and_another_variance() -> None:
+    noise = gaussian_noise(400)
+    for entry in (noise.below[30] + np.uint64(1), noise.below[30] - np.uint64(1)):
+        below = noise.below.copy()
+        below[30] = entry
+        with pytest.raises(SettingsError, match="not what it must be"):
+            certify(replace(noise, below=below))
+    with pytest.raises(SettingsError, match="ends too early"):
+        certify(replace(noise, below=noise.below[:-1]))
+    with pytest.raises(SettingsError, match="not what it must be"):
+        certify(replace(noise, variance=200))
+
+
+def test_a_word_that_is_an_entry_is_decided_by_further_bits_in_the_right_proportion() -> None:
+    noise = gaussian_noise(4)
+    word = noise.below[2]
+    weights = {k: (Decimal(-k * k) / 8).exp() for k in range(-60, 61)}
+    exact = sum(weights[k] for k in range(-2, 3)) / sum(weights.values()) * 2**TABLE_BITS
+    part = float(exact - int(exact))  # of the words equal to the entry, this part lies below the distribution function
+    words = np.full(400, word << np.uint64(1), dtype=np.uint64)
+    found = noise.of_words(words, b"seed")
+    assert set(np.abs(found).tolist()) <= {2, 3}
+    assert (np.abs(found) == 2).mean() == pytest.approx(part, abs=4 * math.sqrt(0.25 / 400))
+    assert np.array_equal(found, noise.of_words(words, b"seed")), "the same seed gives the same noise"
+
+
+def test_the_last_word_of_all_reaches_beyond_the_table() -> None:
+    noise = gaussian_noise(4)
+    assert abs(int(noise.of_words(np.array([2**64 - 1], dtype=np.uint64), b"")[0])) >= len(noise.below) - 1
+    # All further bits one: far beyond any table, and still decided.
+    bits = TABLE_BITS + 1024
+    assert (_magnitude(4, 2**bits - 1, bits) or 10**6) > 50
+
+
+def test_draws_fit_the_distribution_and_a_share_of_the_scale_less_is_seen() -> None:
+    draws = gaussian_noise(9).draw(b"seed of the test", 40_000)
+    reach = 9
+    seen = np.bincount(np.clip(draws, -reach, reach) + reach, minlength=2 * reach + 1)
+    for variance, fits in ((9, True), (8, False)):
+        expected = np.array(probabilities(variance, reach))
+        expected[[0, -1]] += (1 - expected.sum()) / 2
+        assert bool(chisquare(seen, expected * len(draws)).pvalue > 1e-3) is fits
+
+
+@pytest.mark.parametrize(("epsilon", "delta"), [(0.1, 1e-6), (1.0, 1e-6), (4.0, 1e-9), (20.0, 1e-5)])
+def test_budgets_turn_into_the_largest_rho_and_into_the_least_variance(epsilon: float, delta: float) -> None:
+    nano = nano_rho_of(epsilon, delta)
+    assert epsilon_of(nano / NANO, delta) <= epsilon < epsilon_of((nano + 2) / NANO, delta)
+    for windows in (1, 7, 120):
+        variance = variance_for(20_000, nano // windows)
+        assert windows * nano_rho(20_000, variance) <= nano < windows * nano_rho(20_000, variance - 1) + windows
+    assert epsilon_of(0.0, delta) == 0.0
+
+
+def test_what_has_no_noise_or_too_much_is_refused() -> None:
+    for variance in (0, 10**10 + 1):
+        with pytest.raises(SettingsError, match="outside"):
+            gaussian_noise(variance)
+    with pytest.raises(SettingsError, match="larger epsilon"):
+        variance_for(1, 0)
+
+
+def test_opendp_gives_the_same_rho_epsilon_and_distribution() -> None:
+    dp = pytest.importorskip("opendp.prelude")
+    dp.enable_features("contrib")
+    space = dp.vector_domain(dp.atom_domain(T=int)), dp.l2_distance(T=float)
+    measure = dp.m.make_gaussian(*space, 700.0)
+    assert measure.map(141.0) == pytest.approx(float(certified_rho(gaussian_noise(490_000), 141**2)), rel=1e-12)
+    theirs = dp.c.make_zCDP_to_approxDP(measure).map(141.0).epsilon(1e-6)
+    assert epsilon_of(141**2 / 2 / 490_000, 1e-6) == pytest.approx(theirs, rel=1e-9)
+    drawn = np.array(dp.m.make_gaussian(*space, 3.0)([0] * 20_000))
+    ours = gaussian_noise(9).draw(b"beside OpenDP", 20_000)
+    edges = np.arange(-8, 10) - 0.5
+    assert chi2_contingency([np.histogram(one, edges)[0] for one in (drawn, ours)]).pvalue > 1e-6
+
+
+def test_the_accountant_of_google_finds_no_more_than_declared_and_hardly_less() -> None:
+    pld = pytest.importorskip("dp_accounting.pld.privacy_loss_distribution")
+    for epsilon, windows in ((1.0, 1), (4.0, 30)):
+        variance = variance_for(20_000, nano_rho_of(epsilon, 1e-6) // windows)
+        one = pld.from_gaussian_mechanism(math.sqrt(variance / 20_000), value_discretization_interval=1e-3)
+        found = one.self_compose(windows).get_epsilon_for_delta(1e-6)
+        assert 0.85 * epsilon < found <= epsilon
