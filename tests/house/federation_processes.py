@@ -29,7 +29,7 @@ from tests.house.small_federation import (
     write_federation,
 )
 
-PART_READINGS = 3000
+PART_READINGS = 1200
 """readings of each client in one file for the producer"""
 PUBLISH_READINGS = 100
 FINISH = ["--until-idle", "3"]

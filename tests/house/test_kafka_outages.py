@@ -16,7 +16,7 @@ from shoal.config.settings import Config, load_config
 from shoal.errors import OffsetOutOfRange
 from shoal.protocol.messages import Update
 from shoal.transports import open_log
-from tests.house.federation_processes import check_exactly_once, finish, prepare_federation, start_all
+from tests.house.federation_processes import check_exactly_once, finish, prepare_federation, start_all, wait_for_updates
 from tests.house.processes import Process, killed_on_exit
 from tests.house.small_federation import (
     all_records,
@@ -29,6 +29,7 @@ from tests.house.small_federation import (
 from tests.kafka_broker import Broker
 
 KEPT_BYTES = 1_500_000
+READINGS_PER_S = 300
 LOG_ERROR = 4
 
 
@@ -44,13 +45,14 @@ def test_a_broker_that_is_stopped_and_killed_during_traffic_loses_and_repeats_no
 ) -> None:
     file = prepare_federation(tmp_path, f"kafka://{own_broker.bootstrap}")
     chance = random.Random(7)
-    processes = start_all(file)
+    processes = start_all(file, READINGS_PER_S)
     with killed_on_exit(processes):
         for end in (own_broker.stop, *[own_broker.kill] * kills):
             time.sleep(chance.uniform(0.5, 2.0))
             end()
             time.sleep(chance.uniform(0.0, 3.0))
             own_broker.start()
+        wait_for_updates(processes, file)  # so there was work left when it was killed
         finish(processes, tmp_path)
     check_exactly_once(file, tmp_path)
 

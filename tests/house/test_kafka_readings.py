@@ -126,7 +126,7 @@ def test_killed_processes_learn_each_reading_once_with_the_same_noise(
     file.write_text(text.replace('name = "house"', f'name = "{new_name()}"'), encoding="utf-8")
     with_readings_on(kafka_bootstrap, file)
     chance = random.Random(5)
-    processes = start_all(file, rate=900)
+    processes = start_all(file, rate=500)
     with killed_on_exit(processes):
         for _ in range(kills):
             time.sleep(chance.uniform(0.05, 0.6))

@@ -128,7 +128,7 @@ def test_a_client_that_was_away_for_long_publishes_what_it_learns_and_answers_no
     config = load_config(file)
     compact_quickly(config, kafka_bootstrap)
     topic = config.contract.updates_topic
-    processes = start_all(file, 1200)
+    processes = start_all(file, 600)
     server, *clients, producer = processes
     with killed_on_exit(processes):
         wait_until(lambda: have_published(clients))

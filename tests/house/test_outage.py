@@ -22,7 +22,7 @@ from tests.house.processes import killed_on_exit, wait_until
 from tests.house.small_federation import CLIENTS
 from tests.kafka_broker import Broker
 
-READINGS_PER_S = 120
+READINGS_PER_S = 240
 """of all clients together"""
 MEMORY_GROWS_MAX = 1.5
 

@@ -26,7 +26,7 @@ MANY_KILLS = {"sqlite": 24, "kafka": 50}
 SERVER, CLIENT_PLACES, PRODUCER = 0, (1, 2, 3), 4
 AIMED = 0.5
 """share of the kills that wait for a checkpoint being stored, where most can go wrong and chance seldom hits"""
-READINGS_PER_S = {"sqlite": 900, "kafka": 450}
+READINGS_PER_S = {"sqlite": 450, "kafka": 300}
 
 
 @pytest.fixture(params=["sqlite", "kafka"])

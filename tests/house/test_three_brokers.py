@@ -22,7 +22,7 @@ from tests.house.processes import killed_on_exit, wait_until
 from tests.kafka_broker import Cluster
 
 COPIES = 3
-READINGS_PER_S = 400
+READINGS_PER_S = 300
 UPDATES = 3
 """updates that must be published before a broker is killed, and again afterwards"""
 

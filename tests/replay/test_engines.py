@@ -24,7 +24,8 @@ from shoal.errors import InvalidData, InvalidState, MissingExtra, SettingsError
 from tests.conftest import without
 from tests.replay.plant_files import CLIENTS, COLUMNS, KEY, config, outcome, plan_of, replayed, write_files
 
-ENGINES = ["two_workers", "ray_engine", "spark_engine"]
+STARTED = [pytest.param(engine, marks=pytest.mark.integration) for engine in ("ray_engine", "spark_engine")]
+ENGINES = ["two_workers", *STARTED]
 
 
 @pytest.fixture(params=ENGINES)
@@ -157,6 +158,7 @@ def test_an_engine_that_is_not_installed_is_named_with_its_extra(
         open_engine(name, 1)
 
 
+@pytest.mark.integration
 def test_spark_without_java_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     if importlib.util.find_spec("pyspark") is None:
         without("Spark", "it is not installed; pip install '.[spark]'")
@@ -167,7 +169,7 @@ def test_spark_without_java_says_what_to_install(monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.skipif(not Path("/proc/net/tcp").exists(), reason="sockets are found in /proc")
-@pytest.mark.parametrize("started", ["ray_engine", "spark_engine"])
+@pytest.mark.parametrize("started", STARTED)
 def test_an_engine_started_here_listens_on_loopback_alone(request: pytest.FixtureRequest, started: str) -> None:
     engine: Engine = request.getfixturevalue(started)
     assert list(engine.spread(len, ["one", "two"])) == [3, 3]
