@@ -26,7 +26,7 @@ check: $(VENV)/.dev ## in two minutes, while you work: lint, types, and the test
 	$(BIN)/shoal kernels & $(MAKE) --no-print-directory lint check-types; passed=$$?; wait; exit $$passed
 	$(BIN)/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder -m "not external and not long" $(TESTS)
 
-integration: $(VENV)/.dev ## what is slow and seldom breaks: long outages, many kills, dashboards, quick benchmarks
+integration: $(VENV)/.dev $(VENV)/.ray $(VENV)/.scale $(VENV)/.spark ## what is slow and seldom breaks: long outages, Ray, Spark, quick benchmarks
 	$(BIN)/pytest -n 4 --dist loadfile --no-loadscope-reorder -m integration $(TESTS)
 
 lint: $(VENV)/.dev
