@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from client_nodes.intake import NO_SPAN, Batch, TimeSpan
-from client_nodes.publisher import EncodedUpdate, Publisher
+from client_nodes.publisher import Content, EncodedUpdate, Publisher
 from client_nodes.snapshots import Snapshots
 from shoal.algorithms.streaming import Rows
 from shoal.config.resolved import ResolvedContract, ResolvedModel
@@ -32,7 +32,6 @@ from shoal.privacy.base import PrivacyUnit
 from shoal.privacy.count_noise import CountMechanism
 from shoal.privacy.ledger import Ledger, Release
 from shoal.protocol.checks import is_count
-from shoal.protocol.messages import Update
 from shoal.protocol.validation import REACH_SLACK
 
 DIGEST_BYTES = 16
@@ -107,13 +106,13 @@ class CountWindows:
 
         `drop_repeats` counts where a user is the privacy unit; elsewhere repeats are rejected when they are read.
         """
-        self._contract, self._privacy = contract, contract.contract.privacy
-        self._bounds = contract.bounds
+        self._privacy, self._bounds = contract.contract.privacy, contract.bounds
         self._client = client
         self._snapshots = snapshots
         self._ledger = ledger
         self._models = [
-            ModelCounter(contract, model, client, publisher, noise_key, readings_log) for model in contract.counted
+            ModelCounter(model, contract.width, client, publisher, noise_key, readings_log)
+            for model in contract.counted
         ]
         self._rows: Rows = np.empty((0, contract.width))
         self._valid: Bools = np.empty(0, dtype=np.bool_)
@@ -180,7 +179,7 @@ class CountWindows:
         if not self._models:
             return
         try:
-            rows, valid = counted_rows(state["rows"], state["valid"].astype(np.bool_), self._contract.width)
+            rows, valid = counted_rows(state["rows"], state["valid"].astype(np.bool_), self._bounds.d)
             if state["fingerprints"] != {model.name: model.fingerprint for model in self._models}:
                 raise InvalidState(
                     "the checkpoint belongs to another noise key, client name, readings log or epsilon of counts. "
@@ -256,7 +255,7 @@ class CountWindows:
         rejected = [(one.record.partition, one.record.offset) for one in batch.rejected]
         places = np.array([*batch.places, *rejected], dtype=np.int64).reshape(-1, 2)
         inside, _ = self._bounds.clip(batch.values)
-        rows = np.concatenate([self._bounds.to_unit(inside), np.zeros((len(rejected), self._contract.width))])
+        rows = np.concatenate([self._bounds.to_unit(inside), np.zeros((len(rejected), self._bounds.d))])
         valid = np.arange(len(places)) < len(batch.places)
         times = [*batch.times, *(one.time for one in batch.rejected)]
         taken_in = [batch.taken_in_ms[number] / 1000 for number in batch.numbers]
@@ -290,16 +289,16 @@ class ModelCounter:
 
     def __init__(
         self,
-        contract: ResolvedContract,
         model: ResolvedModel,
+        width: int,
         client: str,
         publisher: Publisher,
         noise_key: bytes | None,
         readings_log: bytes,
     ) -> None:
         assert model.counts is not None
-        self._contract, self._model, self._client, self._publisher = contract, model, client, publisher
-        self._counter = model.counts.algorithm.counter(model.options, contract.width)
+        self._model, self._publisher = model, publisher
+        self._counter = model.counts.algorithm.counter(model.options, width)
         self._version = 0
         """version of the newest snapshot whose plan was adopted"""
         self.stream = model.counts.stream
@@ -334,26 +333,13 @@ class ModelCounter:
             plan = self._counter.plan_digest
             private = self._mechanism.release(private, places, plan)
             digest = hashlib.sha256(private.astype("<i8").tobytes()).digest()
-            epsilon, unit = float(self._model.statement["epsilon"]), self._contract.mode.unit.name
+            epsilon, unit = float(self._model.statement["epsilon"]), self._model.mode.unit.name
             release = Release(self.stream, window.number, plan, digest, len(window.rows), epsilon, unit)
             ledger.charge([release], window.closed_at)
             span = window.taken_in.in_seconds()
             made_at = window.closed_at if span.newest is None else span.newest
-        update = Update(
-            federation=self._contract.federation,
-            contract=self._contract.digest,
-            model=self.name,
-            algorithm=self._model.algorithm.name,
-            client=self._client,
-            sequence=window.number + 1,
-            readings=len(window.rows),
-            privacy=self._model.statement,
-            arrays=counted.update(private),
-            made_at=made_at,
-            oldest_reading_at=span.oldest,
-            newest_reading_at=span.newest,
-        )
-        return self._publisher.make_records(update)
+        content = Content(window.number + 1, len(window.rows), counted.update(private), made_at, span)
+        return self._publisher.make_update(self._model, content)
 
 
 def counted_rows(rows: Rows, valid: Bools, d: int) -> tuple[Rows, Bools]:

@@ -8,12 +8,11 @@ import numpy as np
 
 from client_nodes.intake import NO_SPAN, TimeSpan
 from client_nodes.privacy import PrivateBatch
-from client_nodes.publisher import EncodedUpdate, Publisher
+from client_nodes.publisher import Content, EncodedUpdate, Publisher
 from shoal.algorithms.streaming import Rows
 from shoal.config.resolved import ResolvedContract, ResolvedModel
 from shoal.config.sections import ClientSettings
 from shoal.errors import InvalidState
-from shoal.protocol.messages import Update
 
 
 class Learner:
@@ -25,11 +24,11 @@ class Learner:
     """
 
     def __init__(
-        self, contract: ResolvedContract, client: str, publisher: Publisher, settings: ClientSettings, started_at: float
+        self, contract: ResolvedContract, publisher: Publisher, settings: ClientSettings, started_at: float
     ) -> None:
         """`started_at`: the client's clock now, seconds since 1970."""
         models = [model for model in contract.models.values() if model.family.client_learns]
-        self._models = [ModelLearner(contract, model, client, publisher) for model in models]
+        self._models = [ModelLearner(model, contract.width, publisher) for model in models]
         self._settings = settings
         # The contract limits the readings behind one update.
         self._publish_readings = min([settings.publish_readings, *(model.declared.readings_max for model in models)])
@@ -118,12 +117,11 @@ class Learner:
 class ModelLearner:
     """The client half of one streaming model, and the number of its newest update."""
 
-    def __init__(self, contract: ResolvedContract, model: ResolvedModel, client: str, publisher: Publisher) -> None:
-        self._contract = contract
+    def __init__(self, model: ResolvedModel, width: int, publisher: Publisher) -> None:
+        """`width` is the number of features d."""
         self._model = model
-        self._client = client
         self._publisher = publisher
-        self._half = model.streaming.client(model.options, contract.width)
+        self._half = model.streaming.client(model.options, width)
         self._sequence = 0
         self._readings = 0
 
@@ -150,22 +148,9 @@ class ModelLearner:
         if not any(len(array) for array in arrays.values()):
             return None
         self._sequence += 1
-        update = Update(
-            federation=self._contract.federation,
-            contract=self._contract.digest,
-            model=self._model.name,
-            algorithm=self._model.algorithm.name,
-            client=self._client,
-            sequence=self._sequence,
-            readings=self._readings,
-            privacy=self._model.statement,
-            arrays=arrays,
-            made_at=now,
-            oldest_reading_at=span.oldest,
-            newest_reading_at=span.newest,
-        )
+        content = Content(self._sequence, self._readings, arrays, now, span)
         self._readings = 0
-        return self._publisher.make_records(update)
+        return self._publisher.make_update(self._model, content)
 
     def reset_published(self) -> None:
         """The server has none of the earlier updates: the next one holds everything."""

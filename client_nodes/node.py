@@ -115,7 +115,7 @@ class ClientNode:
         self._clock = clock
         self.metrics = metrics
         validator = Validator(contract)
-        self._publisher = publisher = Publisher(contract, validator, update_bytes_max)
+        self._publisher = publisher = Publisher(contract, client, validator, update_bytes_max)
         key, readings_log = resources.noise_key, resources.readings.identity(READINGS)
         self._own_updates = OwnUpdates(log, contract, client, key, resources.noise_key_is_new)
         headers = all_headers(self._own_updates.headers, make_signer(resources.signing_key))
@@ -123,7 +123,7 @@ class ClientNode:
         self._intake = Intake(resources.readings, contract.width, settings, contract.mode.unit.is_user)
         self._budget = Budget(contract, settings, resources.ledger)
         self._row_charges = RowCharges(resources.ledger, contract.rows_epsilon)
-        self._learner = Learner(contract, client, publisher, settings, clock())
+        self._learner = Learner(contract, publisher, settings, clock())
         self._snapshots = Snapshots(contract.contract, validator, log, self._check_copies)
         self._round_answers = RoundAnswers(contract, client, publisher, self._snapshots, settings)
         # Noise is bound to the identity of the readings log.

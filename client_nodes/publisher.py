@@ -13,8 +13,10 @@ import secrets
 from collections.abc import Callable, Iterator
 from typing import Any, Final, NamedTuple
 
+from client_nodes.intake import TimeSpan
 from shoal.algorithms.rounds.base import Params
-from shoal.config.resolved import ResolvedContract
+from shoal.algorithms.streaming import Arrays
+from shoal.config.resolved import ResolvedContract, ResolvedModel
 from shoal.errors import InvalidState, LogError, LogUnavailable, MessageRejected, OffsetOutOfRange, SettingsError
 from shoal.protocol.chunking import encode_update
 from shoal.protocol.conflicts import (
@@ -44,16 +46,51 @@ class EncodedUpdate(NamedTuple):
     """one, or one for each chunk"""
 
 
-class Publisher:
-    """Turns updates into records for the topic of updates."""
+class Content(NamedTuple):
+    """What an update says."""
 
-    def __init__(self, contract: ResolvedContract, validator: Validator, record_bytes_max: int) -> None:
+    sequence: int
+    readings: int
+    """readings, or places, that it stands for"""
+    arrays: Arrays
+    made_at: float
+    """seconds since 1970"""
+    span: TimeSpan
+    """event times of the readings"""
+    round: int | None = None
+    """the round that it answers; None for a streaming model"""
+
+
+class Publisher:
+    """Makes the updates of one client, as records for the topic of updates."""
+
+    def __init__(self, contract: ResolvedContract, client: str, validator: Validator, record_bytes_max: int) -> None:
         """`record_bytes_max` is the largest record that the topic accepts, in bytes."""
         self._contract = contract
+        self._client = client
         self._validator = validator
         self._record_bytes_max = record_bytes_max
         self.digests = PublishedDigests()
         """digests of the newest updates"""
+
+    def make_update(self, model: ResolvedModel, content: Content, params: Params | None = None) -> EncodedUpdate:
+        """An update of a model under the terms of the contract; raises as `make_records` does."""
+        update = Update(
+            federation=self._contract.federation,
+            contract=self._contract.digest,
+            model=model.name,
+            algorithm=model.algorithm.name,
+            client=self._client,
+            sequence=content.sequence,
+            readings=content.readings,
+            privacy=model.statement,
+            arrays=content.arrays,
+            made_at=content.made_at,
+            oldest_reading_at=content.span.oldest,
+            newest_reading_at=content.span.newest,
+            round=content.round,
+        )
+        return self.make_records(update, params)
 
     def make_records(self, update: Update, params: Params | None = None) -> EncodedUpdate:
         """Raises `MessageRejected` for what the server would reject, so that a fault shows where it is made.

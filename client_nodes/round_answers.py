@@ -9,7 +9,7 @@ import numpy as np
 
 from client_nodes.intake import NO_SPAN, TimeSpan
 from client_nodes.privacy import PrivateBatch
-from client_nodes.publisher import EncodedUpdate, Publisher
+from client_nodes.publisher import Content, EncodedUpdate, Publisher
 from client_nodes.snapshots import VERSIONS_AHEAD_MAX, Snapshots
 from shoal.algorithms.streaming import Rows
 from shoal.config.resolved import ResolvedContract, ResolvedModel
@@ -17,7 +17,7 @@ from shoal.config.sections import ClientSettings
 from shoal.errors import InvalidData, InvalidState, MessageRejected
 from shoal.kernels.arrays import Bools, Floats
 from shoal.protocol.codec import StoredPart
-from shoal.protocol.messages import RoundRequest, Snapshot, Update, round_request_of
+from shoal.protocol.messages import RoundRequest, Snapshot, round_request_of
 
 
 class RowWindow:
@@ -196,21 +196,8 @@ class RoundAnswers:
         assert isinstance(snapshot, Snapshot)
         assert model.rounds is not None
         rows, span = self.window.rows[-model.declared.readings_max :], self.window.span
-        update = Update(
-            federation=self._contract.federation,
-            contract=self._contract.digest,
-            model=model.name,
-            algorithm=model.algorithm.name,
-            client=self._client,
-            sequence=self._sequence[model.name] + 1,
-            readings=len(rows),
-            privacy=model.statement,
-            arrays=model.rounds.algorithm.answer(snapshot.arrays, rows),
-            made_at=now,
-            oldest_reading_at=span.oldest,
-            newest_reading_at=span.newest,
-            round=request.round,
-        )
-        records = self._publisher.make_records(update, snapshot.arrays)
+        arrays, sequence = model.rounds.algorithm.answer(snapshot.arrays, rows), self._sequence[model.name] + 1
+        content = Content(sequence, len(rows), arrays, now, span, request.round)
+        records = self._publisher.make_update(model, content, snapshot.arrays)
         self._sequence[model.name] += 1
         return records

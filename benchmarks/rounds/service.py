@@ -128,13 +128,14 @@ class _Federation:
         self._server.resume()
         contract = resolve(self._contract)
         validator = Validator(contract)
-        publisher = Publisher(contract, validator, UPDATE_RECORD_BYTES_MAX)
         self._clients: list[RoundAnswers] = []
         self._snapshots: list[Snapshots] = []
         for number, rows in enumerate(windows):
             snapshots = Snapshots(self._contract, validator, self._log)
             client_settings = ClientSettings(window_rows=len(rows))
-            client = RoundAnswers(contract, f"client-{number}", publisher, snapshots, client_settings)
+            name = f"client-{number}"
+            publisher = Publisher(contract, name, validator, UPDATE_RECORD_BYTES_MAX)
+            client = RoundAnswers(contract, name, publisher, snapshots, client_settings)
             times: list[float | None] = [float(place) for place in range(len(rows))]
             client.keep(PrivateBatch(rows, times, np.arange(len(rows)), times), time.time())
             self._clients.append(client)

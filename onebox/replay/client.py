@@ -72,8 +72,8 @@ class ReplayedClient:
         self._coarse = CoarseReadings(
             contract.bounds, contract.contract.steps, plan.client_key(name), name, plan.source
         )
-        publisher = Publisher(plan.contract, stages.validator, plan.update_bytes_max)
-        self._learner = Learner(plan.contract, name, publisher, plan.settings, started_at)
+        publisher = Publisher(plan.contract, name, stages.validator, plan.update_bytes_max)
+        self._learner = Learner(plan.contract, publisher, plan.settings, started_at)
         self.window = RowWindow(plan.contract.width, plan.settings.window_rows, plan.settings.window_s)
         """its newest noisy rows, from which it answers rounds; empty without models in rounds"""
         self._keeps_window = bool(plan.contract.in_rounds)

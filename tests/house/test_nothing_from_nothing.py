@@ -75,11 +75,11 @@ def test_of_rejected_readings_no_model_has_a_cluster_an_event_or_an_accepted_rea
     contract = with_every_algorithm(mode)
     resolved, site = resolve(contract), ServerFixture(tmp_path, contract)
     settings, validator = ClientSettings(publish_readings=BATCH), Validator(resolved)
-    publisher = Publisher(resolved, validator, 1 << 20)
+    publisher = Publisher(resolved, "attic", validator, 1 << 20)
     mechanism = resolved.mode.mechanism(KEY, "attic", LOG)
     with site.log() as log, Ledger(tmp_path / "ledger.db", "client attic of plant", "0") as ledger:
         snapshots = Snapshots(contract, validator, log)
-        learner = Learner(resolved, "attic", publisher, settings, 1e9)
+        learner = Learner(resolved, publisher, settings, 1e9)
         formal = ledger if resolved.mode.formal else None
         windows = CountWindows(resolved, "attic", publisher, snapshots, formal, KEY if formal else None, LOG)
         answers = RoundAnswers(resolved, "attic", publisher, snapshots, settings)
