@@ -156,7 +156,7 @@ class RegimeStreams:
         book, k = self.server.book, len(self.server.identities())
         w = 1 if book is None else book.w
         columns = self._columns
-        if columns is None:
+        if columns is None or k == 0:  # nothing was looked at yet
             return np.empty((0, width)), np.empty((0, width))
         count, total, squares = np.zeros((k, 1)), np.zeros((k, len(columns.level))), np.zeros((k, len(columns.level)))
         for client in self._clients.values():
