@@ -9,6 +9,11 @@ first ones. Further ones keep their places and are counted nowhere, as rejected 
 tells of them. Repeats are recognised by user and time, and within one window alone: no user, and no other window,
 decides whether a reading of this user in this window is counted.
 
+With `hide_presence`, windows close by the clock alone, by when the log took readings in. Each has `window_readings`
+places that divide its time, and a reading's place follows from its own time: a reading more or less moves no other one,
+but may hide one at its place or show it again. Every window is published as one of all its places, also an empty one,
+and its times are the bounds of the window.
+
 The times in an update of private counts are those at which the readings log took in the window's first and last place,
 in whole seconds. A reading's own time may be missing because it was rejected, so that it would tell of its validity.
 """
@@ -16,7 +21,9 @@ in whole seconds. A reading's own time may be missing because it was rejected, s
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -84,6 +91,8 @@ def _are_times(value: object) -> bool:
     return isinstance(value, list) and all(time is None or isinstance(time, float) for time in value)
 
 
+ABSENT_WINDOWS_MAX = 10_000
+"""most windows that close by the clock, empty or not, when a client was away"""
 FIRST_WINDOW_PART = 8
 """the first window of a client has at least one part in this many of a full one"""
 
@@ -123,6 +132,8 @@ class CountWindows:
         """windows closed, as the ledger was told last"""
         self._places = 0
         """readings in them"""
+        self._clock_window: int | None = None
+        """number of the open window by the clock, where windows close by it; None before the first step"""
         self._opened_at: float | None = None
         """when the first reading of the open window was read, by the client's clock"""
         self._span = NO_SPAN
@@ -135,13 +146,15 @@ class CountWindows:
         """Whether any model learns from counts."""
         return bool(self._models)
 
-    def add(self, batch: Batch, now: float) -> list[EncodedUpdate]:
+    def add(self, batch: Batch, now: float, allows_window: Callable[[], bool] = lambda: True) -> list[EncodedUpdate]:
         """Add the readings of a batch, rejected ones too; returns the updates of the windows that closed.
 
-        Raises as the log does.
+        `allows_window`: whether the budget allows one more that closes by the clock. Raises as the log does.
         """
         if not self._models:
             return []
+        if self._privacy.hide_presence:
+            return self._add_by_clock(batch, now, allows_window)
         rows, valid, users, times, taken_in = self._in_order(batch)
         updates: list[EncodedUpdate] = []
         start = 0
@@ -161,8 +174,68 @@ class CountWindows:
             updates += self._close(now)
         return updates
 
+    def _add_by_clock(self, batch: Batch, now: float, allows_window: Callable[[], bool]) -> list[EncodedUpdate]:
+        """Put each reading into the window and the place of its time; a window closes once its readings are read."""
+        rows, valid, users, times, taken_in = self._in_order(batch)
+        if self._clock_window is None:
+            self._clock_window = self._window_at(now)
+        updates: list[EncodedUpdate] = []
+        # A log's time may go back; a window that was published does not open again.
+        numbers = np.maximum.accumulate([self._clock_window, *map(self._window_at, taken_in)])[1:]
+        start = 0
+        for number in dict.fromkeys(numbers.tolist()):
+            stop = int(np.searchsorted(numbers, number, side="right"))
+            updates += self._close_before(number, now, allows_window)
+            counted = self._user_readings.admit(valid[start:stop], users[start:stop], times[start:stop])
+            for place in (start + np.flatnonzero(counted)).tolist():
+                self._put(rows[place], taken_in[place])
+            start = stop
+        if not batch.records:
+            updates += self._close_before(self._window_at(now), now, allows_window)
+        return updates
+
+    def _window_at(self, time: float) -> int:
+        return math.floor(time / self._privacy.window_s - self._phase)
+
+    def _begin_of(self, number: int) -> float:
+        return (number + self._phase) * self._privacy.window_s
+
+    @cached_property
+    def _phase(self) -> float:
+        """Part of a window by which this client's windows begin later than others': clients publish one by one."""
+        return int.from_bytes(hashlib.sha256(self._client.encode()).digest()[:4], "little") / 2**32
+
+    def _put(self, row: Rows, taken_in: float) -> None:
+        """Count a row (d,) at the place of its time, unless there is one."""
+        size = self._privacy.window_readings
+        if not len(self._rows):
+            self._rows, self._valid = np.zeros((size, self._bounds.d)), np.zeros(size, dtype=np.bool_)
+        assert self._clock_window is not None
+        part = (taken_in - self._begin_of(self._clock_window)) / self._privacy.window_s
+        place = min(max(0, math.floor(part * size)), size - 1)
+        if not self._valid[place]:
+            self._rows[place], self._valid[place] = row, True
+
+    def _close_before(self, number: int, now: float, allows_window: Callable[[], bool]) -> list[EncodedUpdate]:
+        """Close all windows before this one. Of a very long absence the newest are published."""
+        assert self._clock_window is not None
+        updates: list[EncodedUpdate] = []
+        while self._clock_window < number:
+            begin = self._begin_of(self._clock_window)
+            size = self._privacy.window_readings
+            if not len(self._rows):
+                self._rows, self._valid = np.zeros((size, self._bounds.d)), np.zeros(size, dtype=np.bool_)
+            self._span = self._taken_in = TimeSpan(begin, begin + self._privacy.window_s)
+            if allows_window():
+                updates += self._close(now)
+            else:
+                self._clear()
+            self._clock_window = max(self._clock_window + 1, number - ABSENT_WINDOWS_MAX)
+        return updates
+
     def state(self) -> dict[str, Any]:
         return {
+            "clock_window": self._clock_window,
             "rows": self._rows,
             "valid": self._valid.astype(np.uint8),
             "user_readings": self._user_readings.state(),
@@ -188,9 +261,13 @@ class CountWindows:
             self._rows, self._valid = rows, valid
             self._user_readings.restore(state["user_readings"])
             self.closed, self._places = state["closed"], state["places"]
-            self._opened_at = state["opened_at"]
+            self._opened_at, self._clock_window = state["opened_at"], state["clock_window"]
             self._span, self._taken_in = TimeSpan(*state["span"]), TimeSpan(*state["taken_in"])
-            if not (is_count(self.closed) and is_count(self._places) and len(rows) < self._size):
+            if not (
+                is_count(self.closed)
+                and is_count(self._places)
+                and len(rows) < self._size + self._privacy.hide_presence
+            ):
                 raise InvalidState("the checkpoint's open window of readings is inconsistent")
         except (AttributeError, KeyError, TypeError, ValueError) as broken:
             raise InvalidState(f"the checkpoint of the open window is damaged: {broken}") from None
@@ -214,6 +291,8 @@ class CountWindows:
 
     def begun_with(self, places: int) -> int:
         """How many windows there will be, the open one included, once this many more places are read."""
+        if self._privacy.hide_presence:
+            return self.closed + 1
         places += len(self._rows)
         full, first = self._privacy.window_readings, self._size
         return self.closed + min(1, places) + -(-max(0, places - first) // full)
@@ -222,7 +301,7 @@ class CountWindows:
     def _size(self) -> int:
         """Readings of the open window when it is full."""
         full = self._privacy.window_readings
-        if self.closed:
+        if self.closed or self._privacy.hide_presence:
             return full
         phase = int.from_bytes(hashlib.sha256(self._client.encode()).digest()[:4], "little") % full
         return max(phase, full // FIRST_WINDOW_PART, 1)
@@ -241,10 +320,14 @@ class CountWindows:
         updates = [model.make_update(window, self._snapshots, self._ledger) for model in self._models]
         self.closed += 1
         self._places += len(self._rows)
+        self._clear()
+        return updates
+
+    def _clear(self) -> None:
+        """A new window is open."""
         self._rows, self._valid, self._opened_at = self._rows[:0].copy(), self._valid[:0].copy(), None
         self._span = self._taken_in = NO_SPAN
         self._user_readings.clear()
-        return updates
 
     def _in_order(self, batch: Batch) -> tuple[Rows, Bools, list[bytes], list[float | None], list[float]]:
         """All records of a batch in the order of their places.

@@ -21,7 +21,7 @@ from shoal.config.base import check_client_name
 from shoal.config.limits import UPDATE_RECORD_BYTES_MAX
 from shoal.config.resolved import ResolvedContract
 from shoal.config.sections import ClientSettings
-from shoal.errors import InvalidState
+from shoal.errors import InvalidState, SettingsError
 from shoal.privacy.coarse import CoarseReadings
 from shoal.privacy.ledger import Ledger
 from shoal.protocol.conflicts import CONFLICTS_KEY
@@ -84,6 +84,15 @@ def required_values(contract_digest: str, readings_log: bytes) -> dict[str, Requ
     }
 
 
+def _check_repeats(contract: ResolvedContract, settings: ClientSettings) -> None:
+    """Raises `SettingsError` where repeats would be dropped across readings whose presence must not show."""
+    if settings.drop_repeats and contract.contract.privacy.hide_presence and not contract.mode.unit.is_user:
+        raise SettingsError(
+            "drop_repeats lets the time of one reading decide on others, which hide_presence of [privacy] must hide: "
+            'leave it out, or take unit = "user"'
+        )
+
+
 class ClientNode:
     """Learns one client's readings and publishes what it learned: `resume` once, then `step` again and again.
 
@@ -114,6 +123,7 @@ class ClientNode:
         self._log = log
         self._clock = clock
         self.metrics = metrics
+        _check_repeats(contract, settings)
         validator = Validator(contract)
         self._publisher = publisher = Publisher(contract, client, validator, update_bytes_max)
         key, readings_log = resources.noise_key, resources.readings.identity(READINGS)
@@ -140,11 +150,7 @@ class ClientNode:
         self._totals = Totals()
         self._faults = FaultCounts([feature.name for feature in contract.features])
         self._monitoring = ClientMonitoring(
-            metrics,
-            self._intake.lag_records,
-            clock,
-            lambda: self._learner.newest_reading_at,
-            self._faults,
+            metrics, self._intake.lag_records, clock, lambda: self._learner.newest_reading_at, self._faults
         )
         self._saved = self._saved_parts(readings_log)
 
@@ -201,7 +207,9 @@ class ClientNode:
         released = self._spread(released)
         private = self._privatise(released)
         self._round_answers.keep(private, self._clock())
-        updates = self._learner.learn(private, self._clock()) + self._windows.add(released, self._clock())
+        updates = self._learner.learn(private, self._clock()) + self._windows.add(
+            released, self._clock(), self._budget.allows_window
+        )
         learn_s = time.perf_counter() - began
         answers = self._round_answers.make_answers(self._clock())
         labelled = self._local_results.write(batch)

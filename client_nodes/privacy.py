@@ -93,8 +93,11 @@ class Budget:
         self._readings = settings.person_readings or None
         self._reached = False
         self._spending = Spending([], None, [])
-        self._by_window = contract.mode.unit.is_user
-        """whether a person spends once for each window, as a user, and not once for each reading"""
+        unit, privacy = contract.mode.unit, contract.contract.privacy
+        self._by_window = unit.is_user or unit.hides_presence
+        """whether the number of windows alone decides what is spent: a user spends once for each"""
+        self._window_units = 1 if unit.is_user else privacy.window_readings
+        """how often one person can spend in a window then"""
         self._windows: CountWindows | None = None
         self._windows_before = 0
         self._ledger = ledger
@@ -113,6 +116,10 @@ class Budget:
     def pauses(self) -> bool:
         """Whether a client reads nothing more at the limit; otherwise it reads on and releases nothing."""
         return self._action == "pause"
+
+    def allows_window(self) -> bool:
+        """Whether the limit allows the open window, where the number of windows alone decides."""
+        return not (self._limit and self._by_window) or self._spent_with(0) <= self._limit
 
     def resume(self, ledger: Ledger | None, windows: CountWindows) -> None:
         """Begin with what the ledger holds, and the open window, which is not charged yet."""
@@ -152,7 +159,7 @@ class Budget:
         """What a person will have spent at most once this many more places are released."""
         if self._windows is None or not self._by_window:
             return self._others + self._with(places, places).of_person(self._readings)
-        begun = self._windows.begun_with(places) - self._windows_before
+        begun = (self._windows.begun_with(places) - self._windows_before) * self._window_units
         return self._others + self._with(0, begun).of_person(self._readings)
 
     def _with(self, rows: int, counted: int) -> Spending:

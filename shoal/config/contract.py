@@ -99,10 +99,22 @@ class Privacy(Table):
         "many times larger",
     )
 
+    hide_presence: bool = Field(
+        default=False,
+        description="close each window by the clock, after `window_s`, and publish it as one of `window_readings` "
+        "places also if it is empty: hides when readings are taken and how many; of those closer together than "
+        "`window_s` / `window_readings`, one is counted",
+    )
+
     @model_validator(mode="after")
     def _fits_mode(self) -> Self:
         try:
             load_mode(self.mode).check_terms(self.terms, self.counts_epsilon, self.unit)
+            if self.hide_presence and (self.counts_epsilon is None or self.terms):
+                raise SettingsError(
+                    "hide_presence is for private counts alone: it needs counts_epsilon, and nothing for noisy rows, "
+                    "whose number is published"
+                )
             if self.unit == "user" and self.readings_per_window_max is None:
                 raise SettingsError('unit = "user" needs readings_per_window_max; 1 adds the least noise')
             if (self.readings_per_window_max or 1) > self.window_readings:
@@ -115,7 +127,7 @@ class Privacy(Table):
     @property
     def privacy_unit(self) -> PrivacyUnit:
         """What an epsilon of counts is of."""
-        return PrivacyUnit(self.unit, self.readings_per_window_max or 1)
+        return PrivacyUnit(self.unit, self.readings_per_window_max or 1, self.hide_presence)
 
     @property
     def terms(self) -> dict[str, float]:
@@ -250,6 +262,8 @@ class Contract(Table):
         algorithm's options are not part of the contract: an option is agreed on only when it is written.
         """
         agreed = self.model_dump(mode="json")
+        if not agreed["privacy"]["hide_presence"]:
+            del agreed["privacy"]["hide_presence"]
         for feature in agreed["features"]:
             if feature["step"] == Feature.model_fields["step"].default:
                 del feature["step"]

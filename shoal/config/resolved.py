@@ -329,6 +329,11 @@ def _check_learns_from_rows(contract: Contract, mode: PrivacyMode, declared: Mod
             f'{declared.algorithm} learns from noisy rows, which protect readings one by one: with unit = "user" take '
             "models that learn from counts, such as density_tree"
         )
+    if contract.privacy.hide_presence:
+        raise SettingsError(
+            f"{declared.algorithm} learns from noisy rows, whose number is published: with hide_presence take models "
+            "that learn from counts, such as density_tree"
+        )
     if declared.counts_epsilon is not None:
         raise SettingsError(
             f"{declared.algorithm} learns from noisy rows, which all such models share; its epsilon is "

@@ -96,6 +96,8 @@ class PrivacyUnit:
 
     name: UnitName = "reading"
     readings_max: int = 1
+    hides_presence: bool = False
+    """whether neighbours also differ in that the unit is there at all: windows then close by the clock alone"""
 
     def __post_init__(self) -> None:
         """Raises `SettingsError`."""
@@ -116,7 +118,8 @@ class PrivacyUnit:
 
     def statement(self) -> dict[str, Any]:
         """What the messages of a model that learns from counts state of it, in plain values."""
-        return {"unit": self.name, **({"readings_per_window_max": self.readings_max} if self.is_user else {})}
+        most = {"readings_per_window_max": self.readings_max} if self.is_user else {}
+        return {"unit": self.name, **most, **({"hides_presence": True} if self.hides_presence else {})}
 
 
 READING: Final = PrivacyUnit()
@@ -126,8 +129,14 @@ COUNT_MECHANISM = "geometric-counts"
 """travels in every message of a model that learns from private counts"""
 TAKEN_AND_WHEN = (
     "That a reading was taken, when, and how many there are. Times of private counts are those at which the client's "
-    "own log took readings in, in whole seconds; the broker's own timestamps of messages remain."
+    "own log took readings in, in whole seconds; the broker's own timestamps of messages remain. hide_presence = true "
+    "in [privacy] hides all of this in models that learn from counts."
 )
+PRESENCE_LEFT = (
+    "That a client runs, and since when. Of readings that come closer together than window_s / window_readings, one is "
+    "counted."
+)
+"""what is left where windows close by the clock"""
 NOT_COVERED = (
     TAKEN_AND_WHEN,
     "Several readings of one person or machine, or readings that follow from one another in time: each is protected, "

@@ -15,6 +15,7 @@ from shoal.kernels.arrays import Floats, Ints, Words
 from shoal.privacy.base import (
     NOT_COVERED,
     NOT_COVERED_OF_USERS,
+    PRESENCE_LEFT,
     READING,
     Bounds,
     Description,
@@ -35,6 +36,10 @@ STATE_VERSION = 1
 REJECTED_ROWS = (
     "How many readings were rejected, in models that learn noisy rows: a rejected reading has no row, and models count "
     "their rows. Private counts hide it."
+)
+WITHOUT_IT = (
+    "Windows close by the clock, and all state the same number of places, empty ones too: the guarantee holds also "
+    "against a window without the readings, so that neither when they were taken nor how many there are is published."
 )
 EPSILON_STRONG, EPSILON_FAIR, EPSILON_WEAK = 1.0, 4.0, 10.0
 """epsilon up to which protection is strong, fair, weak; beyond there is hardly any"""
@@ -160,9 +165,14 @@ class Formal(PrivacyMode):
                 "Every client counts its readings in windows, and adds random noise to every count before it is "
                 "published, to empty ones too. Neither a reading nor a noisy reading ever leaves the client.",
                 *guarantee,
+                *((WITHOUT_IT,) if self.unit.hides_presence else ()),
             ),
-            NOT_COVERED_OF_USERS if is_user else NOT_COVERED,
+            self._not_covered(),
         )
+
+    def _not_covered(self) -> tuple[str, ...]:
+        found = NOT_COVERED_OF_USERS if self.unit.is_user else NOT_COVERED
+        return (PRESENCE_LEFT, *found[1:]) if self.unit.hides_presence else found
 
     def _guarantee_of_readings(self) -> tuple[str, ...]:
         epsilon = self.counts_epsilon or 0.0
