@@ -95,7 +95,7 @@ no readings were before); and how many readings had been absorbed when it was
 first found"""
 
 
-STATE_VERSION = 2
+STATE_VERSION = 3
 BLOCK_ROWS = 256
 """rows that are buffered and then sketched together: a fixed number, so that any batching gives the same points"""
 READINGS_MIN = 2

@@ -212,6 +212,59 @@ LOOKS_MAX = 6
 """how often at most between two rebuilds; each rebuild allows for one more look"""
 
 
+CLIENT_SHARE_MAX = 0.25
+"""most of the readings that count lately that one client may have, and twice its equal part where clients are few"""
+SHARE_READINGS = 4000.0
+"""readings that count after which earlier ones have faded to 1/e in the shares of clients: as `mass_max`, the memory"""
+LEFT_OUT_FADE = 0.1
+"""of a reading that does not count, as a part of one that does: clients that are gone for long no longer bound one that
+is alone"""
+FORGOTTEN = 1.0
+"""readings below which a client is none of those that share"""
+
+
+class ClientShares:
+    """How many of the recent readings each client has contributed, so that one alone cannot displace all others'.
+
+    A client that is alone, or one of two, is not bound. Each decision depends on the contributions before it alone.
+    """
+
+    def __init__(self) -> None:
+        self._readings: dict[str, float] = {}
+        """client -> its readings that count, faded"""
+
+    def admit(self, client: str, readings: float) -> float:
+        """Count `readings` more of a client, as far as its share allows -> the part of them that counts, 0 to 1."""
+        others = sum(mass for name, mass in self._readings.items() if name != client)
+        known = len(self._readings.keys() | {client})
+        share = max(CLIENT_SHARE_MAX, 2.0 / known)
+        own = self._readings.get(client, 0.0)
+        room = math.inf if share >= 1.0 else share / (1.0 - share) * others - own
+        taken = min(readings, max(0.0, room))
+        fade = math.exp(-(taken + LEFT_OUT_FADE * (readings - taken)) / SHARE_READINGS)
+        faded = {name: mass * fade for name, mass in self._readings.items()}
+        faded[client] = own * fade + taken
+        self._readings = {name: mass for name, mass in faded.items() if mass >= FORGOTTEN}
+        return taken / readings
+
+    def state(self) -> State:
+        """For `restored`."""
+        return {
+            "share_client": list(self._readings),
+            "share_readings": np.array(list(self._readings.values()), dtype=np.float64),
+        }
+
+    @classmethod
+    def restored(cls, saved: StateReader) -> Self:
+        """The shares of a saved state. Raises `InvalidState`."""
+        names = saved.read_names("share_client")
+        readings = saved.read_floats("share_readings", (len(names),))
+        saved.check(bool((readings > 0.0).all()) and len(set(names)) == len(names), "a share is of no client")
+        found = cls()
+        found._readings = dict(zip(names, readings.tolist(), strict=True))
+        return found
+
+
 class ClusterTreeServer(ClusterTreeHalf):
     """Absorbs the weighted points of clients and finds their clusters. Options: `ClusterTreeOptions`.
 
@@ -227,6 +280,7 @@ class ClusterTreeServer(ClusterTreeHalf):
         self._cells = Cells.empty(width or 0)
         self._identities = Identities(options.confirm_readings, options.split_significance, options.keep_significance)
         self._dependence = Dependence(width or 0)
+        self._shares = ClientShares()
         self._block = empty_sketch(width or 0)
         self._block_time: Floats = np.empty(0)
         self._readings = 0
@@ -266,10 +320,19 @@ class ClusterTreeServer(ClusterTreeHalf):
             sketch = _sketch_of(contribution, width)
             if len(sketch.mass):
                 width = sketch.points.shape[1]
-                checked.append(sketch)
+                checked.append((contribution.client, sketch))
         if checked and self._width is None:
             self._reset(width)
-        for sketch in checked:
+        for client, sketch in checked:
+            self._absorb_share(client, sketch)
+
+    def _absorb_share(self, client: str, sketch: Sketch) -> None:
+        """Absorb what a client's share allows of it: of all points alike, in whole readings."""
+        part = self._shares.admit(client, float(sketch.mass.sum()))
+        if part < 1.0:
+            mass = np.diff(np.floor(np.cumsum(sketch.mass) * part), prepend=0.0)
+            sketch = Sketch(sketch.points, mass).kept(mass > 0.0)
+        if len(sketch.mass):
             self._absorb(sketch)
 
     def _absorb(self, sketch: Sketch) -> None:
@@ -416,6 +479,7 @@ class ClusterTreeServer(ClusterTreeHalf):
             **self._cells.state(),
             **self._identities.state(),
             **self._dependence.state(),
+            **self._shares.state(),
         }
 
     def _restore_from(self, saved: StateReader, width: int) -> None:
@@ -430,6 +494,7 @@ class ClusterTreeServer(ClusterTreeHalf):
         self._cells = Cells.restored(saved, width)
         self._identities.restore_from(saved)
         self._dependence = Dependence.restored(saved, width)
+        self._shares = ClientShares.restored(saved)
         known = set(self._identities.clusters)
         saved.check(known.issuperset(self._cells.cluster.tolist()), "a cell is part of a cluster that does not exist")
 

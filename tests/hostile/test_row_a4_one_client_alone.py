@@ -1,0 +1,42 @@
+"""Row A4: a client that sends alone after all others displaces their clusters of cluster_tree no more."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from shoal.algorithms.cluster_tree.server import CLIENT_SHARE_MAX, ClientShares
+from shoal.algorithms.registry import streaming_algorithm
+from shoal.algorithms.streaming import Contribution, ServerHalf
+
+CENTRES = np.array([[0.2, 0.2], [0.8, 0.2], [0.2, 0.8], [0.8, 0.8]])
+
+
+def send(server: ServerHalf, client: str, number: int, rows: np.ndarray) -> None:
+    half = streaming_algorithm("cluster_tree").client({}, 2)
+    half.learn(rows)
+    arrays = half.contribute()
+    server.absorb([Contribution(client, number, arrays)], b"%d" % number)
+
+
+def test_uniform_rows_of_one_client_leave_the_clusters_of_the_others() -> None:
+    random = np.random.default_rng(1)
+    server = streaming_algorithm("cluster_tree").server({}, 2)
+    for number in range(1, 28):
+        rows = CENTRES[random.integers(4, size=300)] + random.normal(0, 0.03, (300, 2))
+        send(server, f"client-{number % 9}", number, rows)
+    before = server.predict(CENTRES)
+    assert len(set(before.tolist())) == 4
+    for number in range(28, 43):
+        send(server, "alone", number, random.uniform(0, 1, (400, 2)))
+    assert len(set(server.predict(CENTRES).tolist())) == 4
+
+
+def test_a_client_alone_or_one_of_two_is_not_bound_and_the_share_of_one_of_many_is() -> None:
+    shares = ClientShares()
+    assert [shares.admit("one", 500.0) for _ in range(20)] == [1.0] * 20
+    assert [shares.admit("two", 500.0) for _ in range(20)] == [1.0] * 20
+    many = ClientShares()
+    assert all(many.admit(f"client-{number % 9}", 400.0) == 1.0 for number in range(45))
+    taken = sum(400.0 * many.admit("alone", 400.0) for _ in range(50))
+    assert taken <= 4000.0 * CLIENT_SHARE_MAX / (1 - CLIENT_SHARE_MAX)
+    assert many.admit("client-1", 400.0) == 1.0
