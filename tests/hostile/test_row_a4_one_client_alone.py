@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from shoal.algorithms.cluster_tree.server import CLIENT_SHARE_MAX, ClientShares
+from shoal.algorithms.cluster_tree.shares import CLIENT_SHARE_MAX, ClientShares
 from shoal.algorithms.registry import streaming_algorithm
 from shoal.algorithms.streaming import Contribution, ServerHalf
 

@@ -1,0 +1,63 @@
+"""The shares of clients in the recent readings of cluster_tree, so that one alone cannot displace all others."""
+
+from __future__ import annotations
+
+import math
+from typing import Self
+
+import numpy as np
+
+from shoal.algorithms.state_reader import StateReader
+from shoal.algorithms.streaming import State
+
+CLIENT_SHARE_MAX = 0.25
+"""most of the readings that count lately that one client may have, and twice its equal part where clients are few"""
+SHARE_READINGS = 4000.0
+"""readings that count after which earlier ones have faded to 1/e in the shares of clients: as `mass_max`, the memory"""
+LEFT_OUT_FADE = 0.1
+"""of a reading that does not count, as a part of one that does: clients that are gone for long no longer bound one that
+is alone"""
+FORGOTTEN = 1.0
+"""readings below which a client is none of those that share"""
+
+
+class ClientShares:
+    """How many of the recent readings each client has contributed, so that one alone cannot displace all others'.
+
+    A client that is alone, or one of two, is not bound. Each decision depends on the contributions before it alone.
+    """
+
+    def __init__(self) -> None:
+        self._readings: dict[str, float] = {}
+        """client -> its readings that count, faded"""
+
+    def admit(self, client: str, readings: float) -> float:
+        """Count `readings` more of a client, as far as its share allows -> the part of them that counts, 0 to 1."""
+        others = sum(mass for name, mass in self._readings.items() if name != client)
+        known = len(self._readings.keys() | {client})
+        share = max(CLIENT_SHARE_MAX, 2.0 / known)
+        own = self._readings.get(client, 0.0)
+        room = math.inf if share >= 1.0 else share / (1.0 - share) * others - own
+        taken = min(readings, max(0.0, room))
+        fade = math.exp(-(taken + LEFT_OUT_FADE * (readings - taken)) / SHARE_READINGS)
+        faded = {name: mass * fade for name, mass in self._readings.items()}
+        faded[client] = own * fade + taken
+        self._readings = {name: mass for name, mass in faded.items() if mass >= FORGOTTEN}
+        return taken / readings
+
+    def state(self) -> State:
+        """For `restored`."""
+        return {
+            "share_client": list(self._readings),
+            "share_readings": np.array(list(self._readings.values()), dtype=np.float64),
+        }
+
+    @classmethod
+    def restored(cls, saved: StateReader) -> Self:
+        """The shares of a saved state. Raises `InvalidState`."""
+        names = saved.read_names("share_client")
+        readings = saved.read_floats("share_readings", (len(names),))
+        saved.check(bool((readings > 0.0).all()) and len(set(names)) == len(names), "a share is of no client")
+        found = cls()
+        found._readings = dict(zip(names, readings.tolist(), strict=True))
+        return found
