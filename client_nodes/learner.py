@@ -32,6 +32,8 @@ class Learner:
         self._settings = settings
         # The contract limits the readings behind one update.
         self._publish_readings = min([settings.publish_readings, *(model.declared.readings_max for model in models)])
+        self._hides_validity = contract.mode.formal
+        self._rejected = 0
         self._places_since_update = 0
         self._republish = False
         self._updated_at = started_at
@@ -44,6 +46,11 @@ class Learner:
     def nodes(self) -> dict[str, int]:
         """model -> number of its nodes."""
         return {model.name: model.nodes for model in self._models}
+
+    @property
+    def rejected(self) -> int | None:
+        """Readings not learnt since the client was first started; None where nothing may tell whether one was valid."""
+        return None if self._hides_validity else self._rejected
 
     @property
     def has_unpublished(self) -> bool:
@@ -65,6 +72,7 @@ class Learner:
             first, end = np.searchsorted(batch.numbers, [start, stop])
             for model in self._models:
                 model.learn(batch.rows[first:end], stop - start)
+            self._rejected += stop - start - int(end - first)
             self._span = self._span.joined(batch.place_times[start:stop])
             self.newest_reading_at = self._span.joined([self.newest_reading_at]).newest
             self._places_since_update += stop - start
@@ -84,6 +92,7 @@ class Learner:
     def state(self) -> dict[str, Any]:
         return {
             "models": {model.name: model.state() for model in self._models},
+            "rejected": self._rejected,
             "places_since_update": self._places_since_update,
             "republish": self._republish,
             "newest_reading_at": self.newest_reading_at,
@@ -95,6 +104,7 @@ class Learner:
         try:
             for model in self._models:
                 model.restore(state["models"][model.name])
+            self._rejected = int(state["rejected"])
             self._places_since_update = state["places_since_update"]
             self._republish = state["republish"]
             self.newest_reading_at = state["newest_reading_at"]
@@ -103,7 +113,7 @@ class Learner:
             raise InvalidState(f"the checkpoint of the models is damaged: {broken}") from None
 
     def _make_updates(self, now: float) -> list[EncodedUpdate]:
-        updates = [model.make_update(now, self._span) for model in self._models]
+        updates = [model.make_update(now, self._span, self.rejected) for model in self._models]
         self._places_since_update, self._republish, self._span = 0, False, NO_SPAN
         self._updated_at = now
         return [update for update in updates if update is not None]
@@ -142,13 +152,13 @@ class ModelLearner:
         self._half.learn(rows)
         self._readings += places if self._model.counts_places else len(rows)
 
-    def make_update(self, now: float, span: TimeSpan) -> EncodedUpdate | None:
+    def make_update(self, now: float, span: TimeSpan, rejected: int | None) -> EncodedUpdate | None:
         """What changed since the previous update; None when there is nothing to publish yet."""
         arrays = self._half.contribute()
         if not any(len(array) for array in arrays.values()):
             return None
         self._sequence += 1
-        content = Content(self._sequence, self._readings, arrays, now, span)
+        content = Content(self._sequence, self._readings, arrays, now, span, rejected=rejected)
         self._readings = 0
         return self._publisher.make_update(self._model, content)
 

@@ -135,7 +135,9 @@ class ClientNode:
         self._row_charges = RowCharges(resources.ledger, contract.rows_epsilon)
         self._learner = Learner(contract, publisher, settings, clock())
         self._snapshots = Snapshots(contract.contract, validator, log, self._check_copies)
-        self._round_answers = RoundAnswers(contract, client, publisher, self._snapshots, settings)
+        self._round_answers = RoundAnswers(
+            contract, client, publisher, self._snapshots, settings, lambda: self._learner.rejected
+        )
         # Noise is bound to the identity of the readings log.
         mechanism = contract.mode.mechanism
         self._mechanism = mechanism(key, client, readings_log) if contract.takes_rows else None

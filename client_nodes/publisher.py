@@ -59,6 +59,8 @@ class Content(NamedTuple):
     """event times of the readings"""
     round: int | None = None
     """the round that it answers; None for a streaming model"""
+    rejected: int | None = None
+    """readings that the client has rejected since its first start; None where nothing may tell"""
 
 
 class Publisher:
@@ -88,6 +90,7 @@ class Publisher:
             made_at=content.made_at,
             oldest_reading_at=content.span.oldest,
             newest_reading_at=content.span.newest,
+            rejected=content.rejected,
             round=content.round,
         )
         return self.make_records(update, params)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -113,7 +113,10 @@ class RoundAnswers:
         publisher: Publisher,
         snapshots: Snapshots,
         settings: ClientSettings,
+        rejected: Callable[[], int | None] = lambda: None,
     ) -> None:
+        """`rejected`: readings that the client has rejected; None where nothing may tell."""
+        self._rejected = rejected
         self._contract = contract
         self._client = client
         self._publisher = publisher
@@ -197,7 +200,7 @@ class RoundAnswers:
         assert model.rounds is not None
         rows, span = self.window.rows[-model.declared.readings_max :], self.window.span
         arrays, sequence = model.rounds.algorithm.answer(snapshot.arrays, rows), self._sequence[model.name] + 1
-        content = Content(sequence, len(rows), arrays, now, span, request.round)
+        content = Content(sequence, len(rows), arrays, now, span, request.round, self._rejected())
         records = self._publisher.make_update(model, content, snapshot.arrays)
         self._sequence[model.name] += 1
         return records

@@ -37,6 +37,8 @@ class ClientStatus(NamedTuple):
     """seconds that usually pass at most between two of its updates"""
     updates_per_day: float | None = None
     """at the rate of its newest updates; None until that is known"""
+    rejected: int | None = None
+    """readings that it has rejected or withheld since its first start; None if it does not say"""
 
     @property
     def readings_per_day(self) -> float | None:
@@ -135,8 +137,10 @@ def client_statuses(models_clients: Iterable[Clients], now: float) -> list[Clien
                 rate = clients.readings_per_s(client, now)
                 interval = clients.usual_interval_s(client)
                 daily = clients.updates_per_day(client)
-                status = ClientStatus(client, status.last_seen, updates, readings, rate, interval, daily)
-            merged[client] = status._replace(last_seen=max(status.last_seen, last_seen))
+                old = status.last_seen, status.rejected
+                status = ClientStatus(client, old[0], updates, readings, rate, interval, daily, old[1])
+            rejected = max((n for n in (status.rejected, clients.rejected(client)) if n is not None), default=None)
+            merged[client] = status._replace(last_seen=max(status.last_seen, last_seen), rejected=rejected)
     newest = sorted(merged.values(), key=lambda client: -client.last_seen)[:CLIENTS_SHOWN_MAX]
     return sorted(newest, key=lambda client: client.client)
 

@@ -272,6 +272,8 @@ class Clients:
         self._copy_is_new = False
         self._totals: dict[str, list[Any]] = {}
         """client -> [updates, readings, last seen]"""
+        self._rejected: dict[str, int] = {}
+        """client -> readings that it has rejected, as it says"""
         self._recent: dict[str, deque[tuple[float, int]]] = {}
         """client -> (time, readings) of its newest updates"""
         self._made_at: dict[str, list[float]] = {}
@@ -356,6 +358,17 @@ class Clients:
         self._totals[client][1] = readings
         self._groups.change(client)
 
+    def note_rejected(self, client: str, readings: int | None) -> None:
+        """Keep how many readings a known client has rejected, as its newest update says; None: it must not say."""
+        if readings is not None:
+            # Updates may come in another order, and the number only grows.
+            self._rejected[client] = max(readings, self._rejected.get(client, 0))
+            self._groups.change(client)
+
+    def rejected(self, client: str) -> int | None:
+        """Readings that a client has rejected since it was first started; None if it does not say."""
+        return self._rejected.get(client)
+
     def allow_jumps(self) -> None:
         """Updates were lost from the log: accept any number as the next one of each client."""
         for client in self._sequences:
@@ -376,6 +389,7 @@ class Clients:
         self._groups.change(client)
         self._recent.pop(client, None)
         self._made_at.pop(client, None)
+        self._rejected.pop(client, None)
         updates, *_ = self._totals.pop(client, [0])
         return int(updates)
 
@@ -434,8 +448,9 @@ class Clients:
         try:
             known, conflicts = values_by_client(state["known"]), state["conflicts"]
             self._sequences = {client: restored_sequences(windows) for client, (windows, *_) in known.items()}
-            self._totals = {client: list(totals) for client, (_, totals, _, _) in known.items()}
-            self._made_at = {client: list(times) for client, (_, _, times, _) in known.items()}
+            self._totals = {client: list(totals) for client, (_, totals, *_) in known.items()}
+            self._made_at = {client: list(times) for client, (_, _, times, *_) in known.items()}
+            self._rejected = {client: int(one) for client, (_, _, _, one, _) in known.items() if one is not None}
             self._incarnations = {client: list(found) for client, (*_, found) in known.items() if found}
             self._copies = {one[1]: Copy(*one) for one in state["copies"]}
             self._conflicts = {client: (sequence, digest) for client, sequence, digest in conflicts}
@@ -453,6 +468,7 @@ class Clients:
                 sequences.state(),
                 list(self._totals[client]),
                 self._made_at.get(client, []),
+                self._rejected.get(client),
                 list(self._incarnations.get(client, [])),
             ]
         )

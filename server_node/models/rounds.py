@@ -85,7 +85,7 @@ def unlearned(rules: RoundRules, state: RoundState, client: str) -> RoundState:
     )
 
 
-STATE_VERSION = 9
+STATE_VERSION = 10
 
 
 class RoundsModel:
@@ -194,6 +194,7 @@ class RoundsModel:
         if alone is None:
             return Processed(False, "too_late")
         self.clients.set_readings(update.client, update.readings)
+        self.clients.note_rejected(update.client, update.rejected)
         self._publisher.count_update(update)
         # The clusters of this client's rows alone show where these lie.
         found = self._terms.algorithm.view(alone)

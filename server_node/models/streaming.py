@@ -33,7 +33,7 @@ SNAPSHOT_WAIT_MAX_S: Final = 2.0
 """longest wait for that reason"""
 SNAPSHOT_WEIGHT: Final = 0.1
 """weight of the newest snapshot in the mean time that one takes"""
-STATE_VERSION = 9
+STATE_VERSION = 10
 
 
 class PublishedHalf(SavedPart, Protocol):
@@ -108,6 +108,7 @@ class StreamingBase(ABC):
         """Take in one validated update. Raises `MessageRejected` ("sequence", "conflict")."""
         if not self.clients.take(update.client, update.sequence, update.readings, now, content):
             return Processed(False)
+        self.clients.note_rejected(update.client, update.rejected)
         self._news.updates += 1
         self._publisher.count_update(update)
         self._publisher.count_readings(update.readings)

@@ -132,6 +132,7 @@ def clients_table(clients: Sequence[ClientStatus]) -> Mapping[str, list[Any]]:
         "name": [client.client for client in listed],
         "last_seen": [round(client.last_seen, 1) for client in listed],
         "readings": [client.readings for client in listed],
+        "rejected": [client.rejected for client in listed],
         "readings_per_s": [round(client.readings_per_s, 2) for client in listed],
         "inactive_after_s": [
             max(INACTIVE_AFTER_S_MIN, round(INACTIVE_INTERVALS * client.interval_s)) for client in listed

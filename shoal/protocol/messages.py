@@ -257,6 +257,9 @@ class Update(ModelMessage):
     client's own log took the last one in, in whole seconds"""
     oldest_reading_at: float | None = None
     """the same of the oldest one: its readings count as spread over the time between"""
+    rejected: int | None = None
+    """readings that the client has rejected or withheld since its first start; None where numbers must not tell whether
+    a reading was valid: in `formal`, and for private counts"""
     round: int | None = None
     """the round it answers; None in the streaming family"""
     chunk: int = 1
@@ -270,6 +273,7 @@ class Update(ModelMessage):
         require(is_count(self.sequence, 1), "sequence", "the sequence number must be 1 or more")
         require(is_count(self.readings), "malformed", "readings")
         require(is_span(self.oldest_reading_at, self.newest_reading_at), "malformed", "oldest_reading_at")
+        require(self.rejected is None or is_count(self.rejected), "malformed", "rejected")
         require(is_count(self.chunks, 1) and self.chunks <= CHUNKS_MAX, "chunks", f"chunks must be 1 to {CHUNKS_MAX}")
         require(is_count(self.chunk, 1) and self.chunk <= self.chunks, "chunks", "chunk must be from 1 to chunks")
 

@@ -45,6 +45,8 @@ class Validator:
         model = self._check_origin(update)
         if isinstance(update, RegionUpdate):
             self._check_region(update, model)
+        if update.rejected is not None and (model.mode.formal or model.family.client_counts):
+            raise MessageRejected("malformed", "it tells how many readings were rejected, which privacy hides")
         readings_max = model.declared.readings_max
         if update.readings > readings_max:
             raise MessageRejected("bounds", f"it is from more than the {readings_max} readings of readings_max")

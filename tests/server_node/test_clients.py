@@ -140,9 +140,12 @@ def test_everything_but_the_rates_is_restored() -> None:
     for client in ("a", "b"):
         for sequence in (1, 2, 5, 9):
             clients.take(client, sequence, 3, float(sequence))
+    for rejected in (7, 5, None):
+        clients.note_rejected("a", rejected)
     other = Clients()
     other.restore(unpack(pack(clients.state())))
     assert other.totals() == clients.totals()
+    assert (other.rejected("a"), other.rejected("b")) == (7, None), "updates may come in another order"
     assert pack(other.state()) == pack(clients.state())
     assert not other.take("a", 9, 3, 0.0)
     assert other.take("a", 3, 3, 0.0)

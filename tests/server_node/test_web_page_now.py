@@ -117,14 +117,17 @@ def test_it_says_how_many_clusters_there_are_what_changed_and_that_all_is_usual(
 
 def test_what_is_unusual_new_and_inactive_is_marked_by_a_sign_and_words(browser: Browser, tmp_path: Path) -> None:
     past = history(tmp_path, {0: 10, 2: 20, NO_CLUSTER: 70}, {0: 60, 1: 40})
-    inactive = (ACTIVE[0], ClientStatus("roof", NOW - 500, 3, 30, 0.0))
+    inactive = (ACTIVE[0], ClientStatus("roof", NOW - 500, 3, 30, 0.0, rejected=7))
     with shown(browser, the_status(clients=inactive, rejected={"bounds": 2}), past) as (tab, _):
         answers = tab.value_of(ANSWERS)
         assert answers["Usual?"][0] == "warn"
         assert answers["Usual?"][1].startswith("No: 10 % as on earlier")
         assert answers["New?"][0] == "warn"
         assert answers["New?"][1].startswith("70 % of the last hour's readings belonged to no cluster known then")
-        assert answers["Complete?"] == ["warn", "roof inactive; 1 of 2 clients active, 2 rejected."]
+        rejected = "2 messages rejected, 7 readings rejected by clients"
+        assert answers["Complete?"] == ["warn", f"roof inactive; 1 of 2 clients active, {rejected}."]
+        cells = "[...document.querySelectorAll('#clients tr')].map(row => row.cells[3].textContent)"
+        assert tab.value_of(cells) == ["Rejected", "–", "7"]
         signs = "[...document.querySelectorAll('#answers .warn .sign')].map(sign => sign.textContent)"
         assert tab.value_of(signs) == ["!", "!", "!"]
 

@@ -12,11 +12,15 @@ const columns = (status) => [
   { key: "name", title: "Client", of: ({ name }) => name },
   { key: "age", title: "Received", number: true, of: ({ age }) => age },
   { key: "readings", title: countsPlaces(status) ? "Places" : "Readings", number: true, of: ({ readings }) => readings },
+  ...(saysRejected(status) ? [{ key: "rejected", title: "Rejected", number: true, of: ({ rejected }) => rejected }] : []),
   { key: "rate", title: "Rate", number: true, of: ({ rate }) => rate },
 ];
 
 // A client's number is the largest of all models: it may be of places where any model counts these.
 const countsPlaces = ({ models }) => models.some((model) => model.counts_places);
+
+// Clients say how many readings they rejected where privacy does not hide it.
+const saysRejected = ({ clients }) => clients.rejected.some((readings) => readings > 0);
 
 // The table of clients: it can be searched and sorted.
 export class Clients {
@@ -39,7 +43,8 @@ export class Clients {
     const listed = this.sorting.order(found, columns(status)).slice(0, ROWS_MAX);
     at("client-filter").hidden = all.length < SEARCH_FROM;
     this.sorting.head(all.length ? columns(status) : []);
-    reconcile(at("clients").tBodies[0], listed, ({ name }) => name, clientRow, fillClient);
+    const width = columns(status).length;
+    reconcile(at("clients").tBodies[0], listed, ({ name }) => `${name}/${width}`, (client) => clientRow(client, width), fillClient);
     setText(at("clients-note"), this.notes(all, found, listed).join(" "));
   }
 
@@ -59,10 +64,10 @@ export class Clients {
   }
 }
 
-function clientRow({ name }) {
+function clientRow({ name }, width) {
   const label = make("span", { class: "name", title: name }, name);
   return make("tr", {}, make("th", { scope: "row" }, label, make("span", { class: "state" })),
-    make("td", { class: "number" }), make("td", { class: "number" }), make("td", { class: "number" }));
+    ...Array.from({ length: width - 1 }, () => make("td", { class: "number" })));
 }
 
 function fillClient(row, client) {
@@ -70,7 +75,8 @@ function fillClient(row, client) {
   setText(row.cells[0].lastChild, client.quarantined ? "in quarantine" : client.inactive ? "inactive" : "");
   setText(row.cells[1], `${duration(client.age)} ago`);
   setText(row.cells[2], count(client.readings));
-  setText(row.cells[3], client.inactive ? "–" : `${rate(client.rate)}/s`);
+  if (row.cells.length > 4) setText(row.cells[3], client.rejected === null ? "–" : count(client.rejected));
+  setText(row.lastChild, client.inactive ? "–" : `${rate(client.rate)}/s`);
 }
 
 const COLUMNS_MAX = 7;

@@ -130,6 +130,6 @@ export function clientsOf({ clients, quarantined: names }, now) {
     const age = Math.max(0, now - clients.last_seen[i]);
     const inactive = age > clients.inactive_after_s[i];
     const quarantined = excluded.has(name);
-    return { name, age, inactive, quarantined, readings: clients.readings[i], rate: inactive ? 0 : clients.readings_per_s[i] };
+    return { name, age, inactive, quarantined, readings: clients.readings[i], rejected: clients.rejected[i], rate: inactive ? 0 : clients.readings_per_s[i] };
   });
 }

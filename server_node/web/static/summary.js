@@ -77,12 +77,14 @@ function complete(status, now, connected) {
   const clients = clientsOf(status, now);
   const absent = clients.filter(({ inactive }) => inactive);
   const rejected = Object.values(status.rejected).reduce((sum, messages) => sum + messages, 0);
-  const rest = [status.lag_records ? `${plural(status.lag_records, "update")} to read` : "", rejected ? `${count(rejected)} rejected` : ""].filter(Boolean);
+  const rest = [status.lag_records ? `${plural(status.lag_records, "update")} to read` : "", rejected ? `${plural(rejected, "message")} rejected` : ""].filter(Boolean);
+  const refused = clients.reduce((sum, client) => sum + (client.rejected ?? 0), 0);
+  if (refused) rest.push(`${plural(refused, "reading")} rejected by clients`);
   if (!clients.length) return ["none", "No client has sent an update yet."];
   const active = `${clients.length - absent.length} of ${plural(clients.length, "client")} active`;
   const more = rest.length ? `, ${rest.join(", ")}` : "";
   const hidden = status.privacy.formal ? " Rejected readings are not published: each client's own metrics and log have them." : "";
-  if (!absent.length) return [rejected ? "warn" : "good", `${active}${more || ", no message rejected"}.${hidden}`];
+  if (!absent.length) return [rejected || refused ? "warn" : "good", `${active}${more || ", no message rejected"}.${hidden}`];
   const named = absent.slice(0, 2).map(({ name }) => name).join(", ");
   const others = absent.length > 2 ? ` and ${absent.length - 2} more` : "";
   return ["warn", `${named}${others} inactive; ${active}${more}.`];
