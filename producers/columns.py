@@ -236,7 +236,8 @@ class _Cells:
     def __init__(self, cells: Sequence[Any], number: Callable[[Any], Any], head: int) -> None:
         self.texts = tuple(text for cell in cells if (text := "" if cell is None else str(cell).strip()))
         read = [number(cell) for cell in cells]
-        self.words = Counter(text for n in read if isinstance(n, str) and (text := n.strip()))
+        # As they are in the file: a number that is refused is read as another text.
+        self.words = Counter(str(cell).strip() for cell, n in zip(cells, read, strict=True) if isinstance(n, str))
         """cells that are no numbers -> how many"""
         self.numbers = np.array([n if isinstance(n, float) and math.isfinite(n) else math.nan for n in read])
         """(n,) NaN where a cell is no number"""

@@ -204,6 +204,15 @@ def test_words_among_numbers_that_repeat_stand_for_no_value(folder: Path) -> Non
     assert (files.na_values, files.missing) == (("-", "n/a"), "hold")
 
 
+def test_a_word_with_a_point_stands_for_no_value_in_a_file_of_decimal_commas(folder: Path) -> None:
+    lines = [f"{'k.A.' if n % 40 == 0 else f'{n % 17},5'};{n % 5},25" for n in range(400)]
+    (folder / "a.csv").write_text("\n".join(["Druck;Strom", *lines]), encoding="utf-8")
+    assert run("a.csv").exit_code == 0
+    files = load_config(folder / "a.toml").source("files")
+    assert isinstance(files, FilesSettings)
+    assert files.na_values == ("k.A.",)
+
+
 def test_the_producer_prints_the_same_file(folder: Path) -> None:
     german_file(folder / "a.csv")
     assert run("a.csv").exit_code == 0
