@@ -13,7 +13,7 @@ from shoal.algorithms.density_tree.arrays import SHARE_ONE
 from shoal.algorithms.density_tree.clusters import cluster_leaves
 from shoal.algorithms.density_tree.leaf import BINS, Axes, Leaf, oblique_axes
 from shoal.algorithms.density_tree.plan import CountingPlan, axes_sampled, axis_shares
-from shoal.algorithms.density_tree.tree import Cut
+from shoal.algorithms.density_tree.tree import Cut, can_be_cut
 from shoal.algorithms.from_counts.rounds import KMEANS_FROM_COUNTS
 from shoal.algorithms.streaming import Contribution
 from shoal.errors import InvalidData, SettingsError
@@ -277,3 +277,12 @@ def test_an_option_out_of_range_is_refused_by_name(wrong: dict[str, float]) -> N
         DensityTreeServer(2, **wrong)
     with pytest.raises(SettingsError, match="no option"):
         DensityTreeOptions.parse({"leafs": 3})
+
+
+def test_a_leaf_is_not_cut_where_one_part_would_lie_beyond_an_oblique_cut_above() -> None:
+    axes = Axes.features(2).with_more(Axes(np.array([0]), np.array([1]), np.array([0.5]), np.array([0.5])))
+    leaf = Leaf(0, np.zeros(2), np.ones(2), axes, kept=3)
+    assert can_be_cut(leaf, 0, 0.3)
+    leaf.start[2] = 0.8
+    assert not can_be_cut(leaf, 0, 0.3)
+    assert can_be_cut(leaf, 0, 0.7)

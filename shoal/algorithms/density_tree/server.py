@@ -17,12 +17,13 @@ from shoal.algorithms.counting import FOUND_SIGNIFICANCE
 from shoal.algorithms.density_tree.arrays import SHARE_ONE, SNAPSHOT, Block, blocks_of
 from shoal.algorithms.density_tree.clusters import Identities, cluster_leaves, masses
 from shoal.algorithms.density_tree.extents import draw_rows, extents
-from shoal.algorithms.density_tree.leaf import BINS, NO_AXES, NO_ZOOM, Axes, Leaf, oblique_axes
+from shoal.algorithms.density_tree.leaf import BINS, NO_AXES, NO_ZOOM, Axes, AxisValleys, Leaf, oblique_axes
 from shoal.algorithms.density_tree.options import DensityTreeOptions
 from shoal.algorithms.density_tree.plan import CountingPlan, axes_sampled, axis_shares, check_plan
 from shoal.algorithms.density_tree.tree import (
     Cut,
     Node,
+    can_be_cut,
     cut_leaf,
     cuts_of,
     is_filled,
@@ -252,8 +253,8 @@ class DensityTreeServer:
         self._take_back()
         for leaf in self._leaves:
             valleys = leaf.best_valleys(options.depth, options.cut_significance)
-            axis = int(valleys.significance.argmax())
-            if valleys.significance[axis] >= options.cut_significance and len(self._leaves) < options.leaves_max:
+            axis = self._axis_to_cut(leaf, valleys)
+            if axis is not None:
                 ids = self._new_id(), self._new_id()
                 at = float(valleys.position[axis])
                 parts = cut_leaf(leaf, axis, at, valleys.hint, ids, self._oblique)
@@ -356,6 +357,17 @@ class DensityTreeServer:
                 continue
             if is_filled(cut, [left], [right], self.options.filled):
                 self._replace(cut, take_back(cut, self._new_id()))
+
+    def _axis_to_cut(self, leaf: Leaf, valleys: AxisValleys) -> int | None:
+        """The axis with the most significant valley at which the leaf can be cut; None where it stays as it is."""
+        if len(self._leaves) >= self.options.leaves_max:
+            return None
+        for axis in np.argsort(-valleys.significance, kind="stable").tolist():
+            if valleys.significance[axis] < self.options.cut_significance:
+                return None
+            if can_be_cut(leaf, axis, float(valleys.position[axis])):
+                return int(axis)
+        return None
 
     def _renew_oblique(self, leaf: Leaf) -> None:
         """Draw oblique axes anew that were counted long enough and show nothing."""

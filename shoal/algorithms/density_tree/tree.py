@@ -74,6 +74,20 @@ def new_leaf(leaf_id: int, low: Floats, high: Floats, kept: Axes, oblique: int) 
     return leaf
 
 
+def can_be_cut(leaf: Leaf, axis: int, at: float) -> bool:
+    """Whether both parts have room on every axis that they keep: a cut on a feature can leave one part wholly beyond an
+    oblique cut above, where no reading is."""
+    for right in (False, True):
+        low, high = leaf.low.copy(), leaf.high.copy()
+        if axis < leaf.d:
+            (low if right else high)[axis] = at
+        start, end = (each[: leaf.kept] for each in leaf.axes.box_range(low, high))
+        room = np.minimum(end, leaf.end[: leaf.kept]) - np.maximum(start, leaf.start[: leaf.kept])
+        if not (room > 0.0).all():
+            return False
+    return True
+
+
 def cut_leaf(
     leaf: Leaf, axis: int, at: float, hints: Floats, leaf_ids: tuple[int, int], oblique: int
 ) -> tuple[Leaf, Leaf]:
