@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.linalg import eigh
 
+from shoal.errors import MissingExtra
 from shoal.kernels.arrays import Floats, Ints
 
 CELLS = 128
@@ -80,6 +80,16 @@ class ScalePlan:
         return cells
 
 
+def generalised_eigh() -> Callable[[Floats, Floats], tuple[Floats, Floats]]:
+    """The solver of A v = lambda B v for symmetric A and B > 0. Raises `MissingExtra` without SciPy."""
+    try:
+        from scipy.linalg import eigh  # noqa: PLC0415 - an extra
+    except ImportError:
+        raise MissingExtra("Regimes", "evaluate") from None
+    solve: Callable[[Floats, Floats], tuple[Floats, Floats]] = eigh
+    return solve
+
+
 def make_plan(scaling: Scaling, parts: Sequence[Products]) -> ScalePlan | None:
     """The plan of a scale from the sums of all clients; None where no coordinate is slower than noise.
 
@@ -97,7 +107,7 @@ def make_plan(scaling: Scaling, parts: Sequence[Products]) -> ScalePlan | None:
     if not len(used):
         return None
     inside = np.ix_(used, used)
-    values, vectors = eigh(lagged[inside], same[inside] + SHRINKAGE * np.eye(len(used)))
+    values, vectors = generalised_eigh()(lagged[inside], same[inside] + SHRINKAGE * np.eye(len(used)))
     # The sign of an eigenvector is arbitrary: its largest entry is made positive.
     vectors *= np.sign(vectors[np.abs(vectors).argmax(axis=0), np.arange(len(used))])
     values, vectors = values[::-1], vectors[:, ::-1]

@@ -9,7 +9,7 @@ import numpy as np
 
 from shoal.algorithms.regimes.blocks import SCALES
 from shoal.algorithms.regimes.client import RegimeClient
-from shoal.algorithms.regimes.plan import ScalePlan, Scaling, make_plan
+from shoal.algorithms.regimes.plan import ScalePlan, Scaling, generalised_eigh, make_plan
 from shoal.algorithms.regimes.sets import CellSets, find_sets, told_of_next
 from shoal.kernels.arrays import Floats, Ints
 
@@ -76,6 +76,7 @@ class RegimeServer:
     """
 
     def __init__(self, centred: bool | None = None, scales: tuple[int, ...] = SCALES) -> None:
+        generalised_eigh()  # what is missing is reported before anything is learnt
         self.book: Book | None = None
         """None: one regime"""
         self.single = 0
