@@ -21,7 +21,7 @@ _SIGNS = {Ge: ("≥", "ge"), Gt: (">", "gt"), Le: ("≤", "le"), Lt: ("<", "lt")
 def settings_table() -> str:
     """Markdown: section, setting, default, range, meaning."""
     lines = ["| section | setting | default | range | meaning |", "|---|---|---|---|---|"]
-    for section, form in _sections():
+    for section, form in declared_sections():
         for name, field in form.model_fields.items():
             lines.append(_row(section, f"`{name}`", _default(field), _range(field), _meaning(form, name, field)))
         if form is Privacy:
@@ -48,7 +48,7 @@ def _terms_of_modes(section: str) -> Iterator[str]:
             yield _row(f"{section} with `{mode.name}`", f"`{name}`", "required", limits, term.meaning)
 
 
-def _sections() -> Iterator[tuple[str, type[BaseModel]]]:
+def declared_sections() -> Iterator[tuple[str, type[BaseModel]]]:
     """Where settings are written, and their declarations. The keys of transports are in two sections."""
     yield "`[[features]]`", Feature
     yield "`[privacy]`", Privacy

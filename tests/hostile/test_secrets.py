@@ -1,0 +1,154 @@
+"""Secrets: each is in a file of its own and nowhere else, whatever processes print, log, serve, store or fail with."""
+
+from __future__ import annotations
+
+import logging
+import re
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner
+from prometheus_client import generate_latest
+
+from client_nodes.bootstrap import open_client
+from server_node.bootstrap import open_server
+from server_node.clusters.sinks import Sinks
+from server_node.status import StatusBoard
+from server_node.web import create_app, predict
+from server_node.web.access import make_access
+from shoal.cli.main import shoal
+from shoal.config.reference import declared_sections
+from shoal.config.settings import load_config
+from shoal.errors import LogUnavailable
+from tests.house.small_federation import clock, create_federation
+from tests.server_node.web_client import WebClient
+
+SECRET = re.compile(r"(^|_)(token|secret|password|key|keys)(_|$)")
+MORE = """
+[events.webhook]
+url = "http://127.0.0.1:{port}/"
+token_file = "webhook.token"
+[events.mqtt]
+host = "127.0.0.1"
+port = {port}
+user = "shoal"
+secret_file = "mqtt.secret"
+"""
+SETTINGS = {
+    "SHOAL_SERVER_TOKEN_FILE": "page.token",
+    "SHOAL_SERVER_SIGNING_KEY_FILE": "server.key",
+    "SHOAL_LOG_SERVER_KEYS": "server.pub",
+    "SHOAL_SERVER_OPERATOR_KEY_FILE": "operator.key",
+    "SHOAL_SERVER_OPERATOR_KEYS": "operator.pub",
+    "SHOAL_SERVER_CLIENT_KEYS": "client_keys",
+    "SHOAL_CLIENT_SIGNING_KEY_FILE": "clients/{client}.key",
+}
+
+
+def commands(group: click.Command) -> Iterator[click.Command]:
+    yield group
+    if isinstance(group, click.Group):
+        context = click.Context(group)
+        for name in group.list_commands(context):
+            found = group.get_command(context, name)
+            assert found is not None
+            yield from commands(found)
+
+
+def test_no_option_and_no_setting_takes_a_secret_itself() -> None:
+    """The list of processes shows options, and /proc the environment: both name files only."""
+    options = [one for command in commands(shoal) for one in command.params if SECRET.search(one.name or "")]
+    taken = [one.name for one in options if not isinstance(one.type, click.Path) and not getattr(one, "is_flag", False)]
+    assert taken == []
+    settings = [
+        (section, name, field.annotation)
+        for section, declared in declared_sections()
+        for name, field in declared.model_fields.items()
+        if SECRET.search(name)
+    ]
+    assert len(settings) > 10
+    assert [one for one in settings if "Path" not in str(one[2])] == []
+
+
+@pytest.fixture
+def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A federation file with every kind of secret that it can name."""
+    file = create_federation(tmp_path, readings=150)
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        more = MORE.format(port=closed.getsockname()[1])
+    file.write_text(file.read_text(encoding="utf-8") + more, encoding="utf-8")
+    for name, place in SETTINGS.items():
+        monkeypatch.setenv(name, str(tmp_path / place))
+    run = CliRunner()
+    for name in ("webhook.token", "mqtt.secret", "page.token"):
+        assert run.invoke(shoal, ["keys", "token", str(tmp_path / name)]).exit_code == 0
+    for words in (["server"], ["operator"], ["new", "--name", "attic"]):
+        made = run.invoke(shoal, ["keys", *words, "--config", str(file)])
+        assert made.exit_code == 0, made.output
+    return file
+
+
+def needles(folder: Path) -> dict[str, bytes]:
+    """What must be found nowhere else: the text of each secret, and the bytes that it stands for."""
+    found: dict[str, bytes] = {}
+    secret_files = [path for path in folder.rglob("*") if path.suffix in {".token", ".secret", ".key"}]
+    for path in secret_files:
+        content = path.read_bytes()
+        words = [word for word in content.split() if len(word) >= 32]  # beside "private" and the like
+        lines = [content] if path.name == "noise.key" else words
+        assert lines, path
+        for number, line in enumerate(lines):
+            found[f"{path.name} {number}"] = line
+            if re.fullmatch(rb"[0-9a-f]{64}", line):
+                found[f"{path.name} {number} as bytes"] = bytes.fromhex(line.decode())
+    assert {path.name for path in secret_files} > {"webhook.token", "mqtt.secret", "page.token", "server.key"}
+    assert any(path.name == "noise.key" for path in secret_files)
+    return found
+
+
+def test_no_secret_is_printed_logged_served_or_stored(file: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    config, run, shown = load_config(file), CliRunner(), list[str]()
+    with open_client(config, "attic", clock=clock) as node:
+        while node.step():
+            pass
+    with open_server(config, clock=clock) as server:
+        while server.step():
+            pass
+        shown.append(repr(server.status()))
+        shown.append(generate_latest(server.metrics.registry).decode())
+        access = make_access("127.0.0.1", [], config.server.token_file)
+        web = WebClient(create_app(StatusBoard(server.status()), server.metrics.registry, predict, access=access))
+        headers = {"authorization": f"Bearer {(file.parent / 'page.token').read_text(encoding='ascii').strip()}"}
+        answers = [
+            web.get(path, headers=headers)
+            for path in ("/", "/status", "/metrics", "/snapshot", "/privacy", "/clusters")
+        ]
+        assert [answer.status_code for answer in answers].count(200) >= 5
+        shown += [answer.text for answer in answers]
+    for words in (
+        ["check", str(file), "--all"],
+        ["check", str(file), "--log"],
+        ["events", "list", "--config", str(file)],
+    ):
+        shown.append(run.invoke(shoal, words).output)
+    with Sinks(config.sinks, config.contract.federation) as sinks:
+        for _, sink in sinks.items():  # nobody listens there: what the failure says is logged and printed
+            with pytest.raises(LogUnavailable) as failed:
+                sink.deliver({"event": {}}, "birth", "clusters")
+            shown.append(str(failed.value))
+    shown += [repr(config), str(config.sinks), caplog.text, *(str(record.__dict__) for record in caplog.records)]
+    text = "\n".join(shown).encode()
+    stored = {
+        path: path.read_bytes()
+        for path in file.parent.rglob("*")
+        if path.is_file() and path.suffix not in {".token", ".secret", ".key"}
+    }
+    assert len(stored) > 5
+    for name, needle in needles(file.parent).items():
+        assert needle not in text, name
+        assert [path.name for path, content in stored.items() if needle in content] == [], name
