@@ -10,7 +10,7 @@ readings fall to it, else *quiet*.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from typing import Any, NamedTuple
 
@@ -186,11 +186,19 @@ class Lineage:
             "next_identity": self.next_identity,
             "next_candidate": self.next_candidate,
             "readings": self.readings,
-            "clusters": [dict(vars(cluster)) for cluster in self.clusters.values()],
+            "clusters": [_without_defaults(cluster) for cluster in self.clusters.values()],
             "of_node": _columns(self.of_node),
             "node_mass": _columns(self.node_mass, np.float64),
             "of_number": _columns(self.of_number),
         }
+
+
+_DEFAULTS = {one.name: one.default for one in fields(Cluster)}
+
+
+def _without_defaults(cluster: Cluster) -> dict[str, Any]:
+    """What `Cluster(**values)` needs: with hundreds of clusters, most of a checkpoint would be names of fields."""
+    return {name: value for name, value in vars(cluster).items() if value != _DEFAULTS[name]}
 
 
 def restore_lineage(state: Mapping[str, Any]) -> Lineage:

@@ -219,7 +219,11 @@ class ClusterAlerts(OperatorRequest):
     def __post_init__(self) -> None:
         super().__post_init__()
         require(is_count(self.identity), "malformed", "identity")
-        require(self.action in ALERT_ACTIONS, "malformed", f"action: one of {', '.join(ALERT_ACTIONS)}")
+        require(
+            isinstance(self.action, str) and self.action in ALERT_ACTIONS,
+            "malformed",
+            f"action: one of {', '.join(ALERT_ACTIONS)}",
+        )
         require(is_moment(self.until) and (self.until > 0) == (self.action == "mute"), "malformed", "until")
 
 

@@ -52,6 +52,7 @@ ROWS = [
 
 def insert(path: Path, topic: str) -> None:
     with closing(sqlite3.connect(path, timeout=30)) as db, db:
+        db.execute("BEGIN IMMEDIATE")  # the server writes meanwhile
         (number,) = db.execute("SELECT number FROM topics WHERE name = ?", (topic,)).fetchone()
         (first,) = db.execute("SELECT next FROM marks WHERE topic = ?", (number,)).fetchone()
         for offset, row in enumerate(ROWS, first):

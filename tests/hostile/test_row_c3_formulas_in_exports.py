@@ -11,6 +11,7 @@ import pytest
 
 from client_nodes.labelling.labelled_readings import CsvWriter, LabelledBlock
 from server_node.clusters.history.history_command import COLUMNS, write_rows
+from shoal.config.contract import Feature
 from shoal.protocol.labels import Label
 
 FORMULAS = ['=HYPERLINK("http://evil.example")', "+1", "-1", "@SUM(A1)", "\t=1"]
@@ -32,6 +33,8 @@ def test_a_name_that_begins_as_a_formula_is_a_text_in_an_export_of_the_history(t
 def test_a_name_that_begins_as_a_formula_is_a_text_in_an_export_of_labels(formula: str) -> None:
     out = io.StringIO()
     label = Label(cluster=1, identity=7, name=formula, novelty=0.5, version=1, time=None)
-    CsvWriter(out, ["warm"]).write(LabelledBlock([0.0], np.array([[-2.5]]), [label]))
+    CsvWriter(out, [Feature(name="warm", low=-10.0, high=50.0)]).write(
+        LabelledBlock([0.0], np.array([[-2.5]]), [label])
+    )
     (found,) = csv.DictReader(io.StringIO(out.getvalue()))
     assert (found["name"], found["warm"]) == (f"'{formula}", "-2.5")

@@ -116,8 +116,8 @@ def drop_rejected_readings(monkeypatch: pytest.MonkeyPatch) -> None:
     """A rejected reading keeps no place: valid readings decide when a window is full."""
     real = CountWindows.add
 
-    def add(self: CountWindows, batch: Batch, now: float) -> list[EncodedUpdate]:
-        return real(self, batch._replace(rejected=[]), now)
+    def add(self: CountWindows, batch: Batch, now: float, *more: Callable[[], bool]) -> list[EncodedUpdate]:
+        return real(self, batch._replace(rejected=[]), now, *more)
 
     monkeypatch.setattr(CountWindows, "add", add)
 
