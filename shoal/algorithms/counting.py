@@ -56,12 +56,15 @@ class Counter(Protocol):
         """Count under the plan of this snapshot from now on. Raises `InvalidData` for a plan that cannot be one."""
         ...
 
-    def count(self, rows: Rows, valid: Bools, client: bytes, number: int) -> Counted:
+    def count(
+        self, rows: Rows, valid: Bools, client: bytes, number: int, cohort: tuple[bytes, int] | None = None
+    ) -> Counted:
         """Count one window of a client: rows (n, d) in unit coordinates; the `valid` (n,) are readings.
 
         A row that is not valid keeps its place and is counted nowhere. The cells that are counted, and the cell that
         a reading falls into, depend on the plan, the public name of the client and the number of its window, and for
-        a reading's cell on that reading and its place; on no other reading.
+        a reading's cell on that reading and its place; on no other reading. With a `cohort`, the public name of many
+        clients and the number of a round, the cells depend on that instead, so that the counts of all can be added up.
         """
         ...
 
@@ -90,6 +93,8 @@ class CountingAlgorithm(StreamingAlgorithm):
     stream: str | None = None
     """algorithms with the same name here count every window alike, whatever their options: under the same epsilon their
     models publish the same private counts, which cost their epsilon once. None: each model has counts of its own"""
+    samples_axes: bool = False
+    """whether its plan has axes of which each window counts some: it then has the option `axes_per_window`"""
     epsilon_advised: float = 0.0
     """epsilon of a reading below which another algorithm that learns from counts finds more"""
     counted_points: Callable[[Arrays, Arrays], tuple[Rows, Floats]] | None = None

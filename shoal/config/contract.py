@@ -20,7 +20,7 @@ from pydantic import ConfigDict, Field, field_validator, model_validator
 from shoal.config.base import Name, Number, Table, Text, Whole, parse_table, read_toml
 from shoal.errors import SettingsError
 from shoal.kernels.arrays import Floats
-from shoal.privacy.base import Bounds, PrivacyUnit, UnitName, load_mode
+from shoal.privacy.base import Bounds, Helper, PrivacyUnit, UnitName, load_mode
 from shoal.privacy.count_noise import EPSILON_MAX, EPSILON_MIN
 
 FEATURES_MAX = 4096
@@ -61,6 +61,20 @@ class Feature(Table):
         return self
 
 
+HELPER_KEY_DIGITS = 128
+HELPERS_MAX = 16
+
+
+class HelperKey(Table):
+    """A helper of masked counts. All who take part know it by its public key."""
+
+    name: Name = Field(description="its name in messages and metrics")
+    key: Text = Field(
+        pattern=rf"^[0-9a-f]{{{HELPER_KEY_DIGITS}}}$",
+        description="its public key, 128 hexadecimal digits, as `shoal keys helper` prints them",
+    )
+
+
 class Privacy(Table):
     """What is done to a reading before anything is learnt from it: a mode, and the numbers that this mode needs."""
 
@@ -89,7 +103,8 @@ class Privacy(Table):
     unit: UnitName = Field(
         default="reading",
         description="the privacy unit that `counts_epsilon` is for: one `reading`, or all readings that one `user` "
-        "(a person, a device) has in a window; readings then need a user id",
+        "(a person, a device) has in a window; readings then need a user id. `client` with `masked`: all readings of a "
+        "client in a window",
     )
     readings_per_window_max: Whole | None = Field(
         default=None,
@@ -97,6 +112,12 @@ class Privacy(Table):
         le=10**6,
         description='with `unit = "user"`: most readings of one user that are counted in a window; the noise is this '
         "many times larger",
+    )
+    helpers: tuple[HelperKey, ...] = Field(
+        default=(),
+        max_length=HELPERS_MAX,
+        description="with `masked`: the parties that unmask sums, one table `[[privacy.helpers]]` each with `name` and "
+        "`key`, as `shoal keys helper` prints it",
     )
 
     hide_presence: bool = Field(
@@ -108,8 +129,14 @@ class Privacy(Table):
 
     @model_validator(mode="after")
     def _fits_mode(self) -> Self:
+        for one in ("name", "key"):
+            if len({getattr(helper, one) for helper in self.helpers}) < len(self.helpers):
+                raise ValueError(f"two helpers have the same {one}; each must be a party of its own")
         try:
-            load_mode(self.mode).check_terms(self.terms, self.counts_epsilon, self.unit)
+            mode = load_mode(self.mode)
+            mode.check_terms(self.terms, self.counts_epsilon, self.unit)
+            if self.helpers and not mode.masked:
+                raise SettingsError(f'helpers mean nothing in mode = "{self.mode}"; leave them out')
             if self.hide_presence and (self.counts_epsilon is None or self.terms):
                 raise SettingsError(
                     "hide_presence is for private counts alone: it needs counts_epsilon, and nothing for noisy rows, "
@@ -128,6 +155,11 @@ class Privacy(Table):
     def privacy_unit(self) -> PrivacyUnit:
         """What an epsilon of counts is of."""
         return PrivacyUnit(self.unit, self.readings_per_window_max or 1, self.hide_presence)
+
+    @property
+    def helper_terms(self) -> tuple[Helper, ...]:
+        """The helpers with their public keys."""
+        return tuple(Helper(one.name, bytes.fromhex(one.key)) for one in self.helpers)
 
     @property
     def terms(self) -> dict[str, float]:
@@ -278,7 +310,7 @@ class Contract(Table):
             for name in ("counts_epsilon", "source"):
                 if getattr(model, name) is None:
                     del written[name]
-        for name in ("counts_epsilon", "window_readings", "window_s", "unit", "readings_per_window_max"):
+        for name in ("counts_epsilon", "window_readings", "window_s", "unit", "readings_per_window_max", "helpers"):
             if getattr(self.privacy, name) == Privacy.model_fields[name].default:
                 del agreed["privacy"][name]
         canonical = json.dumps(agreed, sort_keys=True, ensure_ascii=True, separators=(",", ":"))

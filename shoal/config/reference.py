@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -45,7 +46,10 @@ def _terms_of_modes(section: str) -> Iterator[str]:
     for mode in map(load_mode, mode_names()):
         for name, term in mode.terms.items():
             limits = f"> {term.above:g}, ≤ {term.at_most:g}"
-            yield _row(f"{section} with `{mode.name}`", f"`{name}`", "required", limits, term.meaning)
+            default = (
+                "required" if term.default is None else "none" if math.isinf(term.default) else f"`{term.default:g}`"
+            )
+            yield _row(f"{section} with `{mode.name}`", f"`{name}`", default, limits, term.meaning)
 
 
 def declared_sections() -> Iterator[tuple[str, type[BaseModel]]]:

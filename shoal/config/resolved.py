@@ -25,7 +25,7 @@ from shoal.errors import SettingsError
 from shoal.privacy.base import Bounds, PrivacyMode, load_mode
 from shoal.privacy.count_noise import CountNoise, certified_count_epsilon
 
-GIVEN_BY_PRIVACY: Final = ("noise_variance", "window_readings")
+GIVEN_BY_PRIVACY: Final = ("noise_variance", "window_readings", "axes_per_window")
 """options of algorithms that learn from counts which follow from [privacy], and which no contract may write"""
 
 
@@ -107,7 +107,7 @@ class ResolvedModel:
         """Epsilon that a privacy unit really costs, computed from the noise tables; None without a guarantee."""
         if not self.mode.formal:
             return None
-        if self.counts is None:
+        if self.counts is None or self.mode.masked:
             return self.mode.epsilon_spent()[0]
         noise = self.counts.noise
         return None if noise is None else certified_count_epsilon(noise, self.mode.unit.readings_max)
@@ -186,7 +186,7 @@ class ResolvedContract:
         """
         parts = {model.counts.stream if model.counts else "": model.epsilon for model in self.models.values()}
         known = [epsilon for epsilon in parts.values() if epsilon is not None]
-        return math.fsum(known) if len(known) == len(parts) else None
+        return self.mode.sum_of_epsilons(known) if len(known) == len(parts) else None
 
     @cached_property
     def epsilon_spent(self) -> tuple[float, float]:
@@ -200,14 +200,16 @@ class ResolvedContract:
         rows = self.mode.epsilon_spent()[0] if self.mode.epsilon_per_reading() is not None else 0.0
         streams = {model.counts.stream: model.epsilon_spent for model in self.counted if model.counts is not None}
         spent = [epsilon for epsilon in streams.values() if epsilon is not None]
-        return math.fsum([rows, *spent]), self.total_epsilon or 0.0
+        return self.mode.sum_of_epsilons([rows, *spent]), self.total_epsilon or 0.0
 
 
 def resolve(contract: Contract) -> ResolvedContract:
     """The resolved contract; its models and their options are valid. Raises `SettingsError`."""
     privacy, bounds = contract.privacy, contract.bounds
     shares = [feature.share for feature in contract.features]
-    mode = load_mode(privacy.mode)(bounds, privacy.terms, shares, privacy.counts_epsilon, privacy.privacy_unit)
+    kind = load_mode(privacy.mode)
+    masking = {"helpers": privacy.helper_terms, "window_readings": privacy.window_readings} if kind.masked else {}
+    mode = kind(bounds, privacy.terms, shares, privacy.counts_epsilon, privacy.privacy_unit, **masking)
     models: dict[str, ResolvedModel] = {}
     for declared in contract.models:
         with _naming(declared):
@@ -259,20 +261,26 @@ def _resolve_counting(
     for name in GIVEN_BY_PRIVACY:
         if name in declared.options:
             raise SettingsError(f"{name} follows from [privacy]; leave it out")
-    variance = 0.0 if noise is None else noise.variance
-    options = {**declared.options, "noise_variance": variance, "window_readings": privacy.window_readings}
+    options = {
+        **declared.options,
+        "noise_variance": mode.counts_variance(epsilon),
+        "window_readings": privacy.window_readings,
+    }
+    if mode.masked and algorithm.samples_axes:
+        options["axes_per_window"] = int(mode.values["axes"])
     algorithm.server(options, contract.width)
     algorithm.counter(options, contract.width)
     # No model has a name with a colon, so a shared stream is never taken for the stream of one model. Exact: two
     # epsilons that are printed alike at six digits have noise of their own.
     shared = f"{algorithm.stream}:{'none' if epsilon is None else repr(float(epsilon)).removesuffix('.0')}"
-    stream = declared.name if algorithm.stream is None else shared
+    # In rounds of its own every model asks for counts of its own.
+    stream = declared.name if algorithm.stream is None or mode.masked else shared
     return ResolvedModel(
         declared=declared,
         algorithm=algorithm,
         options=options,
         statement=mode.count_statement(epsilon, privacy.window_readings),
-        epsilon=epsilon,
+        epsilon=mode.counts_epsilon_of(epsilon),
         mode=mode,
         counts=CountTerms(algorithm=algorithm, stream=stream, noise=noise),
     )
@@ -324,6 +332,11 @@ def _target(contract: Contract, declared: Model, algorithm: RoundsAlgorithm) -> 
 
 def _check_learns_from_rows(contract: Contract, mode: PrivacyMode, declared: Model) -> None:
     """Raises `SettingsError` for a model of noisy rows under terms that are for counts alone."""
+    if mode.masked:
+        raise SettingsError(
+            f'{declared.algorithm} learns from rows, and with mode = "{mode.name}" only sums of counts leave a client: '
+            "take models that learn from counts, such as density_tree"
+        )
     if contract.privacy.unit == "user":
         raise SettingsError(
             f'{declared.algorithm} learns from noisy rows, which protect readings one by one: with unit = "user" take '

@@ -82,9 +82,9 @@ class Bounds:
         return self.low + np.asarray(unit, dtype=np.float64) * self.span
 
 
-UnitName = Literal["reading", "user"]
+UnitName = Literal["reading", "user", "client"]
 """`reading`: one reading, replaced by any other. `user`: all readings that one user (a person, a device) has in one
-window, replaced by any others of that user"""
+window, replaced by any others of that user. `client`: all readings that a client has in one window"""
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ class PrivacyUnit:
     @property
     def phrase(self) -> str:
         """What an epsilon is per, in words."""
-        return "user and window" if self.is_user else "reading"
+        return "reading" if self.name == "reading" else f"{self.name} and window"
 
     def statement(self) -> dict[str, Any]:
         """What the messages of a model that learns from counts state of it, in plain values."""
@@ -123,6 +123,14 @@ class PrivacyUnit:
 
 
 READING: Final = PrivacyUnit()
+
+
+class Helper(NamedTuple):
+    """A party that takes masks away from sums of counts, and adds its noise to them (`shoal.privacy.masked`)."""
+
+    name: str
+    key: bytes
+    """its public key, 64 bytes"""
 
 
 COUNT_MECHANISM = "geometric-counts"
@@ -195,6 +203,10 @@ class Term:
     meaning: str
     above: float = 0.0
     at_most: float = 1e6
+    default: float | None = None
+    """None: the contract must give it"""
+    whole: bool = False
+    """whether it must be a whole number"""
 
 
 @dataclass(frozen=True)
@@ -233,6 +245,10 @@ class PrivacyMode(ABC):
     adds_noise: ClassVar[bool] = True
     counts: ClassVar[bool] = False
     """whether models may learn from counts in this mode"""
+    masked: ClassVar[bool] = False
+    """whether clients mask their counts, so that nobody sees more than sums over many of them"""
+    helpers: Sequence[Helper] = ()
+    """the parties that unmask sums, in such a mode"""
 
     def __init__(
         self,
@@ -245,7 +261,8 @@ class PrivacyMode(ABC):
         """`values` of the terms; `shares` are the weights of the d features in the budget, equal if None.
 
         `counts_epsilon` is what a `unit` may cost in each model that learns from counts; with it the terms, which are
-        those of rows, may be left out. Raises `SettingsError`.
+        those of rows, may be left out. A mode that masks counts also takes `helpers` and `window_readings`. Raises
+        `SettingsError`.
         """
         self.bounds = bounds
         self.values = dict(values or {})
@@ -264,6 +281,8 @@ class PrivacyMode(ABC):
         Terms may be missing where no row is released: where there is an epsilon of counts. They must be missing where
         the unit is a user: a noisy row protects a reading alone.
         """
+        if unit == "client" and not cls.masked:
+            raise SettingsError(f'unit = "client" is for mode = "masked" and means nothing in mode = "{cls.name}"')
         if unit == "user" and not (cls.counts and cls.formal):
             raise SettingsError(f'unit = "user" means nothing in mode = "{cls.name}"; leave it out')
         if unit == "user" and values:
@@ -279,11 +298,17 @@ class PrivacyMode(ABC):
             if name not in cls.terms:
                 raise SettingsError(f'{name} means nothing in mode = "{cls.name}"; leave it out')
         for name, term in cls.terms.items():
+            if name not in values and term.default is not None:
+                continue
             if name not in values:
                 instead = ", or counts_epsilon for models that learn from counts"
-                raise SettingsError(f'mode = "{cls.name}" needs {name}{instead if cls.counts else ""}')
+                raise SettingsError(
+                    f'mode = "{cls.name}" needs {name}{instead if cls.counts and not cls.masked else ""}'
+                )
             if not term.above < values[name] <= term.at_most:
                 raise SettingsError(f"{name} must be above {term.above:g} and at most {term.at_most:g}")
+            if term.whole and not float(values[name]).is_integer():
+                raise SettingsError(f"{name} must be a whole number")
 
     @abstractmethod
     def epsilon_per_feature(self) -> tuple[float, ...]:
@@ -307,6 +332,19 @@ class PrivacyMode(ABC):
     def epsilon_per_reading(self) -> float | None:
         """The guaranteed epsilon of one reading over all its features, or None without a guarantee."""
         return None
+
+    def counts_epsilon_of(self, epsilon: float | None) -> float | None:
+        """The guaranteed epsilon of a unit in a model for which the contract says `epsilon` of counts."""
+        return epsilon
+
+    def counts_variance(self, epsilon: float | None) -> float:
+        """Variance of the noise of what the server absorbs of each count, 0 without noise. Raises `SettingsError`."""
+        noise = self.count_noise(epsilon)
+        return 0.0 if noise is None else noise.variance
+
+    def sum_of_epsilons(self, epsilons: Sequence[float]) -> float:
+        """The epsilon of a unit in several streams of what is published."""
+        return math.fsum(epsilons)
 
     def epsilon_spent(self) -> tuple[float, float]:
         """Epsilon that a reading really costs and that it may cost; both infinite without a guarantee."""

@@ -42,9 +42,11 @@ class DensityTreeCounter:
         """Count under the plan of this snapshot from now on. Raises `InvalidData`; then the plan stays what it was."""
         self._plan = CountingPlan.from_arrays(snapshot, self._d)
 
-    def count(self, rows: Rows, valid: Bools, client: bytes, number: int) -> CountedWindow:
+    def count(
+        self, rows: Rows, valid: Bools, client: bytes, number: int, cohort: tuple[bytes, int] | None = None
+    ) -> CountedWindow:
         """Count a window, see `CountingPlan.count`."""
-        return self._plan.count(rows, valid, client, number)
+        return self._plan.count(rows, valid, client, number, cohort)
 
 
 def check_claims(options: Mapping[str, Any], arrays: Arrays, claims: Claims) -> None:
@@ -88,6 +90,7 @@ DENSITY_TREE: Final = CountingAlgorithm(
     view=view,
     check_claims=check_claims,
     counted_points=counted_points,
+    samples_axes=True,
     aggregation=Aggregation(
         lambda options, dimensions: DensityTreeAggregator(DensityTreeOptions.parse(options).window_readings),
         update=REGION_UPDATE,

@@ -13,13 +13,14 @@ WINDOW_READINGS_DEFAULT = 400
 class DensityTreeOptions(AlgorithmOptions):
     """Options of both halves.
 
-    A federation takes `noise_variance` and `window_readings` from [privacy] of its contract.
+    A federation takes `noise_variance`, `window_readings` and `axes_per_window` from [privacy] of its contract.
     """
 
     ALGORITHM = "density_tree"
 
     noise_variance: float = option(0.0, "variance of the noise of one published count", least=0.0)
     window_readings: int = option(WINDOW_READINGS_DEFAULT, "readings of a full window", least=1)
+    axes_per_window: int = option(0, "axes of each leaf that a window samples; 0: as many as the noise allows", least=0)
     leaves_max: int = option(64, "leaves that the tree has at most", least=1)
     grow_readings: int = option(2000, "readings absorbed between two changes of the tree", least=1)
     cut_significance: float = option(

@@ -38,8 +38,10 @@ OBLIQUE_FIRST, OBLIQUE_SETTLED = 0.1, 0.6
 _ROUNDS = 30
 
 
-def axes_sampled(axes: int, window_readings: int, noise_variance: float) -> int:
-    """How many of a leaf's axes each window samples: all without noise."""
+def axes_sampled(axes: int, window_readings: int, noise_variance: float, fixed: int = 0) -> int:
+    """How many of a leaf's axes each window samples: `fixed` if that is not 0; else all without noise."""
+    if fixed:
+        return min(axes, fixed)
     if noise_variance <= 0.0:
         return axes
     return min(axes, max(1, round(SAMPLED_BY_NOISE * math.sqrt(window_readings / noise_variance))))
@@ -276,13 +278,16 @@ class CountingPlan:
         start = np.arange(len(leaf), dtype=np.int64) * SHARE_ONE + shift[leaf]
         return np.asarray(np.searchsorted(self._share_before, start, side="right"), dtype=np.int64)
 
-    def count(self, rows: Rows, valid: Bools, client: bytes, number: int) -> CountedWindow:
+    def count(
+        self, rows: Rows, valid: Bools, client: bytes, number: int, cohort: tuple[bytes, int] | None = None
+    ) -> CountedWindow:
         """Count the readings of a window: rows (n, d) in unit coordinates; only the `valid` (n,) are readings.
 
         A row that is not valid keeps its place and is counted nowhere. `client` is the public name of the client and
-        its source; `number` counts its windows.
+        its source; `number` counts its windows. With a `cohort`, the name of many clients and the number of a round,
+        all of them sample the same axes.
         """
-        sampled_axes = self.sampled_axes(client, number)
+        sampled_axes = self.sampled_axes(*(cohort or (client, number)))
         size = self._cells[sampled_axes]
         drawn = hashlib.shake_256(b"draws" + client + number.to_bytes(8, "little")).digest(4 * len(rows))
         words = np.frombuffer(drawn, dtype="<u4")

@@ -399,7 +399,9 @@ class DensityTreeServer:
         shares = []
         for leaf in leaves:
             hint = leaf.best_valleys(options.depth, options.cut_significance).hint
-            sampled = axes_sampled(len(leaf.axes), options.window_readings, self._noise_variance)
+            sampled = axes_sampled(
+                len(leaf.axes), options.window_readings, self._noise_variance, options.axes_per_window
+            )
             shares.append(axis_shares(leaf, hint, sampled))
         arrays = plan_arrays(self._root, shares)
         arrays |= cluster_arrays(self._root, mass, cluster, identity, self._identities, self._readings)

@@ -107,7 +107,9 @@ class GridCounter:
     def adopt(self, snapshot: Arrays) -> None:
         """Nothing: the grid is the same under every snapshot."""
 
-    def count(self, rows: Rows, valid: Bools, client: bytes, number: int) -> CountedCells:
+    def count(
+        self, rows: Rows, valid: Bools, client: bytes, number: int, cohort: tuple[bytes, int] | None = None
+    ) -> CountedCells:
         """Count the `valid` (n,) of the rows (n, d) in unit coordinates; client and window make no difference."""
         counts = np.bincount(self._grid.numbers(rows[valid]), minlength=self._grid.cells)
         return CountedCells(counts.astype(np.int64), len(rows))

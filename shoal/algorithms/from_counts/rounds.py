@@ -78,6 +78,7 @@ def rounds_from_counts(learner: RoundsAlgorithm) -> CountingAlgorithm:
         predict=predict,
         view=view,
         check_claims=check,
+        samples_axes=True,
         epsilon_advised=EPSILON_ADVISED,
     )
 

@@ -1,0 +1,272 @@
+"""The mode `masked`: a promise about everything that a client says in a window, from sums that nobody can take apart.
+
+Clients count whole windows and add masks to the counts. Helpers, parties named in the contract, take the masks away
+from the sum over a batch of clients, and each adds the whole noise to it (`shoal.privacy.masks`,
+`shoal.protocol.masked`). As long as one helper keeps its secret and follows the protocol, the sum with its noise is all
+that anybody learns, whatever the server, the other helpers and all other clients do: noise does not depend on clients,
+so invented ones cannot thin it.
+
+A client's counts are cut off at a squared length of `clip` x `clip`. No count is below zero, so two such vectors are at
+most the root of 2 apart times `clip`, and with noise of variance v a window costs rho = `clip`^2 / v.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Final
+
+import numpy as np
+
+from shoal.errors import SettingsError
+from shoal.kernels.arrays import Bools, Ints
+from shoal.privacy.base import (
+    READING,
+    TAKEN_AND_WHEN,
+    Bounds,
+    Description,
+    Helper,
+    Mechanism,
+    PrivacyMode,
+    PrivacyUnit,
+    RowRange,
+    Term,
+    UnitName,
+)
+from shoal.privacy.count_noise import CountNoise
+from shoal.privacy.formal import EPSILON_WEAK, protection
+from shoal.privacy.gaussian import NANO, GaussianNoise, certify, epsilon_of, gaussian_noise, nano_rho, nano_rho_of
+from shoal.privacy.gaussian import variance_for as smallest_variance
+
+MECHANISM: Final = "masked-gaussian-counts"
+DELTA: Final = 1e-6
+CLIP_AXES: Final = 8
+"""a window whose readings all lie in two bins of each of the `axes` is longer than W / sqrt(8 axes), and is cut off"""
+SECONDS_OF_A_DAY: Final = 86_400.0
+COUNT_LIMIT: Final = 2**31
+"""sums of counts and noise stay below it, as they travel modulo twice as much"""
+NOT_COVERED: Final = (
+    TAKEN_AND_WHEN,
+    "A client in several windows: each window is protected, but what they cost adds up, to the budget if there is one.",
+    "Helpers that all work together with somebody who reads the log: then nothing is protected. This rests on a "
+    "contract between people, not on code.",
+    "A faulty client: it can spoil the sum of its batch, and nobody can see which one it was. So clients cannot be put "
+    "into quarantine or unlearned, their claims cannot be checked, and shares per client are not shown.",
+    "What a client has said is in sums for good: it cannot be erased from a model.",
+)
+
+
+class Masked(PrivacyMode):
+    """Zero-concentrated differential privacy of all that a client says in a window, from masked sums of counts."""
+
+    name = "masked"
+    summary = "guaranteed for all readings of a client in a window, where helpers that do not collude unmask sums"
+    mechanism_name = MECHANISM
+    terms: ClassVar = {
+        "epsilon": Term("what a client's readings in `budget_windows` windows may cost together", 0.0, 40.0),
+        "delta": Term("probability with which it may cost more", 0.0, 1e-3, DELTA),
+        "budget_windows": Term("windows that `epsilon` is for", 0.0, 1e6, 1.0, whole=True),
+        "budget_epsilon": Term(
+            "most that a client spends in any `budget_days`; as much as `epsilon` if left out", 0.0, 1e3, math.inf
+        ),
+        "budget_days": Term("span of the budget: further windows wait, or are left out", 0.0, 3660.0, math.inf),
+        "clip": Term("length at which the counts of a window are cut off; window_readings / sqrt(8 axes) if left out",
+                     0.0, 1e6, math.inf),
+        "axes": Term("axes of each leaf of density_tree that a round counts", 0.0, 1024.0, 2.0, whole=True),
+        "batch_min": Term("fewest clients in a batch", 1.0, 1e5, 20.0, whole=True),
+        "batch_s": Term("seconds that the server waits for more clients after the first of a round", 0.0, 1e7, 600.0),
+    }  # fmt: skip
+    formal = True
+    counts = True
+    masked = True
+
+    def __init__(
+        self,
+        bounds: Bounds,
+        values: Mapping[str, float] | None = None,
+        shares: Sequence[float] | None = None,
+        counts_epsilon: float | None = None,
+        unit: PrivacyUnit = READING,
+        helpers: Sequence[Helper] = (),
+        window_readings: int = 400,
+    ) -> None:
+        super().__init__(bounds, values, shares, counts_epsilon, unit)
+        self.helpers = tuple(helpers)
+        if not self.helpers:
+            raise SettingsError(
+                'mode = "masked" needs [[privacy.helpers]]: at least one party other than the server that takes the '
+                "masks away; make its key with `shoal keys helper`"
+            )
+        given = self.values
+        self.values = {name: term.default for name, term in self.terms.items() if term.default is not None} | given
+        if ("budget_epsilon" in given) and ("budget_days" not in given):
+            raise SettingsError("budget_epsilon needs budget_days, the span that it is for")
+        self._axes, self._windows = int(self.values["axes"]), int(self.values["budget_windows"])
+        self.delta = float(self.values["delta"])
+        clip = given.get("clip", window_readings / math.sqrt(CLIP_AXES * self._axes))
+        self.clip_squared = math.floor(clip * clip)
+        """largest sum of the squares of a client's counts"""
+        if self.clip_squared < 1:
+            raise SettingsError("clip must be at least 1: no reading could be counted")
+        self.variance = smallest_variance(
+            self.squared_distance, nano_rho_of(given["epsilon"], self.delta) // self._windows
+        )
+        """variance of each helper's noise"""
+        if 40 * math.sqrt(self.variance * len(self.helpers)) > COUNT_LIMIT:
+            raise SettingsError("noise for these terms does not fit into 32 bits: take a larger epsilon")
+        if self.span_nano is not None and self.span_nano < self.window_nano:
+            raise SettingsError(
+                f"budget_epsilon is less than one window costs, {self.window_epsilon:.3g}: no client could publish any"
+            )
+
+    @classmethod
+    def check_terms(
+        cls, values: Mapping[str, float], counts_epsilon: float | None = None, unit: UnitName = "reading"
+    ) -> None:
+        """Raises `SettingsError`."""
+        if counts_epsilon is not None:
+            raise SettingsError(f'counts_epsilon means nothing in mode = "{cls.name}": epsilon is that of all models')
+        if unit != "client":
+            raise SettingsError(
+                f'mode = "{cls.name}" protects all that a client says in a window: write unit = "client"'
+            )
+        super().check_terms(values, None, unit)
+
+    @property
+    def squared_distance(self) -> int:
+        """Of two vectors of counts of one client at most."""
+        return 2 * self.clip_squared
+
+    @property
+    def window_nano(self) -> int:
+        """Billionths of rho that one window of a client costs in one model."""
+        return nano_rho(self.squared_distance, self.variance)
+
+    @property
+    def window_epsilon(self) -> float:
+        """Epsilon of one window in one model, at `delta`."""
+        return epsilon_of(self.window_nano / NANO, self.delta)
+
+    @property
+    def span_s(self) -> float | None:
+        """Seconds of the span of the budget; None without one."""
+        days = self.values["budget_days"]
+        return None if math.isinf(days) else days * SECONDS_OF_A_DAY
+
+    @property
+    def span_nano(self) -> int | None:
+        """Billionths of rho that a client may spend in such a span in all its models; None without a budget."""
+        if self.span_s is None:
+            return None
+        epsilon = min(self.values["budget_epsilon"], 1e3)
+        return nano_rho_of(self.values["epsilon"] if math.isinf(self.values["budget_epsilon"]) else epsilon, self.delta)
+
+    def noise(self) -> GaussianNoise:
+        """The noise that each helper adds to each count of a sum. Raises `SettingsError` for a table that is wrong."""
+        noise = gaussian_noise(self.variance)
+        certify(noise)
+        return noise
+
+    def epsilon_per_feature(self) -> tuple[float, ...]:
+        return ()
+
+    def mechanism(self, key: bytes | None, client: str, source: bytes) -> Mechanism:
+        raise SettingsError(f'mode = "{self.name}" releases no rows: take models that learn from counts')
+
+    def row_range(self) -> RowRange:
+        return RowRange(np.zeros(self.bounds.d), np.ones(self.bounds.d))
+
+    def count_noise(self, epsilon: float | None) -> CountNoise | None:
+        """None: a client adds masks, and helpers the noise."""
+        if epsilon is not None:
+            raise SettingsError(f'counts_epsilon means nothing in mode = "{self.name}": epsilon is that of all models')
+        return None
+
+    def counts_variance(self, epsilon: float | None) -> float:
+        return float(self.variance * len(self.helpers))
+
+    def counts_epsilon_of(self, epsilon: float | None) -> float | None:
+        return self.window_epsilon
+
+    def epsilon_spent(self) -> tuple[float, float]:
+        return self.window_epsilon, self.window_epsilon
+
+    def sum_of_epsilons(self, epsilons: Sequence[float]) -> float:
+        """Rhos add up, not epsilons: each stream costs the rho of a window."""
+        streams = sum(epsilon > 0.0 for epsilon in epsilons)
+        return epsilon_of(streams * self.window_nano / NANO, self.delta)
+
+    def count_statement(self, epsilon: float | None, window_readings: int) -> dict[str, Any]:
+        return {
+            **self.statement(),
+            "epsilon": self.window_epsilon,
+            "delta": self.delta,
+            "rho_nano": self.window_nano,
+            "window_readings": window_readings,
+            "helpers": [helper.name for helper in self.helpers],
+        }
+
+    def statement(self) -> dict[str, Any]:
+        return {**super().statement(), "mechanism": MECHANISM}
+
+    def describe(self) -> Description:
+        epsilon, names = self.values["epsilon"], [helper.name for helper in self.helpers]
+        weak = self.window_epsilon > EPSILON_WEAK
+        windows = "in one window" if self._windows == 1 else f"in any {self._windows} windows"
+        return Description(
+            "Formal guarantee, hardly any protection" if weak else "Formal guarantee for all that a client says",
+            "warn" if weak else "good",
+            (
+                "Every client counts its readings in windows and masks the counts before they leave it. The helpers "
+                f"{', '.join(names)} take the masks away from sums over batches of at least "
+                f"{self.values['batch_min']:g} clients only, and each adds the whole noise.",
+                f"For each model, everything that a client says {windows}, all readings together, costs epsilon "
+                f"{epsilon:g} at delta {self.delta:g}; one window costs {self.window_epsilon:.3g}. "
+                f"{protection(epsilon)}",
+                *self._budget_sentences(),
+                "This holds against everybody who reads the log, the server and all other clients, as long as ONE of "
+                "the helpers keeps its secret and follows the protocol, and as long as the encryption holds (X25519, "
+                "AES).",
+            ),
+            NOT_COVERED,
+        )
+
+    def _budget_sentences(self) -> tuple[str, ...]:
+        if self.span_s is None or self.span_nano is None:
+            return ("There is no budget: with every further window a client spends as much again.",)
+        epsilon = epsilon_of(self.span_nano / NANO, self.delta)
+        return (
+            f"In any {self.span_s / SECONDS_OF_A_DAY:g} days a client spends at most epsilon {epsilon:.3g} in all "
+            f"models together, which is {self.span_nano // self.window_nano} windows of one model; its ledger refuses "
+            "more.",
+        )
+
+
+def readings_within(counts_of: Any, valid: Bools, order: Ints, clip_squared: int) -> tuple[Any, int]:
+    """The counts of as many valid readings as the clip allows, and how many those are.
+
+    `counts_of` counts the readings that a mask (n,) names; `order` (n,) is the public order in which readings are left
+    out from its end. A further reading never makes a sum of squares smaller, so bisection finds the most.
+    """
+    counted = counts_of(valid)
+    if _squared(counted.counts) <= clip_squared:
+        return counted, int(valid.sum())
+    place = order[valid[order]]
+    low, high = 0, len(place)
+    while high - low > 1:
+        middle = (low + high) // 2
+        if _squared(counts_of(_only(valid, place[:middle])).counts) <= clip_squared:
+            low = middle
+        else:
+            high = middle
+    return counts_of(_only(valid, place[:low])), low
+
+
+def _only(valid: Bools, places: Ints) -> Bools:
+    kept = np.zeros(len(valid), dtype=np.bool_)
+    kept[places] = True
+    return kept
+
+
+def _squared(counts: Ints) -> int:
+    return int(counts @ counts)

@@ -1,0 +1,105 @@
+"""Masks of counts: numbers that a client adds to its counts, and that only helpers can take away, from sums alone.
+
+A client and a helper agree on a secret (X25519, HKDF-SHA-256). From it follows a key for each message, and AES in
+counter mode with that key gives the mask. The key of a message depends on everything that names it: its round, its
+window, the plan it was counted under, and a nonce that depends on the counts themselves. So two different vectors never
+share a mask, a message that is made again after a kill has the same bytes, and one under another name is not unmasked.
+
+A helper has one secret of 32 bytes. Two keys follow from it: one to agree with clients on, and one (Ed25519) to sign
+its sums with, so that everybody can see who has published them. This module needs the extra `masked`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shoal.errors import MissingExtra, SettingsError
+
+try:
+    from cryptography.exceptions import InvalidSignature
+    from cryptography.hazmat.primitives import hashes
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+    from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+    from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+    from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+except ModuleNotFoundError:
+    raise MissingExtra("Masked counts", "masked") from None
+
+SECRET_BYTES: Final = 32
+PUBLIC_BYTES: Final = 32
+"""of a client's key, and of each of the two of a helper"""
+NONCE_BYTES: Final = 16
+SIGNATURE_BYTES: Final = 64
+_ZERO: Final = bytes(16)
+
+Masked = NDArray[np.uint32]
+"""(cells,) numbers modulo 2^32"""
+
+
+def client_secret(noise_key: bytes) -> bytes:
+    """The secret of a client's masks, which follows from its noise key."""
+    return hashlib.sha256(b"shoal mask secret 1" + noise_key).digest()
+
+
+def client_public(secret: bytes) -> bytes:
+    """The public key (32 bytes) of a client's secret."""
+    return bytes(_exchange_key(secret).public_key().public_bytes_raw())
+
+
+def helper_public(secret: bytes) -> bytes:
+    """The public key (64 bytes) of a helper: the part to agree on masks with, then the part that checks signatures."""
+    agree, sign = _exchange_key(secret), _signing_key(secret)
+    return bytes(agree.public_key().public_bytes_raw() + sign.public_key().public_bytes_raw())
+
+
+def pair_key(secret: bytes, public: bytes, names: Iterable[str]) -> bytes:
+    """The 32 bytes that a client and a helper share: the same from either's secret and the other's public key.
+
+    `names` are all that they are for: federation, model, helper and client. Raises `SettingsError` for a public key
+    that nobody has.
+    """
+    info = b"shoal mask 1" + b"".join(hashlib.sha256(name.encode()).digest() for name in names)
+    try:
+        shared = _exchange_key(secret).exchange(X25519PublicKey.from_public_bytes(public[:PUBLIC_BYTES]))
+    except ValueError:
+        raise SettingsError("a public key for masks is none that anybody can have") from None
+    return bytes(HKDF(hashes.SHA256(), SECRET_BYTES, b"shoal", info).derive(shared))
+
+
+def mask(pair: bytes, name: bytes, cells: int) -> Masked:
+    """The mask (cells,) of the message of this name between the two that share `pair`."""
+    key = hashlib.blake2b(name, key=pair, digest_size=SECRET_BYTES).digest()
+    stream = Cipher(algorithms.AES(key), modes.CTR(_ZERO)).encryptor().update(bytes(4 * cells))
+    return np.frombuffer(bytes(stream), dtype="<u4")
+
+
+def synthetic_nonce(secret: bytes, name: bytes, counts: bytes) -> bytes:
+    """The nonce (16 bytes) of a message: another one for other counts, the same for the same."""
+    return hashlib.blake2b(name + counts, key=secret, digest_size=NONCE_BYTES).digest()
+
+
+def sign(secret: bytes, content: bytes) -> bytes:
+    """A helper's signature (64 bytes)."""
+    return bytes(_signing_key(secret).sign(content))
+
+
+def is_signed(public: bytes, signature: bytes, content: bytes) -> bool:
+    """Whether the helper with this public key (64 bytes) has signed this content."""
+    try:
+        Ed25519PublicKey.from_public_bytes(public[PUBLIC_BYTES:]).verify(signature, content)
+    except (InvalidSignature, ValueError):
+        return False
+    return True
+
+
+def _exchange_key(secret: bytes) -> X25519PrivateKey:
+    return X25519PrivateKey.from_private_bytes(hashlib.sha256(b"shoal agree 1" + secret).digest())
+
+
+def _signing_key(secret: bytes) -> Ed25519PrivateKey:
+    return Ed25519PrivateKey.from_private_bytes(hashlib.sha256(b"shoal sign 1" + secret).digest())

@@ -1,0 +1,261 @@
+"""Messages of masked counts, and the batch of them that helpers unmask together.
+
+A round is one question about one plan to all clients. Each answers with the counts of a window, masked; the server
+closes the round and names the messages that belong to its batch; each helper publishes the sum of their masks, less its
+own noise; and what is left of the sum of the messages is the sum of the counts with all helpers' noise.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import ClassVar, Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shoal.errors import MessageRejected
+from shoal.kernels.arrays import Ints
+from shoal.protocol.checks import is_count, is_name, require
+from shoal.protocol.messages import Envelope, ModelMessage
+
+PLAN_BYTES: Final = 16
+"""of the digest of a plan that travels"""
+KEY_BYTES: Final = 32
+NONCE_BYTES: Final = 16
+BATCH_BYTES: Final = 32
+SIGNATURE_BYTES: Final = 64
+CELLS_MAX: Final = 1_000_000
+CLIENTS_MAX: Final = 100_000
+"""most messages of a batch"""
+_CELL: Final = 4
+_OFFSET: Final = np.dtype("<u8")
+_ANSWERED: Final = np.dtype([("client", "S8"), ("window", "<u8")])
+ROUND_KEY: Final = "@round/"
+"""what the keys of open rounds in the topic of snapshots begin with; no model has a name like it"""
+
+
+def _is_bytes(value: object, size: int) -> bool:
+    return isinstance(value, bytes) and len(value) == size
+
+
+@dataclass(frozen=True)
+class MaskedCounts(ModelMessage):
+    """The masked counts of one window of one client. It is a record of the topic of updates."""
+
+    TYPE: ClassVar[str] = "masked_counts"
+
+    client: str
+    key: bytes
+    """public key of the client for masks"""
+    round: int
+    window: int
+    """number of the client's window, from 0. It is unmasked once, whatever rounds it was sent for"""
+    places: int
+    """readings of the window, those that are not counted included"""
+    plan: bytes
+    """digest of the plan it was counted under"""
+    nonce: bytes
+    counts: bytes
+    """4 bytes a cell, little-endian: the counts and the masks of all helpers, added up modulo 2^32"""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(is_name(self.client), "malformed", "client")
+        require(_is_bytes(self.key, KEY_BYTES), "malformed", "key")
+        require(is_count(self.round, 1), "malformed", "round")
+        require(is_count(self.window) and is_count(self.places, 1), "malformed", "window")
+        require(_is_bytes(self.plan, PLAN_BYTES), "malformed", "plan")
+        require(_is_bytes(self.nonce, NONCE_BYTES), "malformed", "nonce")
+        whole = isinstance(self.counts, bytes) and 0 < len(self.counts) <= _CELL * CELLS_MAX
+        require(whole and len(self.counts) % _CELL == 0, "malformed", "counts")
+
+    @property
+    def cells(self) -> int:
+        """How many counts it has."""
+        return len(self.counts) // _CELL
+
+    @property
+    def entry(self) -> BatchEntry:
+        """All that a helper needs of it."""
+        return BatchEntry(self.client, self.window, self.places, self.key, self.nonce)
+
+
+class BatchEntry(NamedTuple):
+    """One message of a batch, without its counts."""
+
+    client: str
+    window: int
+    places: int
+    key: bytes
+    nonce: bytes
+
+    def name(self, round_: int, plan: bytes) -> bytes:
+        """The name of its mask."""
+        return message_name(round_, self.window, plan, self.nonce)
+
+
+def message_name(round_: int, window: int, plan: bytes, nonce: bytes = b"") -> bytes:
+    """The name of a message of masked counts, under which its mask and its nonce are made."""
+    return b"shoal masked 1" + round_.to_bytes(8, "little") + window.to_bytes(8, "little") + plan + nonce
+
+
+@dataclass(frozen=True)
+class CloseRound(ModelMessage):
+    """The end of a round, by the server: which messages are its batch. It is a record of the topic of updates."""
+
+    TYPE: ClassVar[str] = "close_round"
+
+    round: int
+    plan: bytes
+    cells: int
+    partition: int
+    offsets: bytes
+    """8 bytes for each message, little-endian: its offset in this partition, ascending"""
+    batch: bytes
+    """digest of the batch, see `batch_digest`"""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(is_count(self.round, 1), "malformed", "round")
+        require(_is_bytes(self.plan, PLAN_BYTES) and _is_bytes(self.batch, BATCH_BYTES), "malformed", "batch")
+        require(is_count(self.cells, 1) and self.cells <= CELLS_MAX, "malformed", "cells")
+        require(is_count(self.partition), "malformed", "partition")
+        size = len(self.offsets) if isinstance(self.offsets, bytes) else -1
+        require(0 < size <= _OFFSET.itemsize * CLIENTS_MAX and size % _OFFSET.itemsize == 0, "malformed", "offsets")
+        places = self.places
+        require(all(before < after for before, after in itertools.pairwise(places)), "malformed", "offsets")
+
+    @property
+    def places(self) -> list[int]:
+        """The offsets of its messages."""
+        return [int(one) for one in np.frombuffer(self.offsets, dtype=_OFFSET)]
+
+
+def packed_offsets(offsets: Iterable[int]) -> bytes:
+    """Offsets as `CloseRound` has them."""
+    return np.array(sorted(offsets), dtype=_OFFSET).tobytes()
+
+
+def batch_digest(close: ModelMessage, round_: int, plan: bytes, cells: int, entries: Iterable[BatchEntry]) -> bytes:
+    """32 bytes that name a batch exactly: its federation, contract, model, round, plan, cells and messages."""
+    digest = hashlib.sha256(b"shoal batch 1")
+    for part in (close.federation, close.contract, close.model):
+        digest.update(hashlib.sha256(part.encode()).digest())
+    digest.update(round_.to_bytes(8, "little") + plan + cells.to_bytes(8, "little"))
+    for entry in sorted(entries):
+        numbers = entry.window.to_bytes(8, "little") + entry.places.to_bytes(8, "little")
+        digest.update(hashlib.sha256(entry.client.encode()).digest() + numbers + entry.key + entry.nonce)
+    return digest.digest()
+
+
+@dataclass(frozen=True)
+class HelperSum(ModelMessage):
+    """What a helper publishes for one round, once. It is a record of the topic of updates."""
+
+    TYPE: ClassVar[str] = "helper_sum"
+
+    helper: str
+    round: int
+    batch: bytes
+    """digest of the batch that it is for"""
+    total: bytes
+    """4 bytes a cell, little-endian: the sum of the masks of the batch, less the helper's noise, modulo 2^32"""
+    signature: bytes
+    """Ed25519, over `signed_content`"""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(is_name(self.helper), "malformed", "helper")
+        require(is_count(self.round, 1), "malformed", "round")
+        require(_is_bytes(self.batch, BATCH_BYTES), "malformed", "batch")
+        whole = isinstance(self.total, bytes) and 0 < len(self.total) <= _CELL * CELLS_MAX
+        require(whole and len(self.total) % _CELL == 0, "malformed", "total")
+        require(_is_bytes(self.signature, SIGNATURE_BYTES), "malformed", "signature")
+
+    @property
+    def signed_content(self) -> bytes:
+        """What the signature is over."""
+        return sum_content(self.helper, self.batch, self.total)
+
+
+def sum_content(helper: str, batch: bytes, total: bytes) -> bytes:
+    """What a helper signs. The digest of the batch names everything else."""
+    return b"shoal helper sum 1" + hashlib.sha256(helper.encode()).digest() + batch + total
+
+
+@dataclass(frozen=True)
+class OpenRound(ModelMessage):
+    """The round that is open. It is a record of the topic of snapshots, whose newest one counts."""
+
+    TYPE: ClassVar[str] = "open_round"
+
+    round: int
+    plan: bytes
+    """digest of the plan of the snapshot that clients count under; of the one without readings before the first"""
+    answered: bytes
+    """8 bytes that stand for each client, and 8 for its newest window that a batch has had (see `answered_window`)"""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(is_count(self.round, 1), "malformed", "round")
+        require(_is_bytes(self.plan, PLAN_BYTES), "malformed", "plan")
+        whole = isinstance(self.answered, bytes) and len(self.answered) % _ANSWERED.itemsize == 0
+        require(whole, "malformed", "answered")
+
+    @property
+    def record_key(self) -> bytes:
+        """The key of the record."""
+        return f"{ROUND_KEY}{self.model}".encode()
+
+    def answered_window(self, client: str) -> int:
+        """Number of the client's newest window that a batch has had; -1 for none."""
+        table = np.frombuffer(self.answered, dtype=_ANSWERED)
+        own = table["window"][table["client"] == _short(client)]
+        return int(own[0]) if len(own) else -1
+
+
+def packed_answered(answered: Mapping[str, int]) -> bytes:
+    """client -> number of its newest window that a batch has had, as `OpenRound` has it."""
+    table = np.zeros(len(answered), dtype=_ANSWERED)
+    for row, client in enumerate(sorted(answered)):
+        table[row] = _short(client), answered[client]
+    return table.tobytes()
+
+
+def _short(client: str) -> bytes:
+    # numpy takes trailing zeros for padding, so none may be there.
+    return hashlib.blake2b(client.encode(), digest_size=7).digest() + b"\1"
+
+
+def is_open_round(key: bytes | None) -> bool:
+    """Whether a record of the topic of snapshots with this key is an open round."""
+    return (key or b"").startswith(ROUND_KEY.encode())
+
+
+def words_of(value: bytes) -> NDArray[np.uint32]:
+    """The numbers (cells,) modulo 2^32 in a message."""
+    return np.frombuffer(value, dtype="<u4").astype(np.uint32)
+
+
+def bytes_of(words: NDArray[np.uint32]) -> bytes:
+    """The same as a message has them."""
+    return words.astype("<u4").tobytes()
+
+
+def signed_counts(words: NDArray[np.uint32]) -> Ints:
+    """Numbers (cells,) modulo 2^32 -> those from -2^31 to 2^31 - 1 that they stand for."""
+    return words.astype(np.uint32).view(np.int32).astype(np.int64)
+
+
+def check_envelope(message: ModelMessage, federation: str, contract: str) -> None:
+    """Raises `MessageRejected` unless the message is of this federation and contract."""
+    if message.federation != federation:
+        raise MessageRejected("federation", f"its federation is not {federation}")
+    if message.contract != contract:
+        raise MessageRejected("contract", f"its contract is not {contract}")
+
+
+MASKED_MESSAGES: Final[tuple[type[Envelope], ...]] = (MaskedCounts, CloseRound, HelperSum, OpenRound)
