@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import sys
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any
@@ -272,6 +273,17 @@ class CountWindows:
         except (AttributeError, KeyError, TypeError, ValueError) as broken:
             raise InvalidState(f"the checkpoint of the open window is damaged: {broken}") from None
         self.check_ledger()
+
+    @property
+    def room(self) -> int:
+        """How many readings may be read now: any number where windows are published as they close."""
+        return sys.maxsize
+
+    def at_limit(self, action: str) -> None:
+        """What to do where the windows' own budget is spent; here they have none."""
+
+    def reset_published(self) -> None:
+        """The federation's log was created anew. What was published stays published."""
 
     @property
     def open_places(self) -> int:

@@ -142,9 +142,7 @@ class ClientNode:
         mechanism = contract.mode.mechanism
         self._mechanism = mechanism(key, client, readings_log) if contract.takes_rows else None
         self._coarse = CoarseReadings(contract.bounds, contract.contract.steps, key, client, readings_log)
-        self._windows = CountWindows(
-            contract, client, publisher, self._snapshots, resources.ledger, key, readings_log, settings.drop_repeats
-        )
+        self._windows = self._make_windows(publisher, readings_log)
         self._labels = self._make_labels() if settings.label else None
         self._local_results = LocalResults(resources.readings, self._labels)
         self._labels_to_publish: list[OutboxRecord] = []
@@ -180,6 +178,7 @@ class ClientNode:
             self._own_updates.reset()
             self._learner.reset_published()
             self._round_answers.reset_published()
+            self._windows.reset_published()
             if self._labels is not None:
                 self._labels.reset_identities()
         self._own_updates.check(self._publisher.digests, accept_unseen=self._settings.accept_unseen)
@@ -266,13 +265,38 @@ class ClientNode:
 
         return Labeller(self._contract, self._client, self._settings, self._snapshots, self._resources.readings)
 
+    def _make_windows(self, publisher: Publisher, readings_log: bytes) -> CountWindows:
+        """Only a client that masks its counts loads what it takes."""
+        kind: type[CountWindows] = CountWindows
+        if self._contract.mode.masked:
+            from client_nodes.masked_windows import MaskedWindows  # noqa: PLC0415 - loaded only to mask counts
+
+            kind = MaskedWindows
+        resources, settings = self._resources, self._settings
+        windows = kind(
+            self._contract,
+            self._client,
+            publisher,
+            self._snapshots,
+            resources.ledger,
+            resources.noise_key,
+            readings_log,
+            settings.drop_repeats,
+        )
+        windows.at_limit(settings.at_epsilon_max)
+        return windows
+
     def _novel(self) -> Mapping[str, int]:
         return {} if self._labels is None else self._labels.novel
 
     def _read(self, timeout_s: float) -> tuple[Batch, Batch]:
         """The next batch, and as much of it as may be released: all or nothing, by the limit of the ledger."""
         none = no_batch(self._contract.width)
-        allowed = self._budget.allowance(self._settings.batch_readings_max)
+        room = min(self._settings.batch_readings_max, self._windows.room)
+        if not room:
+            time.sleep(timeout_s)
+            return none, none
+        allowed = self._budget.allowance(room)
         if not allowed and self._budget.pauses:
             time.sleep(timeout_s)
             return none, none

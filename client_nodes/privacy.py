@@ -106,6 +106,11 @@ class Budget:
         streams = {model.counts.stream: model.epsilon for model in contract.counted if model.counts is not None}
         self._counts_cost = sum(nano(epsilon or 0.0) for epsilon in streams.values())
         self._rows_epsilon = contract.rows_epsilon or 0.0
+        if self._limit and contract.mode.masked:
+            raise SettingsError(
+                "[client] epsilon_max is not for masked counts, which protect all that a client says together: set "
+                "budget_epsilon and budget_days in [privacy]"
+            )
         if self._limit and (ledger is None or contract.total_epsilon is None):
             raise SettingsError(
                 "[client] epsilon_max limits what a person spends, and this federation guarantees nothing; leave it "

@@ -29,6 +29,7 @@ from shoal.protocol.conflicts import (
     make_mark,
     mark_in,
 )
+from shoal.protocol.masked import MaskedCounts
 from shoal.protocol.messages import Update
 from shoal.protocol.signatures import HEADER, signature
 from shoal.protocol.validation import Validator
@@ -117,7 +118,12 @@ def make_signer(key: bytes | None) -> Callable[[OutboxRecord], Headers]:
     """A function that gives a record's signature header when it is published; no header without a key."""
     if key is None:
         return lambda _: ()
-    return lambda record: ((HEADER, signature(key, record.topic, record.value or b"")),)
+
+    def sign(record: OutboxRecord) -> Headers:
+        kind = MaskedCounts.TYPE if MaskedCounts.headers()[0] in record.headers else Update.TYPE
+        return ((HEADER, signature(key, record.topic, record.value or b"", kind)),)
+
+    return sign
 
 
 RECORDS_MAX: Final = 100_000

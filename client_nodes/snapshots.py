@@ -13,6 +13,7 @@ from shoal.config.contract import Contract
 from shoal.errors import MessageRejected
 from shoal.protocol.conflicts import CONFLICTS_KEY
 from shoal.protocol.lease import Lease, is_for_servers, is_lease
+from shoal.protocol.masked import OpenRound, check_envelope, is_open_round
 from shoal.protocol.messages import Snapshot
 from shoal.protocol.published_contract import CONTRACT_KEY, check_contract
 from shoal.protocol.validation import Validator
@@ -109,10 +110,15 @@ class Snapshots:
         self._lease = 0
         """generation of the newest lease"""
         self._rejected: list[MessageRejected] = []
+        self._rounds: dict[str, OpenRound] = {}
 
     def newest(self, model: str) -> Snapshot | None:
         """The newest snapshot read of this model, None before the first."""
         return self._models[model].newest if model in self._models else None
+
+    def open_round(self, model: str) -> OpenRound | None:
+        """The newest round of masked counts read of this model, None before the first."""
+        return self._rounds.get(model)
 
     def follow(self) -> None:
         """Read all snapshots that are not read yet. Raises `ContractDiffers`, and as the log does."""
@@ -127,6 +133,8 @@ class Snapshots:
                     check_contract(record, self._contract)
                 elif record.key == CONFLICTS_KEY:
                     self._on_conflicts(record)
+                elif is_open_round(record.key):
+                    self._keep_round(record)
                 elif not is_for_servers(record):
                     self._keep_if_newer(record)
             records, self._positions = self._log.read(self._topic, self._positions)
@@ -168,6 +176,16 @@ class Snapshots:
                 model.lease = generation
         elif generation <= self._lease + GENERATIONS_AHEAD_MAX:
             self._lease = max(self._lease, generation)
+
+    def _keep_round(self, record: Record) -> None:
+        try:
+            opened = OpenRound.decode(record.value, record.headers)
+            check_envelope(opened, self._contract.federation, self._contract.digest)
+            if self._contract.model(opened.model) is None or opened.record_key != record.key:
+                raise MessageRejected("model", "no such model in the contract")
+            self._rounds[opened.model] = opened
+        except MessageRejected as rejected:
+            self._rejected.append(rejected)
 
     def _keep_if_newer(self, record: Record) -> None:
         try:

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from server_node.clusters.history.store import HistoryStore
 from server_node.ingest.ingest import Ingest, Ingested, RecordFailed, Rejections
+from server_node.ingest.masked import MaskedRounds
 from server_node.ingest.outcome import (
     IngestOutcome,
     StepOutcome,
@@ -48,7 +49,7 @@ from shoal.runtime.reader import read_next
 from shoal.telemetry.metrics import ServerMetrics
 from shoal.transports.base import Log, Positions, Record, beginning, first_positions, latest
 
-STATE_VERSION = 13
+STATE_VERSION = 14
 
 Models = Mapping[str, ServedModel]
 
@@ -193,7 +194,8 @@ class ServerNode:
             self._hierarchy,
         )
         self._unlearning = Unlearning(parts)
-        self._ingest = Ingest(parts, self._clock, self._rejections, self._keys, self._request_keys)
+        self._masked = MaskedRounds(self._resolved, self._models)
+        self._ingest = Ingest(parts, self._clock, self._rejections, self._keys, self._request_keys, self._masked)
 
     def resume(self) -> None:
         """Restore the checkpoint, and publish its outbox again and the contract. Once, before the first step.
@@ -227,6 +229,7 @@ class ServerNode:
         parts: dict[str, SavedPart] = {
             "positions": SavedValue(lambda: pairs_of(self._positions), self._go_to),
             "models": SavedParts(whole, self._models),
+            "masked": self._masked,
             "reassembly": self._reassembly,
             "quarantine": self._quarantine,
             "unlearning": self._unlearning,
@@ -273,7 +276,8 @@ class ServerNode:
             reports=unlearned.reports,
         )
         made = step_records(self._contract, self._models, self._quarantine, self._history, outcome, now)
-        records = [*rejected, *made.records, *self._hierarchy.records(now)]
+        rounds = self._masked.records(now) if caught_up else ()
+        records = [*rejected, *made.records, *rounds, *self._hierarchy.records(now)]
         stored = self._store(records, outcome, now)
         self._monitoring.observe(replace(outcome, stored_at=now) if stored else outcome)
         if stored:

@@ -16,11 +16,11 @@ from reproduction.experiments import EXPERIMENTS
 from tests.house.small_federation import create_federation
 
 PROJECT = Path(__file__).parent.parent
-PACKAGES = ("shoal", "producers", "client_nodes", "server_node", "onebox", "reproduction")
+PACKAGES = ("shoal", "producers", "client_nodes", "helper_node", "server_node", "onebox", "reproduction")
 LAYERS = """
 errors files plugins | kernels | algorithms privacy config
 protocol transports telemetry | runtime estimators cli
-producers client_nodes server_node | onebox reproduction
+helper_node | producers client_nodes server_node | onebox reproduction
 """
 """docs/explanation/design.md has this list; a layer, between two bars, imports from itself and from those before."""
 CLONE_ONLY = {"reproduction"}

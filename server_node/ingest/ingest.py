@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final, NamedTuple
 
+from server_node.ingest.masked import MaskedRounds
 from server_node.ingest.outcome import IngestOutcome
 from server_node.ingest.quarantine import AHEAD_S_MAX
 from server_node.ingest.requests import Request, ServerParts, request_in
@@ -106,9 +107,13 @@ class Ingest:
         rejections: Rejections,
         keys: ClientKeys | None = None,
         request_keys: RequestKeys | None = None,
+        masked: MaskedRounds | None = None,
     ) -> None:
-        """`keys` are the clients' signing keys, None: updates need no signature; `request_keys` those of operators."""
-        self._server = server
+        """`keys` are the clients' signing keys, None: updates need no signature; `request_keys` those of operators.
+
+        `masked`: None where no model learns from masked counts.
+        """
+        self._server, self._masked = server, masked
         self._clock = clock
         self._rejections = rejections
         self._keys, self._request_keys = keys, request_keys
@@ -123,6 +128,8 @@ class Ingest:
         update: Update | None = None
         try:
             self._rejections.check(record)
+            if self._masked is not None and self._masked.takes(record):
+                return Ingested(self._masked.take(record, outcome, self._keys, self._request_keys))
             if (request := request_in(record)) is not None:
                 return Ingested(self._apply(request, record, outcome))
             update = decode_update(record.value, record.headers)

@@ -21,6 +21,7 @@ from server_node.regions.hierarchy import Hierarchy
 from shoal.config.contract import Contract
 from shoal.config.sections import ServerSettings
 from shoal.errors import InvalidState, MessageRejected
+from shoal.protocol.masked import CloseRound
 from shoal.protocol.messages import ClusterAlerts, ClusterName, ModelMessage, OperatorRequest, Wake
 from shoal.protocol.quarantine import QuarantineRequest
 from shoal.protocol.regions import Contribute
@@ -261,6 +262,11 @@ class ClientRequest(Request):
         """The message."""
         return cast("QuarantineRequest", self.message)
 
+    def check(self, server: ServerParts) -> None:
+        """Besides: what a client has sent must be known apart from what others have."""
+        server.validator.check_client_request(self.message)
+        super().check(server)
+
     def applied(self) -> Applied:
         """As for every request; the published list of clients in quarantine has to be made anew."""
         return super().applied()._replace(quarantine_changed=True)
@@ -380,7 +386,8 @@ def request_signer(settings: ServerSettings, *, as_server: bool = False) -> Call
 
     `as_server`: with the server's key, not with an operator's. Raises `SettingsError` for a key that cannot be read.
     """
-    kinds = {("type", kind.message_type.TYPE.encode()): kind.message_type.TYPE for kind in REQUESTS}
+    types: tuple[type[ModelMessage], ...] = (*(kind.message_type for kind in REQUESTS), CloseRound)
+    kinds = {("type", kind.TYPE.encode()): kind.TYPE for kind in types}
     signer = RequestSigner(settings, as_server=as_server)
 
     def sign(record: OutboxRecord) -> Headers:

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple, Protocol
 from server_node.clusters.history.recorder import NOTHING_PUBLISHED, PublishedHistory
 from server_node.models.base import ServedModel
 from server_node.models.rounds import RoundsModel
-from server_node.models.streaming import StreamingBase, StreamingModel
+from server_node.models.streaming import MaskedModel, StreamingBase, StreamingModel
 from shoal.config.resolved import ResolvedContract, ResolvedModel
 from shoal.config.sections import ServerSettings
 from shoal.protocol.validation import Validator
@@ -44,7 +44,8 @@ def make_models(
     rounds: dict[str, RoundsModel] = {}
     for name, model in contract.models.items():
         if not model.family.in_rounds:
-            streaming[name] = forms.streaming.get(name, StreamingModel)(contract, model, settings, history)
+            plain = MaskedModel if contract.mode.masked else StreamingModel
+            streaming[name] = forms.streaming.get(name, plain)(contract, model, settings, history)
     # A source may stand anywhere in the contract, so streaming models are made first.
     for model in contract.in_rounds:
         form = forms.rounds.get(model.name, RoundsModel)

@@ -371,5 +371,28 @@ class StreamingModel(StreamingBase):
         )
 
 
+class MaskedModel(StreamingModel):
+    """A model that learns from sums of masked counts. A `ServedModel`, whose updates are those of whole batches."""
+
+    @property
+    def plan(self) -> Arrays:
+        """The snapshot as of now, published or not, which has the plan that the next round is counted under."""
+        return self._half.snapshot()
+
+    def snapshot_due(self, now: float) -> bool:
+        """At once after every batch: clients count the next round under its plan."""
+        return self._news.updates > 0 or super().snapshot_due(now)
+
+    def _pool_is_full(self, pool: list[Contribution]) -> bool:
+        return True
+
+    def _waiting_for(self) -> str:
+        return (
+            "The first round of masked counts is open. It ends once enough clients have answered and all helpers."
+            if not self._publisher.counts.updates
+            else super()._waiting_for()
+        )
+
+
 def _bytes(contribution: Contribution) -> int:
     return sum(array.nbytes for array in contribution.arrays.values())

@@ -133,6 +133,28 @@ def _make_pair(private: _Setting, public: _Setting, rotate: bool, as_json: bool)
 
 
 @keys.command()
+@click.argument("key", metavar="FILE", type=click.Path(path_type=Path, dir_okay=False))
+@json_option
+def helper(key: Path, as_json: bool) -> None:
+    """Make the secret key of a helper in FILE, and print what the contract must have of it; of a FILE that exists only
+    print that.
+
+    The secret stays with the helper: whoever has those of all helpers can take every mask away. The public key goes
+    into [[privacy.helpers]] of the federation file, which all members compare. Making one needs the extra `masked`.
+    """
+    from shoal.privacy.masks import helper_public  # noqa: PLC0415 - needs an extra
+
+    made = not key.exists()
+    if made:
+        write_keys(key, [secrets.token_bytes(KEY_BYTES)])
+    public = helper_public(read_keys(key)[0]).hex()
+    if as_json:
+        click.echo(json.dumps({"made": made, "key": public}))
+    else:
+        click.echo(f'[[privacy.helpers]]\nname = "{key.stem}"\nkey = "{public}"')
+
+
+@keys.command()
 @click.argument("files", nargs=-1, required=True, metavar="FILE...", type=click.Path(path_type=Path, dir_okay=False))
 @click.option("--readable", is_flag=True, help="Let other users read them, as containers with users of their own must.")
 @json_option

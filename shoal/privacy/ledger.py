@@ -52,6 +52,16 @@ class Noised(NamedTuple):
     """epsilon of one reading"""
 
 
+class SpentMasked(NamedTuple):
+    """What the ledger holds of masked counts of one model."""
+
+    model: str
+    windows: int
+    places: int
+    rho: int
+    """billionths of rho of everything that the client has said in all these windows"""
+
+
 class Spending(NamedTuple):
     """What a client has spent in all that it has published: one account of the ledger."""
 
@@ -61,6 +71,8 @@ class Spending(NamedTuple):
     windows: list[tuple[int, int]]
     """(billionths of epsilon that a window has cost in all models, how often one person can spend that at most), the
     most costly first. All models count the same windows"""
+    masked: Sequence[SpentMasked] = ()
+    """models that learn from masked counts, in the order of their names"""
 
     def of_person(self, readings: int | None = None) -> float:
         """Largest epsilon that a person with this number of readings has spent; None: all readings of the client."""
@@ -114,6 +126,13 @@ def _spending(ledger: sqlite3.Connection, owner: str) -> Spending:
         [Spent(model, windows, releases, places, most / NANO) for model, windows, releases, places, most in models],
         None if places is None else Noised(places, epsilon / NANO),
         [(cost, units) for cost, units in windows],
+        [
+            SpentMasked(*row)
+            for row in ledger.execute(
+                "SELECT model, COUNT(*), SUM(places), SUM(rho) FROM masked WHERE owner = ? GROUP BY model ORDER BY model",
+                (owner,),
+            )
+        ],
     )
 
 
@@ -134,11 +153,11 @@ def account(client: str, federation: str) -> str:
     return f"client {client} of {federation}"
 
 
-FORMAT: Final = "2"
+FORMAT: Final = "3"
 IDENTITY_BYTES: Final = 16
 _WAIT_S: Final = 30.0
 """for the charge of another process"""
-_TABLES: Final = frozenset({"about", "accounts", "releases", "noised"})
+_TABLES: Final = frozenset({"about", "accounts", "releases", "noised", "masked"})
 _SCHEMA: Final = (
     "CREATE TABLE about (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID",
     "CREATE TABLE accounts (owner TEXT PRIMARY KEY, fingerprint TEXT NOT NULL, stored INTEGER NOT NULL) WITHOUT ROWID",
@@ -149,6 +168,9 @@ _SCHEMA: Final = (
     "CREATE TABLE noised ("
     "owner TEXT NOT NULL, partition INTEGER NOT NULL, stop INTEGER NOT NULL, places INTEGER NOT NULL, "
     "epsilon INTEGER NOT NULL, PRIMARY KEY (owner, partition)) WITHOUT ROWID",
+    "CREATE TABLE masked ("
+    "owner TEXT NOT NULL, model TEXT NOT NULL, number INTEGER NOT NULL, places INTEGER NOT NULL, "
+    "rho INTEGER NOT NULL, charged_at REAL NOT NULL, PRIMARY KEY (owner, model, number)) WITHOUT ROWID",
 )
 
 
@@ -170,6 +192,17 @@ class Release(NamedTuple):
     def units(self) -> int:
         """How often one person can spend the epsilon: once for each reading, or once as a user of the window."""
         return self.places if self.unit == "reading" else 1
+
+
+class MaskedRelease(NamedTuple):
+    """What is charged for one window of masked counts of one model, once, whatever rounds it is sent for."""
+
+    model: str
+    number: int
+    """number of the window, from 0"""
+    places: int
+    rho: int
+    """billionths, rounded up"""
 
 
 class Ledger:
@@ -217,6 +250,46 @@ class Ledger:
                 "epsilon = MAX(epsilon, excluded.epsilon)",
                 rows,
             )
+
+    def charge_masked(self, release: MaskedRelease, now: float, span_s: float | None, most: int | None) -> bool:
+        """Charge a window of masked counts, unless it is charged already; it is on the disk when this returns.
+
+        False, and nothing is charged, where billionths of rho above `most` would then have been spent in some span of
+        `span_s` seconds.
+        """
+        with self._transaction() as file:
+            known = file.execute(
+                "SELECT 1 FROM masked WHERE owner = ? AND model = ? AND number = ?",
+                (self._owner, release.model, release.number),
+            ).fetchone()
+            if known is not None:
+                return True
+            # A clock that was set back must not make a span longer than it is.
+            mine = (self._owner,)
+            newest = file.execute("SELECT MAX(charged_at) FROM masked WHERE owner = ?", mine).fetchone()[0]
+            at = now if newest is None else max(now, newest)
+            if span_s is not None and most is not None:
+                spent = file.execute(
+                    "SELECT SUM(rho) FROM masked WHERE owner = ? AND charged_at > ?", (self._owner, at - span_s)
+                ).fetchone()[0]
+                if (spent or 0) + release.rho > most:
+                    return False
+            file.execute("INSERT INTO masked VALUES (?, ?, ?, ?, ?, ?)", (self._owner, *release, at))
+        return True
+
+    def masked_windows(self, model: str) -> int:
+        """One more than the number of the newest window of masked counts charged for a model; 0 without any."""
+        with self._sqlite_errors():
+            newest = self._file.execute(
+                "SELECT MAX(number) FROM masked WHERE owner = ? AND model = ?", (self._owner, model)
+            ).fetchone()[0]
+        return 0 if newest is None else int(newest) + 1
+
+    def check_masked(self, windows: Mapping[str, int]) -> None:
+        """Raises `InvalidState` unless the ledger continues a checkpoint that has charged these windows of models."""
+        for model, charged in windows.items():
+            if self.masked_windows(model) < charged:
+                raise self._behind(f"{self.masked_windows(model)} windows of model {model}", f"{charged}")
 
     def windows(self, model: str) -> int:
         """One more than the number of the newest window charged for a model; 0 without any."""

@@ -139,10 +139,12 @@ def packed_offsets(offsets: Iterable[int]) -> bytes:
     return np.array(sorted(offsets), dtype=_OFFSET).tobytes()
 
 
-def batch_digest(close: ModelMessage, round_: int, plan: bytes, cells: int, entries: Iterable[BatchEntry]) -> bytes:
-    """32 bytes that name a batch exactly: its federation, contract, model, round, plan, cells and messages."""
+def batch_digest(
+    names: tuple[str, str, str], round_: int, plan: bytes, cells: int, entries: Iterable[BatchEntry]
+) -> bytes:
+    """32 bytes that name a batch exactly: `names` of federation, contract and model, round, plan, cells, messages."""
     digest = hashlib.sha256(b"shoal batch 1")
-    for part in (close.federation, close.contract, close.model):
+    for part in names:
         digest.update(hashlib.sha256(part.encode()).digest())
     digest.update(round_.to_bytes(8, "little") + plan + cells.to_bytes(8, "little"))
     for entry in sorted(entries):

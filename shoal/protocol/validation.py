@@ -23,6 +23,10 @@ from shoal.protocol.regions import RegionUpdate, update_arrays
 
 ROWS_MAX = 1_000_000
 """most nodes or edges in one message"""
+SUMS_ALONE = (
+    "models learn from sums of masked counts, in which no client can be told from the others: none can be put into "
+    "quarantine, forgotten or unlearned"
+)
 REACH_SLACK = 1e-9
 """in unit coordinates: the mean of points on a bound may lie beyond it by rounding"""
 
@@ -45,6 +49,8 @@ class Validator:
         model = self._check_origin(update)
         if isinstance(update, RegionUpdate):
             self._check_region(update, model)
+        elif model.mode.masked:
+            raise MessageRejected("privacy", "its model learns from sums of masked counts alone")
         if update.rejected is not None and (model.mode.formal or model.family.client_counts):
             raise MessageRejected("malformed", "it tells how many readings were rejected, which privacy hides")
         readings_max = model.declared.readings_max
@@ -79,6 +85,11 @@ class Validator:
     def check_request(self, request: ModelMessage) -> None:
         """A request of any kind: it must be for a model of this federation."""
         self._check_addressed(request)
+
+    def check_client_request(self, request: ModelMessage) -> None:
+        """A request about one client: where its counts are masked nobody can tell them from those of others."""
+        if self._check_addressed(request).mode.masked:
+            raise MessageRejected("privacy", SUMS_ALONE)
 
     def check_wake(self, wake: ModelMessage) -> None:
         """A wake: it must name a model in rounds of this federation."""

@@ -1,0 +1,302 @@
+"""Windows of masked counts: the client counts a whole window, cuts it off at the clip, charges it, and masks it.
+
+A window is as in `count_windows`, but for two things. The first one is as long as any other: all clients answer the
+same rounds. And a window stays here until a batch has had it: a client that is late for a round answers the next one
+with the same window, which is charged once because it is unmasked once. Meanwhile the next window fills; when it is
+full nothing more is read, so that readings wait in their own log.
+
+Everything that a message depends on is in its nonce, and so in its masks: a message made again after a kill has the
+same bytes, and no two vectors ever have the same mask. The ledger is charged before a message goes to the outbox.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Final, NamedTuple, cast
+
+import numpy as np
+
+from client_nodes.count_windows import CountWindows, counted_rows
+from client_nodes.intake import Batch
+from client_nodes.publisher import EncodedUpdate
+from client_nodes.snapshots import Snapshots
+from shoal.algorithms.streaming import Rows
+from shoal.config.resolved import ResolvedContract, ResolvedModel
+from shoal.errors import InvalidState
+from shoal.kernels.arrays import Bools, Ints
+from shoal.privacy.ledger import MaskedRelease
+from shoal.privacy.masked import Masked, readings_within
+from shoal.protocol.checks import is_count
+from shoal.protocol.masked import PLAN_BYTES, MaskedCounts, OpenRound, bytes_of, message_name
+from shoal.runtime.checkpoint import OutboxRecord
+from shoal.telemetry.events import log_event
+
+DROP: Final = "refuse"
+"""at the limit of the budget windows are left out; otherwise they wait"""
+
+
+class PendingWindow(NamedTuple):
+    """A window that some batch still has to take."""
+
+    rows: Rows
+    valid: Bools
+    number: int
+
+
+class MaskedModel:
+    """The client half of one model that learns from masked counts."""
+
+    def __init__(self, contract: ResolvedContract, model: ResolvedModel, client: str, noise_key: bytes) -> None:
+        from shoal.privacy.masks import client_public, client_secret, pair_key  # noqa: PLC0415 - needs an extra
+
+        assert model.counts is not None
+        self._contract, self._model, self._client = contract, model, client
+        self._mode = cast("Masked", contract.mode)
+        self._counter = model.counts.algorithm.counter(model.options, contract.width)
+        self._version = 0
+        self._secret = client_secret(noise_key + hashlib.sha256(model.name.encode()).digest())
+        self._public = client_public(self._secret)
+        names = contract.federation, contract.digest, model.name
+        self._pairs = [
+            pair_key(self._secret, helper.key, (*names, helper.name, client)) for helper in self._mode.helpers
+        ]
+        self._public_name = client.encode() + b"\0" + model.name.encode()
+        self._cohort = f"{contract.federation}/{model.name}".encode()
+        self.sent_for = (0, -1)
+        """newest round that was answered, and with which window"""
+        self.charged = 0
+        """one more than the number of the newest window that was charged"""
+
+    @property
+    def name(self) -> str:
+        return self._model.name
+
+    @property
+    def fingerprint(self) -> str:
+        """Whether key, client and contract are those of an earlier run."""
+        return hashlib.sha256(b"".join(self._pairs)).hexdigest()[:16]
+
+    def needs_answer(self, window: PendingWindow, opened: OpenRound | None) -> bool:
+        """Whether a message of this window for the open round is due."""
+        return (
+            opened is not None
+            and opened.answered_window(self._client) < window.number
+            and self.sent_for < (opened.round, window.number)
+        )
+
+    def is_taken(self, window: PendingWindow, opened: OpenRound | None) -> bool:
+        """Whether a batch has had the window."""
+        return opened is not None and opened.answered_window(self._client) >= window.number
+
+    def adopt(self, snapshots: Snapshots, opened: OpenRound) -> bool:
+        """Whether the plan of the open round is here."""
+        newest = snapshots.newest(self.name)
+        if newest is not None and newest.version != self._version:
+            self._counter.adopt(newest.arrays)
+            self._version = newest.version
+        return self._counter.plan_digest[:PLAN_BYTES] == opened.plan
+
+    def make_message(self, window: PendingWindow, opened: OpenRound) -> MaskedCounts:
+        """Count the window for the open round, under the plan that was adopted, and mask the counts."""
+        from shoal.privacy.masks import mask, synthetic_nonce  # noqa: PLC0415 - needs an extra
+
+        counts_of = partial(self._count, window, opened.round)
+        counted, _ = readings_within(counts_of, window.valid, self._order(window), self._mode.clip_squared)
+        counts: Ints = counted.counts
+        name = message_name(opened.round, window.number, opened.plan)
+        nonce = synthetic_nonce(self._secret, name, counts.astype("<i8").tobytes())
+        named = message_name(opened.round, window.number, opened.plan, nonce)
+        masked = counts.astype(np.uint32)
+        for pair in self._pairs:
+            masked += mask(pair, named, len(counts))
+        self.sent_for = (opened.round, window.number)
+        return MaskedCounts(
+            self._contract.federation,
+            self._contract.digest,
+            self.name,
+            client=self._client,
+            key=self._public,
+            round=opened.round,
+            window=window.number,
+            places=len(window.rows),
+            plan=opened.plan,
+            nonce=nonce,
+            counts=bytes_of(masked),
+        )
+
+    def _count(self, window: PendingWindow, round_: int, valid: Bools) -> Any:
+        return self._counter.count(window.rows, valid, self._public_name, window.number, (self._cohort, round_))
+
+    def _order(self, window: PendingWindow) -> Ints:
+        """(n,) a public order of the places of a window: what is cut off is spread over all of it."""
+        drawn = hashlib.shake_256(b"clip order" + self._public_name + window.number.to_bytes(8, "little"))
+        return np.argsort(np.frombuffer(drawn.digest(8 * len(window.rows)), dtype="<u8"), kind="stable")
+
+
+class MaskedWindows(CountWindows):
+    """The open window of a client, the one that waits for a batch, and the models that count it."""
+
+    _noise_key: bytes
+
+    def __init__(self, contract: ResolvedContract, client: str, *parts: Any) -> None:
+        """See `CountWindows`."""
+        super().__init__(contract, client, *parts)
+        self._contract = contract
+        noise_key: bytes = parts[3]
+        self._mode = cast("Masked", contract.mode)
+        self._masked = [MaskedModel(contract, model, client, noise_key) for model in contract.counted]
+        self._pending: PendingWindow | None = None
+        self._left_out = 0
+        """windows that were left out, as the budget of the span was spent"""
+        self._drops = False
+        self._told = -1
+
+    def at_limit(self, action: str) -> None:
+        """What to do where the budget of the span is spent: `pause` or `refuse`, as [client] at_epsilon_max says."""
+        self._drops = action == DROP
+
+    @property
+    def room(self) -> int:
+        """How many readings may be read now."""
+        # Never a whole window besides the one that waits: it would be closed at once.
+        return (self._size if self._pending is not None else 2 * self._size) - 1 - len(self._rows)
+
+    def add(self, batch: Batch, now: float, allows_window: Callable[[], bool] = lambda: True) -> list[EncodedUpdate]:
+        """Add the readings of a batch, and answer the open rounds. Raises as the log does.
+
+        `allows_window` is not asked: the budget of these windows is that of the contract.
+        """
+        self._append(batch, now)
+        updates: list[EncodedUpdate] = []
+        self._snapshots.follow()
+        while self._next_window(now):
+            updates += self._answer(now)
+            if not self._is_done():
+                break
+            self._pending = None
+            self.closed += 1
+        return updates
+
+    def _append(self, batch: Batch, now: float) -> None:
+        if not batch.records:
+            return
+        rows, valid, users, times, _ = self._in_order(batch)
+        if self._opened_at is None:
+            self._opened_at = now
+        self._rows = np.concatenate([self._rows, rows])
+        self._valid = np.concatenate([self._valid, self._user_readings.admit(valid, users, times)])
+
+    def _next_window(self, now: float) -> bool:
+        """Whether a window waits for a batch; the open one is closed for it if it is full or old."""
+        if self._pending is not None:
+            return True
+        if not len(self._rows) or (len(self._rows) < self._size and not self._is_overdue(now)):
+            return False
+        size = min(len(self._rows), self._size)
+        self._pending = PendingWindow(self._rows[:size].copy(), self._valid[:size].copy(), self.closed)
+        self._rows, self._valid = self._rows[size:].copy(), self._valid[size:].copy()
+        self._opened_at = now if len(self._rows) else None
+        self._places += size
+        return True
+
+    def _answer(self, now: float) -> list[EncodedUpdate]:
+        """Messages for the rounds that are open and have not had this window."""
+        window = self._pending
+        assert window is not None
+        updates = []
+        for model in self._masked:
+            opened = self._snapshots.open_round(model.name)
+            if opened is None or not model.needs_answer(window, opened) or not model.adopt(self._snapshots, opened):
+                continue
+            if not self._charge(model, window, now):
+                continue
+            message = model.make_message(window, opened)
+            agreed = self._contract.contract
+            record = OutboxRecord(
+                agreed.updates_topic, message.encode(), agreed.update_key(model.name), message.headers()
+            )
+            updates.append(EncodedUpdate(model.name, [record]))
+        return updates
+
+    def _charge(self, model: MaskedModel, window: PendingWindow, now: float) -> bool:
+        """Whether the window is charged; not where the budget of the span is spent."""
+        assert self._ledger is not None
+        mode = self._mode
+        release = MaskedRelease(model.name, window.number, len(window.rows), mode.window_nano)
+        if self._ledger.charge_masked(release, now, mode.span_s, mode.span_nano):
+            model.charged = max(model.charged, window.number + 1)
+            return True
+        if self._told != window.number:
+            self._told = window.number
+            action = DROP if self._drops else "pause"
+            log_event("masked_budget_spent", logging.WARNING, model=model.name, window=window.number, action=action)
+        return False
+
+    def _is_done(self) -> bool:
+        """Whether every model has had the window, or it is left out."""
+        window = self._pending
+        assert window is not None
+        open_rounds = [self._snapshots.open_round(model.name) for model in self._masked]
+        left_out = self._drops and self._told == window.number
+        return all(
+            model.is_taken(window, opened) or (left_out and model.charged <= window.number)
+            for model, opened in zip(self._masked, open_rounds, strict=True)
+        )
+
+    def state(self) -> dict[str, Any]:
+        pending = self._pending
+        return {
+            **super().state(),
+            "pending": None if pending is None else [pending.rows, pending.valid.astype(np.uint8), pending.number],
+            "sent_for": {model.name: list(model.sent_for) for model in self._masked},
+            "charged": {model.name: model.charged for model in self._masked},
+            "masks": {model.name: model.fingerprint for model in self._masked},
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Raises `InvalidState`, also when the ledger does not fit or another key made the masks before."""
+        try:
+            if state["masks"] != {model.name: model.fingerprint for model in self._masked}:
+                raise InvalidState(
+                    "the checkpoint belongs to another noise key, client name or contract. Restore those it was made "
+                    "with, or start under a new client name"
+                )
+            if state["pending"] is not None:
+                rows, valid, number = state["pending"]
+                fits = counted_rows(rows, valid.astype(np.bool_), self._contract.width)
+                self._pending = PendingWindow(*fits, number)
+                if not is_count(number):
+                    raise InvalidState("the checkpoint's window that waits for a batch is inconsistent")
+            for model in self._masked:
+                round_, window = state["sent_for"][model.name]
+                model.sent_for, model.charged = (int(round_), int(window)), int(state["charged"][model.name])
+        except (AttributeError, KeyError, TypeError, ValueError) as broken:
+            raise InvalidState(f"the checkpoint of the windows is damaged: {broken}") from None
+        super().restore(state)
+
+    def reset_published(self) -> None:
+        """The federation's log was created anew: what was sent is gone, and is sent again."""
+        for model in self._masked:
+            model.sent_for = (0, -1)
+
+    @property
+    def open_places(self) -> int:
+        return len(self._rows) + (0 if self._pending is None else len(self._pending.rows))
+
+    def check_ledger(self) -> None:
+        if self._ledger is not None:
+            self._ledger.check_masked({model.name: model.charged for model in self._masked})
+
+    def stored(self) -> None:
+        """Nothing to note: a window that is charged and published again costs nothing more."""
+
+    def begun_with(self, places: int) -> int:
+        places += self.open_places
+        return self.closed + -(-max(0, places) // self._size)
+
+    @property
+    def _size(self) -> int:
+        return self._privacy.window_readings

@@ -1,0 +1,114 @@
+"""`shoal helper`: one helper of a federation with masked counts, as a process of its own."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager
+from pathlib import Path
+
+import click
+
+from helper_node.metrics import HelperMetrics, serve
+from helper_node.node import HelperNode, helper_name
+from shoal.cli.options import config_option, log_json_option, until_idle_option, verbose_option
+from shoal.config.settings import Config, load_config
+from shoal.errors import SettingsError
+from shoal.protocol.signatures import read_keys
+from shoal.protocol.topics import ensure_topics
+from shoal.runtime.checkpoint import Checkpoint
+from shoal.runtime.logs import open_federation_log
+from shoal.runtime.service import run, stopped_by_signals
+from shoal.telemetry.events import log_event, start_logging
+from shoal.transports import check_installed
+
+CHECKPOINT = "helper.db"
+
+
+@click.command()
+@config_option
+@click.option(
+    "--key",
+    required=True,
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="The helper's secret key, which `shoal keys helper` makes.",
+)
+@click.option(
+    "--folder",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Folder of its checkpoint. [default: that of the key]",
+)
+@click.option("--port", type=click.IntRange(0, 65535), default=0, help="Serve /metrics and /livez here; 0: do not.")
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address for it.")
+@until_idle_option("message")
+@log_json_option
+@verbose_option
+def helper(
+    file: Path,
+    key: Path,
+    folder: Path | None,
+    port: int,
+    host: str,
+    until_idle: float | None,
+    as_json: bool,
+    verbose: bool,
+) -> None:
+    """Run a helper: take the masks away from sums of counts, and add the noise that protects every client.
+
+    It needs the federation file and its own key, and nothing of the server. Whoever runs it must not work together with
+    those who run the server: that is what clients rely on. Stop it with Ctrl-C or SIGTERM, or kill it: started again it
+    continues from its checkpoint, and answers no round twice with different numbers. Rounds wait while it is away.
+    """
+    config = load_config(file)
+    check_installed(config.log)
+    secret = read_keys(key)[0]
+    metrics = HelperMetrics()
+    start_logging("helper", as_json, logging.DEBUG if verbose else logging.INFO)
+    log_event("started", federation=config.contract.federation, contract=config.contract.digest)
+    rounds: dict[str, int] = {}
+    with stopped_by_signals() as stop:
+        if port:
+            serve(host, port, metrics)
+            log_event("metrics_served", address=f"http://{host}:{port}/metrics")
+        run(
+            lambda: open_helper(config, secret, folder or key.parent, metrics, rounds),
+            stop,
+            until_idle,
+            on_step=lambda _: metrics.beat(),
+        )
+    log_event("stopped", models=len(rounds))
+    if as_json:
+        click.echo(json.dumps({"rounds": rounds}))
+
+
+@contextmanager
+def open_helper(
+    config: Config,
+    secret: bytes,
+    folder: Path,
+    metrics: HelperMetrics | None = None,
+    rounds: dict[str, int] | None = None,
+) -> Iterator[HelperNode]:
+    """The helper, resumed from the checkpoint in its folder; closed at the end.
+
+    Its newest rounds are copied to `rounds` then. Raises `SettingsError` for a key that the contract does not have, and
+    as `HelperNode.resume` does.
+    """
+    name = helper_name(config.resolved, secret)
+    with ExitStack() as stack:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise SettingsError(f"folder {folder} cannot be made: {error.strerror}; name another one") from None
+        owner = f"helper {name} of {config.contract.federation}"
+        checkpoint = stack.enter_context(Checkpoint(folder / CHECKPOINT, owner))
+        log = stack.enter_context(closing(open_federation_log(config)))
+        ensure_topics(log, config.contract, config.log)
+        node = HelperNode(config.resolved, secret, log, checkpoint, metrics)
+        node.resume()
+        try:
+            yield node
+        finally:
+            if rounds is not None:
+                rounds.update(node.rounds)

@@ -1,0 +1,325 @@
+"""A helper of masked counts: it takes the masks away from the sum of a batch, once, and adds its whole noise to it.
+
+It reads the log itself, and believes the server nothing: which messages a batch has, under which plan, and how many
+clients they are from. Of each client it unmasks every window once, in whatever round; of each round one batch. What it
+answers is stored before it is published. The same question again gets the same bytes; any other one about a round that
+was answered, or about a window that was, is refused.
+
+If its folder was restored from an older copy, the log shows it: it has sums of this helper that the folder does not
+know. Then the helper stops, because it could unmask a window a second time with other noise.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple, cast
+
+import numpy as np
+
+from helper_node.metrics import HelperMetrics
+from shoal.config.resolved import ResolvedContract
+from shoal.errors import InvalidState, MessageRejected, SettingsError
+from shoal.privacy.masked import Masked
+from shoal.privacy.masks import helper_public, is_signed, mask, pair_key, sign
+from shoal.protocol.masked import (
+    CLIENTS_MAX,
+    BatchEntry,
+    CloseRound,
+    HelperSum,
+    MaskedCounts,
+    batch_digest,
+    bytes_of,
+    check_envelope,
+    sum_content,
+)
+from shoal.runtime.checkpoint import (
+    Checkpoint,
+    OutboxRecord,
+    Required,
+    SavedPart,
+    SavedParts,
+    SavedValue,
+    pairs_of,
+)
+from shoal.runtime.outbox import Outbox
+from shoal.runtime.reader import read_next
+from shoal.telemetry.events import log_event
+from shoal.transports.base import Log, Positions, Record, beginning
+
+STATE_VERSION: Final = 1
+BATCH_RECORDS: Final = 500
+ENTRIES_MAX: Final = 2 * CLIENTS_MAX
+"""messages of open rounds that are kept of one model"""
+
+
+class Refused(Exception):
+    """A question that is not answered; the text says why."""
+
+
+class Sent(NamedTuple):
+    """A message of a client as a helper keeps it."""
+
+    round: int
+    plan: bytes
+    cells: int
+    entry: BatchEntry
+
+
+@dataclass
+class ModelSums:
+    """What a helper knows of one model."""
+
+    sent: dict[int, Sent] = field(default_factory=dict)
+    """offset -> message, of rounds that are not answered yet"""
+    partition: int = 0
+    unmasked: dict[str, int] = field(default_factory=dict)
+    """client -> number of its newest window that was unmasked; an earlier one never will be"""
+    round: int = 0
+    """newest round that was answered"""
+    batch: bytes = b""
+    """its batch"""
+    answer: bytes = b""
+    """what was answered"""
+
+    def state(self) -> dict[str, Any]:
+        """Plain values for `restore`."""
+        sent = [[offset, one.round, one.plan, one.cells, list(one.entry)] for offset, one in self.sent.items()]
+        return {**vars(self), "sent": sent, "unmasked": [[*one] for one in sorted(self.unmasked.items())]}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Become the saved one. Raises any of `DAMAGED`."""
+        for name in ("partition", "round", "batch", "answer"):
+            setattr(self, name, state[name])
+        self.sent = {
+            offset: Sent(round_, plan, cells, BatchEntry(*entry))
+            for offset, round_, plan, cells, entry in state["sent"]
+        }
+        self.unmasked = {str(client): int(window) for client, window in state["unmasked"]}
+
+    def keep(self, message: MaskedCounts, record: Record) -> bool:
+        """Keep a message until its round is answered; False where too many wait."""
+        if message.round <= self.round:
+            return True
+        if len(self.sent) >= ENTRIES_MAX:
+            return False
+        self.partition = record.partition
+        self.sent[record.offset] = Sent(message.round, message.plan, message.cells, message.entry)
+        return True
+
+    def checked_batch(self, close: CloseRound, batch_min: int) -> list[BatchEntry]:
+        """The messages that a round ends with. Raises `Refused`."""
+        if close.round <= self.round:
+            raise Refused("another batch of this round was answered before" if close.round == self.round else "old")
+        found = [self.sent.get(offset) for offset in close.places]
+        named = (close.round, close.plan, close.cells)
+        if close.partition != self.partition or any(one is None or one[:3] != named for one in found):
+            raise Refused("its batch has messages that are not in the log, or not of this round and plan")
+        entries = [one.entry for one in found if one is not None]
+        if len({entry.client for entry in entries}) < len(entries):
+            raise Refused("its batch has two messages of one client")
+        if len(entries) < batch_min:
+            raise Refused(f"its batch has fewer than {batch_min} clients")
+        if any(entry.window <= self.unmasked.get(entry.client, -1) for entry in entries):
+            raise Refused("its batch has a window that was unmasked before")
+        return entries
+
+    def answered(self, close: CloseRound, entries: list[BatchEntry], answer: bytes) -> None:
+        """Note what was unmasked."""
+        self.round, self.batch, self.answer = close.round, close.batch, answer
+        self.unmasked |= {entry.client: entry.window for entry in entries}
+        self.sent = {offset: one for offset, one in self.sent.items() if one.round > close.round}
+
+
+class HelperNode:
+    """One helper of a federation. `resume` once, then `step` again and again."""
+
+    def __init__(
+        self,
+        contract: ResolvedContract,
+        secret: bytes,
+        log: Log,
+        checkpoint: Checkpoint,
+        metrics: HelperMetrics | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        """`secret`: the 32 bytes of the helper's key. Raises `SettingsError` for a helper that the contract lacks."""
+        self.name = helper_name(contract, secret)
+        self._resolved, self._contract, self._secret = contract, contract.contract, secret
+        self._mode = cast("Masked", contract.mode)
+        self._noise = self._mode.noise()
+        self._log, self._checkpoint, self._clock = log, checkpoint, clock
+        self._outbox = Outbox(checkpoint, log)
+        self.metrics = metrics or HelperMetrics()
+        self._topic = self._contract.updates_topic
+        self._positions: Positions = {}
+        self._models = {model.name: ModelSums() for model in contract.counted}
+        self._pairs: dict[tuple[str, str, bytes], bytes] = {}
+
+    def resume(self) -> None:
+        """Restore the checkpoint, and publish its outbox again. Once, before the first step.
+
+        Raises `InvalidState` for a checkpoint of another contract, helper or log, and for one that is older than sums
+        of this helper in the log; and as the log does.
+        """
+        self._saved = self._saved_parts()
+        state = self._checkpoint.load()
+        if state is None:
+            self._positions = beginning(self._log, self._topic)
+        else:
+            self._saved.restore(state)
+        self._check_own_sums()
+        self._outbox.publish_pending()
+
+    def step(self, timeout_s: float = 0.0) -> bool:
+        """Read the log, answer what is asked, store, publish. False when there was nothing to do.
+
+        Raises `LogUnavailable` (try again later), `LogError` and `OffsetOutOfRange`. After an error this node must not
+        step again: a new one resumes from the checkpoint.
+        """
+        records, after = read_next(self._log, self._topic, self._positions, BATCH_RECORDS, timeout_s, False)
+        answers: list[OutboxRecord] = []
+        for record in records:
+            answers += self._process(record)
+        self._positions = after
+        now = self._clock()
+        if answers or self._outbox.should_store(len(records), BATCH_RECORDS, now):
+            self._outbox.store(self._saved.state(), answers, now)
+            self.metrics.checkpoint_at.set(now)
+            self._outbox.publish_pending()
+        return bool(records)
+
+    @property
+    def rounds(self) -> dict[str, int]:
+        """model -> newest round that was answered."""
+        return {name: one.round for name, one in self._models.items()}
+
+    def _process(self, record: Record) -> list[OutboxRecord]:
+        kind = dict(record.headers).get("type", b"")
+        try:
+            if kind == MaskedCounts.TYPE.encode():
+                message = MaskedCounts.decode(record.value, record.headers)
+                kept = self._model(message).keep(message, record)
+                self.metrics.messages.labels(result="kept" if kept else "no_room").inc()
+            elif kind == CloseRound.TYPE.encode():
+                return self._answered(CloseRound.decode(record.value, record.headers))
+        except MessageRejected:
+            self.metrics.messages.labels(result="rejected").inc()
+        return []
+
+    def _model(self, message: MaskedCounts | CloseRound | HelperSum) -> ModelSums:
+        check_envelope(message, self._contract.federation, self._resolved.digest)
+        found = self._models.get(message.model)
+        if found is None:
+            raise MessageRejected("model", "no such model in the contract")
+        return found
+
+    def _answered(self, close: CloseRound) -> list[OutboxRecord]:
+        """The record that answers the end of a round; none where it is refused."""
+        model = self._model(close)
+        if (close.round, close.batch) == (model.round, model.batch):
+            return [self._record(close.model, model.answer)]
+        try:
+            entries = model.checked_batch(close, int(self._mode.values["batch_min"]))
+            names = (close.federation, close.contract, close.model)
+            if batch_digest(names, close.round, close.plan, close.cells, entries) != close.batch:
+                raise Refused("its digest is not that of its batch")
+        except Refused as why:
+            self.metrics.rounds.labels(model=close.model, result="refused").inc()
+            log_event("helper_refused", logging.WARNING, model=close.model, round=close.round, reason=str(why))
+            return []
+        answer = self._sum(close, entries).encode()
+        model.answered(close, entries, answer)
+        self.metrics.rounds.labels(model=close.model, result="answered").inc()
+        self.metrics.clients.labels(model=close.model).set(len(entries))
+        log_event("helper_answered", model=close.model, round=close.round, clients=len(entries))
+        return [self._record(close.model, answer)]
+
+    def _sum(self, close: CloseRound, entries: list[BatchEntry]) -> HelperSum:
+        """The sum of the masks of a batch, less this helper's noise."""
+        total = np.zeros(close.cells, dtype=np.uint32)
+        for entry in entries:
+            total += mask(self._pair(close, entry), entry.name(close.round, close.plan), close.cells)
+        # A secret function of the batch, so that the same question gets the same noise even without the checkpoint.
+        seed = hashlib.blake2b(close.batch, key=self._secret, person=b"shoal noise 1").digest()
+        total -= self._noise.draw(seed, close.cells).astype(np.uint32)
+        value = bytes_of(total)
+        signature = sign(self._secret, sum_content(self.name, close.batch, value))
+        names = (close.federation, close.contract, close.model)
+        return HelperSum(*names, self.name, close.round, close.batch, value, signature)
+
+    def _pair(self, close: CloseRound, entry: BatchEntry) -> bytes:
+        place = (close.model, entry.client, entry.key)
+        if place not in self._pairs:
+            names = (close.federation, close.contract, close.model, self.name, entry.client)
+            try:
+                self._pairs[place] = pair_key(self._secret, entry.key, names)
+            except SettingsError:  # a client with a key that nobody has masks nothing
+                self._pairs[place] = bytes(32)
+        return self._pairs[place]
+
+    def _record(self, model: str, answer: bytes) -> OutboxRecord:
+        return OutboxRecord(self._topic, answer, self._contract.update_key(model), HelperSum.headers())
+
+    def _check_own_sums(self) -> None:
+        """Raises `InvalidState` if the log has a sum of this helper that its folder does not know."""
+        own = helper_public(self._secret)
+        at = dict(self._positions)
+        while True:
+            records, after = self._log.read(self._topic, at, BATCH_RECORDS)
+            for record in records:
+                self._check_own_sum(record, own)
+            if not records and after == at:
+                return
+            at = after
+
+    def _check_own_sum(self, record: Record, own: bytes) -> None:
+        if HelperSum.headers()[0] not in record.headers:
+            return
+        try:
+            found = HelperSum.decode(record.value, record.headers)
+            model = self._model(found)
+        except MessageRejected:
+            return
+        known = found.round < model.round or (found.round, found.batch) == (model.round, model.batch)
+        if found.helper == self.name and not known and is_signed(own, found.signature, found.signed_content):
+            raise InvalidState(
+                f"the log has the sum of helper {self.name} for round {found.round} of model {found.model}, and its "
+                "folder does not know it: the folder is older than what the helper has published, or a copy runs "
+                "elsewhere. Restore the newest copy of the folder; going on could unmask a window twice"
+            )
+
+    def _saved_parts(self) -> SavedParts:
+        whole = "the helper's checkpoint"
+        wrong = "the helper's checkpoint belongs to another {}; restore the one that belongs here, or name a new folder"
+        required = {
+            "version": Required(STATE_VERSION, InvalidState(f"{whole} is of another version of shoal")),
+            "contract": Required(self._resolved.digest, InvalidState(wrong.format("contract"))),
+            "helper": Required(self.name, InvalidState(wrong.format("helper"))),
+            "log": Required(self._log.identity(self._topic), InvalidState(wrong.format("log"))),
+        }
+        parts: dict[str, SavedPart] = {
+            "positions": SavedValue(lambda: pairs_of(self._positions), self._go_to),
+            **{f"model {name}": one for name, one in self._models.items()},
+        }
+        return SavedParts(whole, parts, required)
+
+    def _go_to(self, positions: Any) -> None:
+        self._positions = dict(positions)
+
+
+def helper_name(contract: ResolvedContract, secret: bytes) -> str:
+    """The name of the helper with this secret in the contract. Raises `SettingsError`."""
+    if not contract.mode.masked:
+        raise SettingsError(f'a helper unmasks counts of mode = "masked"; this federation has "{contract.mode.name}"')
+    public = helper_public(secret)
+    for helper in contract.mode.helpers:
+        if helper.key == public:
+            return helper.name
+    raise SettingsError(
+        "no helper of the contract has this key: put what `shoal keys helper` has printed for it into "
+        "[[privacy.helpers]] of the file that all members have"
+    )

@@ -1,0 +1,364 @@
+"""Rounds of masked counts on the server: collects a batch, closes it, waits for all helpers, and absorbs what is left.
+
+Everything but the end of a round follows from the log alone, and that is a record of the log itself, so a rebuild gives
+the same models. Of several messages of a client in a round the first counts. A message that is not in the batch is
+dropped: its client sends the window again in a later round, and no window is unmasked twice.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any, Final, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from server_node.ingest.outcome import IngestOutcome
+from server_node.ingest.requests import Applied
+from server_node.models.base import ServedModel
+from server_node.models.streaming import MaskedModel
+from shoal.algorithms.counting import Counted
+from shoal.config.resolved import ResolvedContract, ResolvedModel
+from shoal.errors import InvalidState, MessageRejected
+from shoal.kernels.arrays import Ints
+from shoal.protocol.codec import StoredPart
+from shoal.protocol.masked import (
+    PLAN_BYTES,
+    BatchEntry,
+    CloseRound,
+    HelperSum,
+    MaskedCounts,
+    OpenRound,
+    batch_digest,
+    check_envelope,
+    packed_answered,
+    packed_offsets,
+    signed_counts,
+    words_of,
+)
+from shoal.protocol.messages import ModelMessage, Update
+from shoal.protocol.signatures import ClientKeys, RequestKeys
+from shoal.runtime.checkpoint import DAMAGED, OutboxRecord
+from shoal.transports.base import Record
+
+COHORT: Final = "cohort"
+"""the client that a batch counts as in snapshots and histories: which ones it has cannot be told from its counts"""
+SUM_DEVIATIONS: Final = 6.0
+"""standard deviations of its noise by which the sum of all counts may lie outside of what its readings allow"""
+COUNT_DEVIATIONS: Final = 12.0
+"""the same for a single count"""
+MESSAGES: Final[Mapping[bytes, type[ModelMessage]]] = {
+    kind.TYPE.encode(): kind for kind in (MaskedCounts, CloseRound, HelperSum)
+}
+
+
+class ModelRound:
+    """The open round of one model."""
+
+    def __init__(self, contract: ResolvedContract, model: ResolvedModel, served: MaskedModel) -> None:
+        assert model.counts is not None
+        self._contract, self._model, self._served = contract, model, served
+        self._helpers = {helper.name: helper.key for helper in contract.mode.helpers}
+        self._terms: Mapping[str, float] = contract.mode.values
+        self._counter = model.counts.algorithm.counter(model.options, contract.width)
+        self.cohort = f"{contract.federation}/{model.name}".encode()
+        self.number = 1
+        self.announced = 0
+        """the newest round that clients were told of"""
+        self.answered: dict[str, int] = {}
+        """client -> number of its newest window that a batch has had"""
+        self._expected = 0
+        """clients of the batch before"""
+        self._empty_round()
+
+    def _empty_round(self) -> None:
+        self._messages: dict[int, tuple[MaskedCounts, StoredPart]] = {}
+        """offset -> message"""
+        self._by_client: dict[str, int] = {}
+        self._partition = 0
+        self._first_at: float | None = None
+        """when the first of them was read, by the server's clock"""
+        self._close_sent = False
+        self._closed: CloseRound | None = None
+        self._sums: dict[str, HelperSum] = {}
+        self._adopt()
+
+    def _adopt(self) -> None:
+        """Ask for counts under the model's newest plan."""
+        self._counter.adopt(self._served.plan)
+        self.plan = self._counter.plan_digest[:PLAN_BYTES]
+        none = np.empty((0, self._contract.width))
+        self._blank: Counted = self._counter.count(none, np.empty(0, np.bool_), b"", 0, (self.cohort, self.number))
+        self.cells = len(self._blank.counts)
+
+    def take_counts(self, message: MaskedCounts, record: Record) -> Applied:
+        """Collect one message. Raises `MessageRejected`."""
+        if message.round > self.number:
+            raise MessageRejected("sequence", f"round {message.round} is not open yet: the open one is {self.number}")
+        late = message.round < self.number or self._closed is not None
+        if late or message.window <= self.answered.get(message.client, -1):
+            return Applied()
+        if (message.plan, message.cells) != (self.plan, self.cells):
+            raise MessageRejected("arrays", "it was counted under another plan than that of its round")
+        if message.places > self._contract.contract.privacy.window_readings:
+            raise MessageRejected("claims", "it has more readings than a window")
+        if (known := self._by_client.get(message.client)) is not None:
+            if self._messages[known][0] != message:
+                raise MessageRejected("conflict", "its client has sent other counts for this round before")
+            return Applied()
+        if self._messages and record.partition != self._partition:
+            raise MessageRejected("malformed", "it is in another partition than the others of its model")
+        self._messages[record.offset] = (message, StoredPart(record.value or b""))
+        self._by_client[message.client] = record.offset
+        self._partition = record.partition
+        return Applied()
+
+    def begins_at(self, now: float) -> None:
+        """Note when the first message of the round was here."""
+        if self._messages and self._first_at is None:
+            self._first_at = now
+
+    def take_close(self, close: CloseRound) -> Applied:
+        """End the round. Raises `MessageRejected`."""
+        if close.round < self.number or (close.round == self.number and self._closed is not None):
+            raise MessageRejected("repeated", f"round {close.round} has been closed before")
+        if close.round > self.number:
+            raise MessageRejected("sequence", f"round {close.round} is not open yet")
+        unknown = [offset for offset in close.places if offset not in self._messages]
+        if unknown or close.partition != self._partition or len(close.places) < self._terms["batch_min"]:
+            raise MessageRejected("malformed", "its batch is too small, or has messages that did not come")
+        if close.batch != self._digest(close.places) or (close.plan, close.cells) != (self.plan, self.cells):
+            raise MessageRejected("malformed", "its digest is not that of its batch")
+        self._closed = close
+        self._messages = {offset: self._messages[offset] for offset in close.places}
+        fields = {"model": self._model.name, "round": str(self.number), "clients": str(len(self._messages))}
+        return Applied("masked_round_closed", fields)
+
+    def take_sum(self, message: HelperSum, now: float) -> Applied:
+        """Take a helper's sum, and unmask and absorb the batch with the last one. Raises `MessageRejected`."""
+        key = self._helpers.get(message.helper)
+        if key is None:
+            raise MessageRejected("client", f"{message.helper} is no helper of the contract")
+        self._check_signed(message, key)
+        if message.round < self.number:
+            raise MessageRejected("repeated", f"round {message.round} was unmasked before")
+        if self._closed is None or (message.round, message.batch) != (self.number, self._closed.batch):
+            raise MessageRejected("malformed", "it is not for the batch of the open round")
+        known = self._sums.setdefault(message.helper, message)
+        if known.total != message.total:
+            fields = {"model": self._model.name, "round": str(self.number), "helper": message.helper}
+            return Applied("helper_sums_differ", fields, logging.ERROR)
+        if len(message.total) != 4 * self.cells:
+            del self._sums[message.helper]
+            raise MessageRejected("arrays", "it has other cells than its round")
+        if len(self._sums) < len(self._helpers):
+            return Applied()
+        return self._unmask(now)
+
+    def _check_signed(self, message: HelperSum, key: bytes) -> None:
+        from shoal.privacy.masks import is_signed  # noqa: PLC0415 - needs an extra, in this mode only
+
+        if not is_signed(key, message.signature, message.signed_content):
+            raise MessageRejected("signature", "it is not signed by the helper it names")
+
+    def _unmask(self, now: float) -> Applied:
+        """Absorb the sum of the batch, and open the next round."""
+        messages = [message for message, _ in self._messages.values()]
+        sums = [words_of(one.total) for one in self._sums.values()]
+        total = unmasked([words_of(one.counts) for one in messages], sums)
+        places = sum(message.places for message in messages)
+        fields = {"model": self._model.name, "round": str(self.number), "clients": str(len(messages))}
+        applied = Applied("masked_round_absorbed", fields)
+        if self._is_possible(total, places):
+            self._absorb(total, places, now)
+        else:
+            applied = Applied("masked_round_void", fields, logging.ERROR)
+        self.answered |= {message.client: message.window for message in messages}
+        self._expected, self.number = len(messages), self.number + 1
+        self._empty_round()
+        return applied
+
+    def _is_possible(self, total: Ints, places: int) -> bool:
+        """Whether these can be counts of this many readings with the noise of all helpers, rather than masks."""
+        deviation = math.sqrt(self._model.options["noise_variance"])
+        spread = SUM_DEVIATIONS * deviation * math.sqrt(len(total))
+        each = COUNT_DEVIATIONS * deviation
+        in_reach = bool(((total >= -each) & (total <= places + each)).all())
+        return in_reach and -spread <= int(total.sum()) <= places + spread
+
+    def _absorb(self, total: Ints, places: int, now: float) -> None:
+        arrays = {**self._blank.update(total), "places": np.array([places], dtype=np.int64)}
+        update = Update(
+            federation=self._contract.federation,
+            contract=self._contract.digest,
+            model=self._model.name,
+            algorithm=self._model.algorithm.name,
+            client=COHORT,
+            sequence=self.number,
+            readings=places,
+            privacy=self._model.statement,
+            arrays=arrays,
+            made_at=now,
+        )
+        self._served.process(update, now)
+
+    def due_close(self, now: float) -> CloseRound | None:
+        """The end of the round, where it is due."""
+        count = len(self._messages)
+        if self._close_sent or self._closed is not None or count < self._terms["batch_min"] or self._first_at is None:
+            return None
+        # A clock that was set back must not lengthen the wait.
+        self._first_at = min(self._first_at, now)
+        everybody = self._expected and count >= self._expected
+        if not everybody and now < self._first_at + self._terms["batch_s"]:
+            return None
+        self._close_sent = True
+        offsets = sorted(self._messages)
+        contract, name = self._contract, self._model.name
+        return CloseRound(
+            contract.federation,
+            contract.digest,
+            name,
+            self.number,
+            self.plan,
+            self.cells,
+            self._partition,
+            packed_offsets(offsets),
+            self._digest(offsets),
+        )
+
+    def announcement(self) -> OpenRound | None:
+        """The open round, if clients were not told of it yet."""
+        if self.announced == self.number:
+            return None
+        self.announced = self.number
+        answered = packed_answered(self.answered)
+        contract = self._contract
+        return OpenRound(contract.federation, contract.digest, self._model.name, self.number, self.plan, answered)
+
+    @property
+    def waits_for(self) -> list[str]:
+        """The helpers whose sums are missing in a closed round."""
+        return [] if self._closed is None else [name for name in self._helpers if name not in self._sums]
+
+    def _digest(self, offsets: list[int]) -> bytes:
+        entries: list[BatchEntry] = [self._messages[offset][0].entry for offset in offsets]
+        contract = self._contract
+        return batch_digest(
+            (contract.federation, contract.digest, self._model.name), self.number, self.plan, self.cells, entries
+        )
+
+    def state(self) -> dict[str, Any]:
+        """Plain values and parts for `restore`."""
+        return {
+            "number": self.number,
+            "announced": self.announced,
+            "answered": packed_pairs(self.answered),
+            "expected": self._expected,
+            "messages": [[offset, part] for offset, (_, part) in self._messages.items()],
+            "partition": self._partition,
+            "first_at": self._first_at,
+            "close_sent": self._close_sent,
+            "closed": None if self._closed is None else self._closed.encode(),
+            "sums": [one.encode() for one in self._sums.values()],
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Become the saved one; the model has been restored before. Raises any of `DAMAGED`."""
+        self.number, self.announced = int(state["number"]), int(state["announced"])
+        self.answered = {str(client): int(window) for client, window in state["answered"]}
+        self._expected = int(state["expected"])
+        self._empty_round()
+        for offset, value in state["messages"]:
+            message = MaskedCounts.decode(value, MaskedCounts.headers())
+            self._messages[int(offset)] = (message, StoredPart(value))
+            self._by_client[message.client] = int(offset)
+        self._partition, self._first_at = int(state["partition"]), state["first_at"]
+        self._close_sent = bool(state["close_sent"])
+        closed = state["closed"]
+        self._closed = None if closed is None else CloseRound.decode(closed, CloseRound.headers())
+        sums = [HelperSum.decode(one, HelperSum.headers()) for one in state["sums"]]
+        self._sums = {one.helper: one for one in sums}
+
+
+def packed_pairs(answered: Mapping[str, int]) -> list[list[Any]]:
+    """client -> window, as plain values."""
+    return [[client, window] for client, window in sorted(answered.items())]
+
+
+def unmasked(messages: list[NDArray[np.uint32]], sums: list[NDArray[np.uint32]]) -> Ints:
+    """Masked counts (cells,) of a batch, and the sums (cells,) of all helpers -> the counts with noise (cells,)."""
+    total = np.zeros(len(sums[0]), dtype=np.uint32)
+    for one in messages:
+        total += one
+    for one in sums:
+        total -= one
+    return signed_counts(total)
+
+
+class MaskedRounds:
+    """The rounds of all models of a federation with masked counts; of any other one there are none."""
+
+    def __init__(self, contract: ResolvedContract, models: Mapping[str, ServedModel]) -> None:
+        self._contract = contract
+        counted = contract.counted if contract.mode.masked else ()
+        self._rounds = {
+            model.name: ModelRound(contract, model, cast("MaskedModel", models[model.name])) for model in counted
+        }
+
+    def takes(self, record: Record) -> bool:
+        """Whether the record is a message of masked counts."""
+        return dict(record.headers).get("type", b"") in MESSAGES
+
+    def take(
+        self, record: Record, outcome: IngestOutcome, keys: ClientKeys | None, request_keys: RequestKeys | None
+    ) -> IngestOutcome:
+        """Take one message of masked counts in; `keys` and `request_keys` are those of `Ingest`.
+
+        Raises `MessageRejected`.
+        """
+        message = MESSAGES[dict(record.headers)["type"]].decode(record.value, record.headers)
+        check_envelope(message, self._contract.federation, self._contract.digest)
+        current = self._rounds.get(message.model)
+        if current is None:
+            raise MessageRejected("model", "no model of the contract learns from masked counts under this name")
+        signed = record.topic, record.value or b"", record.headers, message.TYPE
+        if isinstance(message, MaskedCounts) and keys is not None:
+            keys.check(message.client, *signed)
+        if isinstance(message, CloseRound) and request_keys is not None:
+            request_keys.check(*signed)
+        if isinstance(message, MaskedCounts):
+            applied = current.take_counts(message, record)
+            current.begins_at(outcome.at)
+        elif isinstance(message, CloseRound):
+            applied = current.take_close(message)
+        else:
+            applied = current.take_sum(cast("HelperSum", message), outcome.at)
+        return outcome._replace(result="request", model=message.model, request=applied)
+
+    def records(self, now: float) -> Iterator[OutboxRecord]:
+        """The ends of rounds that are due, and the rounds that clients were not told of yet."""
+        contract = self._contract.contract
+        for name, current in self._rounds.items():
+            if (close := current.due_close(now)) is not None:
+                yield OutboxRecord(contract.updates_topic, close.encode(), contract.update_key(name), close.headers())
+            if (opened := current.announcement()) is not None:
+                yield OutboxRecord(contract.snapshots_topic, opened.encode(), opened.record_key, opened.headers())
+
+    def waits_for(self) -> dict[str, list[str]]:
+        """model -> the helpers that its closed round waits for."""
+        return {name: current.waits_for for name, current in self._rounds.items() if current.waits_for}
+
+    def state(self) -> dict[str, Any]:
+        """Plain values and parts for `restore`."""
+        return {name: current.state() for name, current in self._rounds.items()}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Become the saved ones; the models have been restored before. Raises `InvalidState`."""
+        try:
+            for name, current in self._rounds.items():
+                current.restore(state[name])
+        except DAMAGED as broken:
+            raise InvalidState(f"the checkpoint's rounds of masked counts are damaged: {broken}") from None

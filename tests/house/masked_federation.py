@@ -1,0 +1,194 @@
+"""A federation with masked counts in a folder: clients, server and helpers, each on its own checkpoint, stepped in order."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from client_nodes.bootstrap import open_client
+from client_nodes.node import ClientNode
+from helper_node.helper_command import open_helper
+from helper_node.node import HelperNode
+from server_node.bootstrap import open_server
+from server_node.node import ServerNode
+from shoal.config.settings import Config, load_config
+from shoal.privacy.masks import helper_public
+from shoal.protocol.readings import Reading
+from shoal.protocol.signatures import write_keys
+from shoal.protocol.topics import READINGS, READINGS_SETTINGS
+from shoal.transports import open_log
+from shoal.transports.base import Record, beginning
+from shoal.transports.sqlite.log import SqliteLog
+
+FILE = """
+[federation]
+name = "{name}"
+[[features]]
+name = "warm"
+low = 0
+high = 1
+[[features]]
+name = "damp"
+low = 0
+high = 1
+[privacy]
+mode = "masked"
+unit = "client"
+epsilon = {epsilon}
+window_readings = {window}
+batch_min = {batch_min}
+batch_s = 10
+window_s = 1000
+{privacy}
+{helpers}
+[[models]]
+name = "clusters"
+algorithm = "density_tree"
+options = {{ grow_readings = 1 }}
+[log]
+address = "{address}"
+[client]
+folder = "clients"
+[server]
+folder = "server"
+port = 0
+snapshot_s = 86400
+"""
+
+
+class Clock:
+    """A clock that tests move."""
+
+    def __init__(self) -> None:
+        self.now = 1e9
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class MaskedFederation:
+    """The file of a federation, and its nodes."""
+
+    def __init__(
+        self,
+        folder: Path,
+        clients: int = 6,
+        helpers: int = 2,
+        window: int = 40,
+        epsilon: float = 4.0,
+        batch_min: int = 3,
+        privacy: str = "",
+        address: str = "sqlite:federation.db",
+        name: str = "plant",
+    ) -> None:
+        self.folder, self.window = folder, window
+        self.names = [f"c{i}" for i in range(clients)]
+        self.helpers = [f"h{i}" for i in range(helpers)]
+        tables = []
+        for one in self.helpers:
+            secret = secrets.token_bytes(32)
+            write_keys(self.key_file(one), [secret])
+            tables.append(f'[[privacy.helpers]]\nname = "{one}"\nkey = "{helper_public(secret).hex()}"')
+        self.file = folder / "federation.toml"
+        self.file.write_text(
+            FILE.format(
+                name=name, epsilon=epsilon, window=window, batch_min=batch_min, privacy=privacy,
+                helpers="\n".join(tables), address=address,
+            )
+        )  # fmt: skip
+        self.config: Config = load_config(self.file)
+        self.clock = Clock()
+
+    def key_file(self, helper: str) -> Path:
+        """The key of a helper, in a folder of its own."""
+        return self.folder / helper / f"{helper}.key"
+
+    def secret(self, helper: str) -> bytes:
+        """The 32 bytes of a helper's key."""
+        return bytes.fromhex(self.key_file(helper).read_text())
+
+    def rows(self, client: str, windows: int, first: int = 0) -> NDArray[np.float64]:
+        """Readings of two clusters: (windows x window, 2)."""
+        found = []
+        for number in range(first, first + windows):
+            rng = np.random.default_rng([self.names.index(client), number])
+            kind = rng.integers(0, 2, self.window)
+            found.append(np.array([[0.2, 0.3], [0.8, 0.7]])[kind] + rng.normal(0, 0.03, (self.window, 2)))
+        return np.clip(np.concatenate(found), 0, 1)
+
+    def feed(self, windows: int, clients: Sequence[str] | None = None, first: int = 0) -> None:
+        """Put windows of readings into the logs of clients."""
+        for client in self.names if clients is None else clients:
+            folder = self.config.client.folder / client
+            folder.mkdir(parents=True, exist_ok=True)
+            with closing(SqliteLog(folder / "readings.db")) as log:
+                log.ensure(READINGS, READINGS_SETTINGS)
+                for row in self.rows(client, windows, first):
+                    log.publish(READINGS, Reading(None, row).encode(), headers=Reading.headers())
+                log.flush()
+
+    @contextmanager
+    def client(self, name: str) -> Iterator[ClientNode]:
+        """One client, resumed."""
+        with open_client(self.config, name, clock=self.clock) as node:
+            yield node
+
+    @contextmanager
+    def helper(self, name: str) -> Iterator[HelperNode]:
+        """One helper, resumed."""
+        with open_helper(self.config, self.secret(name), self.key_file(name).parent) as node:
+            yield node
+
+    @contextmanager
+    def server(self, **options: Any) -> Iterator[ServerNode]:
+        """The server, resumed."""
+        with open_server(self.config, clock=self.clock, **options) as node:
+            yield node
+
+    def run(
+        self,
+        clients: Sequence[str] | None = None,
+        helpers: Sequence[str] | None = None,
+        until: Callable[[ServerNode], bool] | None = None,
+    ) -> bytes:
+        """Step all nodes, with time passing, until nothing happens for a while; the state of the server's model."""
+        with ExitStack() as stack:
+            server = stack.enter_context(self.server())
+            nodes: list[Any] = [
+                stack.enter_context(self.client(one)) for one in (self.names if clients is None else clients)
+            ]
+            nodes += [stack.enter_context(self.helper(one)) for one in (self.helpers if helpers is None else helpers)]
+            idle = 0
+            while idle < 4:
+                worked = [node.step() for node in (server, *nodes)]
+                idle = 0 if any(worked) else idle + 1
+                self.clock.now += 6.0
+                if until is not None and until(server):
+                    break
+            return model_state(server)
+
+    def records(self, kind: str) -> list[Record]:
+        """The records of this type in the topic of updates, in order."""
+        found: list[Record] = []
+        with closing(open_log(self.config.log)) as log:
+            topic = self.config.contract.updates_topic
+            at = beginning(log, topic)
+            while True:
+                records, after = log.read(topic, at)
+                found += [one for one in records if dict(one.headers)["type"] == kind.encode()]
+                if not records and after == at:
+                    return found
+                at = after
+
+
+def model_state(server: ServerNode) -> bytes:
+    """The state of the model's server half, encoded."""
+    from shoal.protocol.codec import pack  # noqa: PLC0415
+
+    return pack(server.models()["clusters"].state()["half"])
