@@ -4,26 +4,18 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
 import click
 
 from helper_node.metrics import HelperMetrics, serve
-from helper_node.node import HelperNode, helper_name
+from helper_node.node import open_helper
 from shoal.cli.options import config_option, log_json_option, until_idle_option, verbose_option
-from shoal.config.settings import Config, load_config
-from shoal.errors import SettingsError
+from shoal.config.settings import load_config
 from shoal.protocol.signatures import read_keys
-from shoal.protocol.topics import ensure_topics
-from shoal.runtime.checkpoint import Checkpoint
-from shoal.runtime.logs import open_federation_log
 from shoal.runtime.service import run, stopped_by_signals
 from shoal.telemetry.events import log_event, start_logging
 from shoal.transports import check_installed
-
-CHECKPOINT = "helper.db"
 
 
 @click.command()
@@ -80,35 +72,3 @@ def helper(
     log_event("stopped", models=len(rounds))
     if as_json:
         click.echo(json.dumps({"rounds": rounds}))
-
-
-@contextmanager
-def open_helper(
-    config: Config,
-    secret: bytes,
-    folder: Path,
-    metrics: HelperMetrics | None = None,
-    rounds: dict[str, int] | None = None,
-) -> Iterator[HelperNode]:
-    """The helper, resumed from the checkpoint in its folder; closed at the end.
-
-    Its newest rounds are copied to `rounds` then. Raises `SettingsError` for a key that the contract does not have, and
-    as `HelperNode.resume` does.
-    """
-    name = helper_name(config.resolved, secret)
-    with ExitStack() as stack:
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise SettingsError(f"folder {folder} cannot be made: {error.strerror}; name another one") from None
-        owner = f"helper {name} of {config.contract.federation}"
-        checkpoint = stack.enter_context(Checkpoint(folder / CHECKPOINT, owner))
-        log = stack.enter_context(closing(open_federation_log(config)))
-        ensure_topics(log, config.contract, config.log)
-        node = HelperNode(config.resolved, secret, log, checkpoint, metrics)
-        node.resume()
-        try:
-            yield node
-        finally:
-            if rounds is not None:
-                rounds.update(node.rounds)

@@ -14,14 +14,17 @@ from __future__ import annotations
 import hashlib
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Final, NamedTuple, cast
 
 import numpy as np
 
 from helper_node.metrics import HelperMetrics
 from shoal.config.resolved import ResolvedContract
+from shoal.config.settings import Config
 from shoal.errors import InvalidState, MessageRejected, SettingsError
 from shoal.privacy.masked import Masked
 from shoal.privacy.masks import helper_public, is_signed, mask, pair_key, sign
@@ -36,6 +39,7 @@ from shoal.protocol.masked import (
     check_envelope,
     sum_content,
 )
+from shoal.protocol.topics import ensure_topics
 from shoal.runtime.checkpoint import (
     Checkpoint,
     OutboxRecord,
@@ -45,6 +49,7 @@ from shoal.runtime.checkpoint import (
     SavedValue,
     pairs_of,
 )
+from shoal.runtime.logs import open_federation_log
 from shoal.runtime.outbox import Outbox
 from shoal.runtime.reader import read_next
 from shoal.telemetry.events import log_event
@@ -323,3 +328,38 @@ def helper_name(contract: ResolvedContract, secret: bytes) -> str:
         "no helper of the contract has this key: put what `shoal keys helper` has printed for it into "
         "[[privacy.helpers]] of the file that all members have"
     )
+
+
+CHECKPOINT: Final = "helper.db"
+
+
+@contextmanager
+def open_helper(
+    config: Config,
+    secret: bytes,
+    folder: Path,
+    metrics: HelperMetrics | None = None,
+    rounds: dict[str, int] | None = None,
+) -> Iterator[HelperNode]:
+    """The helper, resumed from the checkpoint in its folder; closed at the end.
+
+    Its newest rounds are copied to `rounds` then. Raises `SettingsError` for a key that the contract does not have, and
+    as `HelperNode.resume` does.
+    """
+    name = helper_name(config.resolved, secret)
+    with ExitStack() as stack:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise SettingsError(f"folder {folder} cannot be made: {error.strerror}; name another one") from None
+        owner = f"helper {name} of {config.contract.federation}"
+        checkpoint = stack.enter_context(Checkpoint(folder / CHECKPOINT, owner))
+        log = stack.enter_context(closing(open_federation_log(config)))
+        ensure_topics(log, config.contract, config.log)
+        node = HelperNode(config.resolved, secret, log, checkpoint, metrics)
+        node.resume()
+        try:
+            yield node
+        finally:
+            if rounds is not None:
+                rounds.update(node.rounds)

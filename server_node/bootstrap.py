@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from server_node.clusters.history.store import HISTORY_FILE, HistoryStore
 from server_node.lease import LeaseHolder, LeaseRenewal
@@ -13,13 +14,18 @@ from server_node.node import ServerNode
 from server_node.regions.hierarchy import UpstreamState
 from server_node.status import ModelStatus, ServerStatus, StatusBoard
 from shoal.config.settings import Config
-from shoal.errors import ShoalError
+from shoal.errors import SettingsError, ShoalError
+from shoal.protocol.signatures import read_keys
 from shoal.protocol.topics import ensure_topics
 from shoal.runtime.checkpoint import Checkpoint
 from shoal.runtime.logs import open_federation_log
 from shoal.telemetry.metrics import ServerMetrics
 
+if TYPE_CHECKING:
+    from helper_node.node import HelperNode
+
 STATUS_PER_S = 5.0
+OWN_AND_ANOTHER = 2
 
 
 @contextmanager
@@ -66,6 +72,27 @@ def open_server(
             upstream=upstream,
         )
         node.resume()
+        yield node
+
+
+@contextmanager
+def open_own_helper(config: Config) -> Iterator[HelperNode | None]:
+    """The helper that runs within the server, if `[server] helper_key_file` names its key; closed at the end.
+
+    Raises `SettingsError` where it would be the only one: then the server alone could take every mask away.
+    """
+    file = config.server.helper_key_file
+    if file is None:
+        yield None
+        return
+    from helper_node.node import open_helper  # noqa: PLC0415 - needs an extra, in this mode only
+
+    if len(config.contract.privacy.helpers) < OWN_AND_ANOTHER:
+        raise SettingsError(
+            "[server] helper_key_file: the server must not be the only helper, because it could take the mask of every "
+            "client away; add a helper that another party runs to [[privacy.helpers]]"
+        )
+    with open_helper(config, read_keys(file)[0], config.server.folder / "helper") as node:
         yield node
 
 

@@ -122,8 +122,10 @@ class ModelRound:
 
     def take_close(self, close: CloseRound) -> Applied:
         """End the round. Raises `MessageRejected`."""
-        if close.round < self.number or (close.round == self.number and self._closed is not None):
-            raise MessageRejected("repeated", f"round {close.round} has been closed before")
+        if close.round < self.number or close == self._closed:  # published again after a kill
+            return Applied()
+        if close.round == self.number and self._closed is not None:
+            raise MessageRejected("conflict", f"round {close.round} has been closed with another batch before")
         if close.round > self.number:
             raise MessageRejected("sequence", f"round {close.round} is not open yet")
         unknown = [offset for offset in close.places if offset not in self._messages]
@@ -142,8 +144,8 @@ class ModelRound:
         if key is None:
             raise MessageRejected("client", f"{message.helper} is no helper of the contract")
         self._check_signed(message, key)
-        if message.round < self.number:
-            raise MessageRejected("repeated", f"round {message.round} was unmasked before")
+        if message.round < self.number:  # published again after a kill
+            return Applied()
         if self._closed is None or (message.round, message.batch) != (self.number, self._closed.batch):
             raise MessageRejected("malformed", "it is not for the batch of the open round")
         known = self._sums.setdefault(message.helper, message)

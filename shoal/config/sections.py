@@ -278,6 +278,11 @@ class ServerSettings(Settings):
         default=None,
         description="folder with a NAME.key for each client; updates not signed with their client's key are rejected",
     )
+    helper_key_file: FilePath | None = Field(
+        default=None,
+        description='with `mode = "masked"`: run a helper within the server, with the key in this file, besides those '
+        "that other parties run",
+    )
 
     @field_validator("clients", "regions")
     @classmethod

@@ -129,7 +129,8 @@ def _spending(ledger: sqlite3.Connection, owner: str) -> Spending:
         [
             SpentMasked(*row)
             for row in ledger.execute(
-                "SELECT model, COUNT(*), SUM(places), SUM(rho) FROM masked WHERE owner = ? GROUP BY model ORDER BY model",
+                "SELECT model, COUNT(*), SUM(places), SUM(rho) FROM masked WHERE owner = ? GROUP BY model "
+                "ORDER BY model",
                 (owner,),
             )
         ],

@@ -37,9 +37,6 @@ NONCE_BYTES: Final = 16
 SIGNATURE_BYTES: Final = 64
 _ZERO: Final = bytes(16)
 
-Masked = NDArray[np.uint32]
-"""(cells,) numbers modulo 2^32"""
-
 
 def client_secret(noise_key: bytes) -> bytes:
     """The secret of a client's masks, which follows from its noise key."""
@@ -71,8 +68,8 @@ def pair_key(secret: bytes, public: bytes, names: Iterable[str]) -> bytes:
     return bytes(HKDF(hashes.SHA256(), SECRET_BYTES, b"shoal", info).derive(shared))
 
 
-def mask(pair: bytes, name: bytes, cells: int) -> Masked:
-    """The mask (cells,) of the message of this name between the two that share `pair`."""
+def mask(pair: bytes, name: bytes, cells: int) -> NDArray[np.uint32]:
+    """The mask (cells,), modulo 2^32, of the message of this name between the two that share `pair`."""
     key = hashlib.blake2b(name, key=pair, digest_size=SECRET_BYTES).digest()
     stream = Cipher(algorithms.AES(key), modes.CTR(_ZERO)).encryptor().update(bytes(4 * cells))
     return np.frombuffer(bytes(stream), dtype="<u4")

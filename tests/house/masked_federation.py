@@ -1,8 +1,9 @@
-"""A federation with masked counts in a folder: clients, server and helpers, each on its own checkpoint, stepped in order."""
+"""A federation with masked counts in a folder: clients, server and helpers, each with a checkpoint, in fixed order."""
 
 from __future__ import annotations
 
 import secrets
+import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
@@ -13,12 +14,12 @@ from numpy.typing import NDArray
 
 from client_nodes.bootstrap import open_client
 from client_nodes.node import ClientNode
-from helper_node.helper_command import open_helper
-from helper_node.node import HelperNode
+from helper_node.node import HelperNode, open_helper
 from server_node.bootstrap import open_server
 from server_node.node import ServerNode
 from shoal.config.settings import Config, load_config
 from shoal.privacy.masks import helper_public
+from shoal.protocol.codec import pack
 from shoal.protocol.readings import Reading
 from shoal.protocol.signatures import write_keys
 from shoal.protocol.topics import READINGS, READINGS_SETTINGS
@@ -78,6 +79,7 @@ class MaskedFederation:
     def __init__(
         self,
         folder: Path,
+        *,
         clients: int = 6,
         helpers: int = 2,
         window: int = 40,
@@ -85,9 +87,10 @@ class MaskedFederation:
         batch_min: int = 3,
         privacy: str = "",
         address: str = "sqlite:federation.db",
-        name: str = "plant",
     ) -> None:
         self.folder, self.window = folder, window
+        # A broker is shared by several tests.
+        name = "plant" if address.startswith("sqlite:") else f"plant-{uuid.uuid4().hex}"
         self.names = [f"c{i}" for i in range(clients)]
         self.helpers = [f"h{i}" for i in range(helpers)]
         tables = []
@@ -189,6 +192,4 @@ class MaskedFederation:
 
 def model_state(server: ServerNode) -> bytes:
     """The state of the model's server half, encoded."""
-    from shoal.protocol.codec import pack  # noqa: PLC0415
-
     return pack(server.models()["clusters"].state()["half"])

@@ -1,0 +1,277 @@
+"""Masked counts through a whole federation: the sums to the bit, what each failure does, and what nobody sees."""
+
+from __future__ import annotations
+
+import shutil
+from contextlib import ExitStack, closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.stats import chisquare
+
+from shoal.algorithms.density_tree import DensityTreeCounter, DensityTreeServer
+from shoal.algorithms.streaming import Contribution
+from shoal.errors import InvalidState, SettingsError
+from shoal.privacy.ledger import LEDGER, read_spending
+from shoal.privacy.masks import mask, pair_key
+from shoal.protocol.codec import pack
+from shoal.protocol.masked import CloseRound, HelperSum, MaskedCounts, packed_offsets, signed_counts, words_of
+from shoal.transports import open_log
+from shoal.transports.base import Record, latest
+from tests.house.masked_federation import MaskedFederation, model_state
+
+
+def decoded(federation: MaskedFederation, kind: type[Any]) -> list[Any]:
+    """The messages of this kind in the log, in order."""
+    return [kind.decode(one.value, one.headers) for one in federation.records(kind.TYPE)]
+
+
+def publish(federation: MaskedFederation, *messages: Any) -> None:
+    """Put messages into the log, as anybody who may write there can."""
+    contract = federation.config.contract
+    with closing(open_log(federation.config.log)) as log:
+        for one in messages:
+            log.publish(contract.updates_topic, one.encode(), contract.update_key(one.model), one.headers())
+        log.flush()
+
+
+def rejected(federation: MaskedFederation) -> list[str]:
+    """The reasons for which messages were rejected."""
+    with closing(open_log(federation.config.log)) as log:
+        return sorted(
+            dict(one.headers)["reason"].decode()
+            for one in latest(log, federation.config.contract.rejected_topic).values()
+        )
+
+
+def plain_tree(federation: MaskedFederation) -> bytes:
+    """The tree of the same batches from plain counts and the helpers' noise, which takes all their secrets to know."""
+    contract = federation.config.resolved
+    model = contract.models["clusters"]
+    server, counter = (kind(2, **model.options) for kind in (DensityTreeServer, DensityTreeCounter))
+    by_place = {record.offset: record for record in federation.records("masked_counts")}
+    sums = decoded(federation, HelperSum)
+    mode: Any = contract.mode
+    for close in decoded(federation, CloseRound):
+        messages = [MaskedCounts.decode(by_place[o].value, by_place[o].headers) for o in close.places]
+        cohort = (b"plant/clusters", close.round)
+        total, places = np.zeros(close.cells, dtype=np.int64), 0
+        for one in messages:
+            rows = federation.rows(one.client, 1, one.window)
+            public = one.client.encode() + b"\0clusters"
+            counted = counter.count(rows, np.ones(len(rows), bool), public, one.window, cohort)
+            assert counted.counts @ counted.counts <= mode.clip_squared, "these windows are not cut off"
+            total += counted.counts
+            places += one.places
+        for name in federation.helpers:
+            masks = np.zeros(close.cells, dtype=np.uint32)
+            for one in messages:
+                names = (close.federation, close.contract, close.model, name, one.client)
+                pair = pair_key(federation.secret(name), one.key, names)
+                masks += mask(pair, one.entry.name(close.round, close.plan), close.cells)
+            answer = next(one for one in sums if (one.helper, one.round) == (name, close.round))
+            total += signed_counts(masks - words_of(answer.total))
+        arrays = {**counted.update(total), "places": np.array([places])}
+        server.absorb([Contribution("cohort", close.round, arrays)], b"")
+        counter.adopt(server.snapshot())
+    return pack(server.state())
+
+
+def test_the_tree_of_masked_counts_is_that_of_plain_counts_to_the_bit_over_rounds_with_drops_and_duplicates(
+    tmp_path: Path,
+) -> None:
+    federation = MaskedFederation(tmp_path, clients=7, window=30, epsilon=30.0)
+    rng = np.random.default_rng(4)
+    for number, present in enumerate((5, 3, 7, 4, 6, 5)):
+        federation.feed(1, first=number)
+        federation.run(clients=sorted(rng.choice(federation.names, present, replace=False)))
+        publish(federation, *decoded(federation, MaskedCounts)[-3:], *decoded(federation, HelperSum)[-1:])
+    state = federation.run()
+    closes = decoded(federation, CloseRound)
+    assert len(closes) >= 6
+    assert len({len(one.places) for one in closes}) > 1, "clients were missing in some rounds"
+    assert state == plain_tree(federation)
+    spent = read_spending(federation.config.client.folder / "c0" / LEDGER).masked[0]
+    assert spent.windows * federation.config.resolved.mode.window_nano == spent.rho  # type: ignore[attr-defined] - masked
+
+
+def test_a_client_that_is_late_sends_the_window_again_for_the_next_round_and_pays_once(tmp_path: Path) -> None:
+    federation = MaskedFederation(tmp_path)
+    federation.feed(1)
+    federation.run(clients=federation.names[:-1], helpers=[])
+    assert [len(one.places) for one in decoded(federation, CloseRound)] == [5]
+    federation.run(clients=["c5"], helpers=[])  # too late for round 1, which is closed
+    federation.feed(1, federation.names[:-1], first=1)
+    federation.run()
+    own = [one for one in decoded(federation, MaskedCounts) if one.client == "c5"]
+    assert {(one.round, one.window) for one in own} == {(1, 0), (2, 0)}
+    assert [len(one.places) for one in decoded(federation, CloseRound)] == [5, 6]
+    assert read_spending(federation.config.client.folder / "c5" / LEDGER).masked[0].windows == 1
+
+
+def test_rounds_wait_for_a_helper_and_no_sum_leaks_meanwhile(tmp_path: Path) -> None:
+    federation = MaskedFederation(tmp_path, clients=5)
+    federation.feed(2)
+    federation.run(helpers=["h0"])
+    assert len(decoded(federation, CloseRound)) == 1
+    assert [one.helper for one in decoded(federation, HelperSum)] == ["h0"]
+    messages = decoded(federation, MaskedCounts)
+    total = sum(words_of(one.counts).astype(np.uint64) for one in messages) % 2**32
+    residue = (total.astype(np.uint32) - words_of(decoded(federation, HelperSum)[0].total)).view(np.uint8)
+    # Uniform bytes, not counts with noise, which would be small.
+    assert chisquare(np.bincount(residue // 32, minlength=8)).pvalue > 1e-6
+    federation.run()
+    assert len(decoded(federation, CloseRound)) == 2
+
+
+def test_the_server_rebuilds_the_same_bits_from_the_log(tmp_path: Path) -> None:
+    federation = MaskedFederation(tmp_path)
+    federation.feed(3)
+    state = federation.run()
+    shutil.rmtree(federation.config.server.folder)
+    with federation.server(rebuild=True) as server:
+        while server.step():
+            pass
+        assert model_state(server) == state
+
+
+def test_a_helper_answers_the_same_question_with_the_same_bytes_and_refuses_every_other_one(tmp_path: Path) -> None:
+    federation = MaskedFederation(tmp_path)
+    federation.feed(1)
+    federation.run()
+    close, offsets = decoded(federation, CloseRound)[0], decoded(federation, CloseRound)[0].places
+    before = [one.value for one in federation.records("helper_sum")]
+    fewer = replace(close, offsets=packed_offsets(offsets[:-1]), batch=bytes(32))
+    same_windows = replace(close, round=2)
+    federation.run(clients=[], until=lambda _: publish(federation, close, fewer, same_windows) is None)
+    federation.run(clients=[])
+    after = [one.value for one in federation.records("helper_sum")]
+    assert set(after) == set(before), "no other number about these windows"
+    assert len(after) > len(before), "the same question is answered again"
+    assert set(rejected(federation)) <= {"repeated", "malformed", "sequence", "conflict"}
+
+
+def test_a_message_published_again_as_another_window_spoils_its_sum_and_shows_nothing(tmp_path: Path) -> None:
+    federation = MaskedFederation(tmp_path, clients=4, batch_min=4)
+    federation.feed(1)
+    federation.run(clients=federation.names[:3])
+    stolen = decoded(federation, MaskedCounts)[0]
+    publish(federation, replace(stolen, window=7))
+    federation.run()
+    assert rejected(federation) == ["conflict"], "one message of a client in a round"
+    publish(federation, replace(stolen, round=2, window=9))
+    federation.feed(1, federation.names[1:], first=1)
+    federation.run()
+    assert [len(one.places) for one in decoded(federation, CloseRound)] == [4, 4]
+    with federation.server() as server:
+        snapshot = server.models()["clusters"].snapshot
+        assert snapshot is not None
+        assert snapshot.updates == 1, "masks that belong to other names do not cancel"
+
+
+def test_a_helper_whose_folder_was_restored_stops_and_says_why(tmp_path: Path) -> None:
+    federation = MaskedFederation(tmp_path)
+    federation.feed(2)
+    with ExitStack() as stack:
+        stack.enter_context(federation.helper("h0"))
+    folder = federation.key_file("h0").parent
+    shutil.copytree(folder, tmp_path / "backup")
+    federation.run()
+    shutil.rmtree(folder)
+    shutil.copytree(tmp_path / "backup", folder)
+    with pytest.raises(InvalidState, match="older than what the helper has published"), federation.helper("h0"):
+        pass
+    (folder / "helper.db").unlink()
+    with pytest.raises(InvalidState, match="older than what the helper has published"), federation.helper("h0"):
+        pass
+
+
+def test_a_forged_or_foreign_sum_is_rejected_and_changes_nothing(tmp_path: Path) -> None:
+    federation = MaskedFederation(tmp_path)
+    federation.feed(1)
+    federation.run(helpers=["h0"])
+    honest = decoded(federation, HelperSum)[0]
+    forged = replace(honest, helper="h1")
+    stranger = replace(honest, helper="somebody")
+    changed = replace(honest, total=bytes(len(honest.total)))
+    publish(federation, forged, stranger, changed)
+    federation.run()
+    assert {"signature", "client"} <= set(rejected(federation))
+    assert len(decoded(federation, CloseRound)) == 1
+
+
+def test_a_plain_update_of_counts_without_masks_is_rejected(tmp_path: Path) -> None:
+    from shoal.protocol.messages import Update  # noqa: PLC0415 - beside what it is for
+
+    federation = MaskedFederation(tmp_path)
+    federation.run(clients=[])
+    contract = federation.config.resolved
+    model = contract.models["clusters"]
+    counted = DensityTreeCounter(2, **model.options).count(federation.rows("c0", 1), np.ones(40, bool), b"", 0)
+    update = Update(
+        federation="plant", contract=contract.digest, model="clusters", algorithm="density_tree", client="c0",
+        sequence=1, readings=40, privacy=model.statement, arrays=counted.update(counted.counts), made_at=0.0,
+    )  # fmt: skip
+    publish(federation, update)
+    federation.run(clients=[])
+    assert rejected(federation) == ["privacy"]
+
+
+def test_too_few_clients_keep_the_round_open(tmp_path: Path) -> None:
+    federation = MaskedFederation(tmp_path)
+    federation.feed(2, federation.names[:2])
+    federation.run(clients=federation.names[:2])
+    assert decoded(federation, CloseRound) == []
+    assert len(decoded(federation, MaskedCounts)) == 2, "each client has answered once, and reads no further window"
+    federation.feed(1, ["c2"])
+    federation.run(clients=federation.names[:3])
+    assert [len(one.places) for one in decoded(federation, CloseRound)] == [3]
+
+
+def test_a_client_whose_budget_is_spent_publishes_nothing_more_until_time_has_passed(tmp_path: Path) -> None:
+    privacy = "budget_windows = 2\nbudget_days = 1"
+    federation = MaskedFederation(tmp_path, clients=3, privacy=privacy)
+    federation.feed(4)
+    federation.run()
+    assert {one.window for one in decoded(federation, MaskedCounts)} == {0, 1}
+    federation.clock.now += 86_400.0
+    federation.run()
+    assert {one.window for one in decoded(federation, MaskedCounts)} == {0, 1, 2, 3}
+
+
+def test_a_client_restored_from_an_old_copy_repeats_no_window_that_was_unmasked(tmp_path: Path) -> None:
+    federation = MaskedFederation(tmp_path)
+    federation.feed(1)
+    federation.run()
+    folder = federation.config.client.folder / "c0"
+    shutil.copytree(folder, tmp_path / "copy")
+    federation.feed(2, first=1)
+    federation.run()
+    before = decoded(federation, MaskedCounts)
+    shutil.copy(tmp_path / "copy" / "checkpoint.db", folder / "checkpoint.db")
+    federation.run()
+    again = [one for one in decoded(federation, MaskedCounts)[len(before) :] if one.client == "c0"]
+    assert all(one in before for one in again), "its outbox, with the same bytes"
+
+
+def test_the_server_alone_is_no_helper(tmp_path: Path) -> None:
+    from server_node.bootstrap import open_own_helper  # noqa: PLC0415 - beside what it is for
+
+    federation = MaskedFederation(tmp_path, helpers=1)
+    own = federation.config.server.model_copy(update={"helper_key_file": federation.key_file("h0")})
+    alone = federation.config.model_copy(update={"server": own})
+    with pytest.raises(SettingsError, match="must not be the only helper"), open_own_helper(alone):
+        pass
+
+
+def test_messages_are_small(tmp_path: Path) -> None:
+    federation = MaskedFederation(tmp_path)
+    federation.feed(1)
+    federation.run()
+    record: Record = federation.records("masked_counts")[0]
+    message = MaskedCounts.decode(record.value, record.headers)
+    size = len(record.value or b"") + sum(len(name) + len(value) for name, value in record.headers)
+    assert size <= 4 * message.cells + 300
