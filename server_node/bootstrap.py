@@ -75,25 +75,36 @@ def open_server(
         yield node
 
 
-@contextmanager
-def open_own_helper(config: Config) -> Iterator[HelperNode | None]:
-    """The helper that runs within the server, if `[server] helper_key_file` names its key; closed at the end.
+class OwnHelper:
+    """The helper that runs within the server, if `[server] helper_key_file` names its key."""
 
-    Raises `SettingsError` where it would be the only one: then the server alone could take every mask away.
-    """
-    file = config.server.helper_key_file
-    if file is None:
-        yield None
-        return
-    from helper_node.node import open_helper  # noqa: PLC0415 - needs an extra, in this mode only
+    def __init__(self, config: Config) -> None:
+        self._config = config
+        self._node: HelperNode | None = None
 
-    if len(config.contract.privacy.helpers) < OWN_AND_ANOTHER:
-        raise SettingsError(
-            "[server] helper_key_file: the server must not be the only helper, because it could take the mask of every "
-            "client away; add a helper that another party runs to [[privacy.helpers]]"
-        )
-    with open_helper(config, read_keys(file)[0], config.server.folder / "helper") as node:
-        yield node
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Open it, and close it at the end.
+
+        Raises `SettingsError` where it would be the only one: then the server alone could take every mask away.
+        """
+        file = self._config.server.helper_key_file
+        if file is None:
+            yield
+            return
+        from helper_node.node import open_helper  # noqa: PLC0415 - needs an extra, in this mode only
+
+        if len(self._config.contract.privacy.helpers) < OWN_AND_ANOTHER:
+            raise SettingsError(
+                "[server] helper_key_file: the server must not be the only helper, because it could take the mask of "
+                "every client away; add a helper that another party runs to [[privacy.helpers]]"
+            )
+        with open_helper(self._config, read_keys(file)[0], self._config.server.folder / "helper") as self._node:
+            yield
+
+    def step(self) -> bool:
+        """Answer what is asked; whether there was anything. Raises as `HelperNode.step`."""
+        return self._node is not None and self._node.step()
 
 
 class StatusUpdater:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from server_node.bootstrap import StatusUpdater, initial_status, open_own_helper, open_server
+from server_node.bootstrap import OwnHelper, StatusUpdater, initial_status, open_server
 from server_node.clusters.history.store import HISTORY_FILE, HistoryReader
 from server_node.ingest.request_commands import request_publisher
 from server_node.lease import LeaseHolder, LeaseRenewal
@@ -25,7 +25,7 @@ from shoal.config.upstream import load_upstream
 from shoal.errors import MissingExtra
 from shoal.kernels.forms import PROCESS
 from shoal.runtime.logs import open_federation_log
-from shoal.runtime.service import Steppable, run, stopped_by_signals
+from shoal.runtime.service import run, stopped_by_signals
 from shoal.telemetry.events import log_event, start_logging
 from shoal.telemetry.metrics import ServerMetrics
 from shoal.transports import check_installed
@@ -66,10 +66,8 @@ def server(
     log_event("privacy", statement=contract.mode.describe().text())
     metrics = ServerMetrics()
     board = StatusBoard(initial_status(config, time.time()))
-    lease, updater = LeaseHolder(config, take_over), StatusUpdater(board)
+    lease, updater, own_helper = LeaseHolder(config, take_over), StatusUpdater(board), OwnHelper(config)
     renewal = LeaseRenewal(lease, lambda: open_federation_log(config, as_server=True))
-
-    helpers: list[Steppable] = []
 
     @contextmanager
     def build() -> Iterator[ServerNode]:
@@ -77,28 +75,31 @@ def server(
             open_server(config, rebuild, metrics, lease=lease, renewal=renewal, upstream=bridge.upstream) as node,
             bridge.running(),
             updater.until_closed(node),
-            open_own_helper(config) as helper,
+            own_helper.running(),
         ):
-            helpers[:] = [] if helper is None else [helper]
             yield node
 
     def on_step(node: ServerNode) -> None:
         renewal.check()
         bridge.check()
         updater.update(node)
-        for helper in helpers:
-            helper.step()
+        own_helper.step()
 
     with stopped_by_signals() as stop, _page(page_server, config, board, metrics):
         run(build, stop, until_idle, on_step=on_step)
-    models = {
+    models = _totals(board)
+    log_event("stopped", models=len(models))
+    if as_json:
+        click.echo(json.dumps({"models": models}))
+
+
+def _totals(board: StatusBoard) -> dict[str, dict[str, int]]:
+    """name -> what there is at the end of each model that has a snapshot."""
+    return {
         name: {"version": model.snapshot.version, "clusters": model.snapshot.clusters, "nodes": model.snapshot.nodes}
         for name, model in board.status.models.items()
         if model.snapshot is not None
     }
-    log_event("stopped", models=len(models))
-    if as_json:
-        click.echo(json.dumps({"models": models}))
 
 
 def _page_server() -> Callable[..., WebServer]:

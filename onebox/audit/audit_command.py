@@ -110,10 +110,16 @@ def audit(context: click.Context, file: Path | None, trials: int, kills: int, se
 
 
 def _configs(file: Path | None, folder: Path) -> list[Config]:
-    """The federations to audit: that of the file, or those that come with shoal, which are written into `folder`."""
+    """The federations to audit: that of the file, or those that come with shoal, which are written into `folder`.
+
+    Raises `SettingsError` for masked counts.
+    """
     chosen = [file]
     if file is None:
         chosen = [folder / name for name in SHIPPED]
         for name in SHIPPED:
             (folder / name).write_text(files("onebox.audit").joinpath(name).read_text("utf-8"), encoding="utf-8")
-    return [load_config(each) for each in chosen if each is not None]
+    configs = [load_config(each) for each in chosen if each is not None]
+    if any(config.resolved.mode.masked for config in configs):
+        raise SettingsError(f'{file}: audits of mode = "masked" are not built')
+    return configs

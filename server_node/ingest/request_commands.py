@@ -20,7 +20,7 @@ from shoal.errors import LogError, MessageRejected, SettingsError
 from shoal.protocol.messages import ClusterAlerts, ClusterName, OperatorRequest, Wake
 from shoal.protocol.quarantine import LIST_KEY, QuarantinedClient, QuarantineList
 from shoal.protocol.topics import ensure_topics
-from shoal.protocol.validation import Validator
+from shoal.protocol.validation import SUMS_ALONE, Validator
 from shoal.runtime.checkpoint import OutboxRecord
 from shoal.runtime.logs import open_federation_log
 from shoal.transports import open_log
@@ -249,9 +249,11 @@ def forget(file: Path, as_json: bool, client: str) -> None:
 def request_quarantine(config: Config, log: Log, client: str, action: str, detail: str) -> None:
     """Publish a request about a client for every model; the log has the topics.
 
-    Raises `SettingsError` for a name or a reason that cannot be, and as the log does.
+    Raises `SettingsError` for a name or a reason that cannot be, or where counts are masked, and as the log does.
     """
     check_client_name(client)
+    if config.resolved.mode.masked:
+        raise SettingsError(SUMS_ALONE)
     try:
         records = quarantine_records(config.contract, client, action, detail, time.time())
     except MessageRejected:

@@ -79,6 +79,10 @@ def check_regions(files: Sequence[Path], configs: Sequence[Config]) -> None:
     first, seen = configs[0], dict[str, Path]()
     for file, config in zip(files, configs, strict=True):
         resolved = config.resolved
+        if resolved.mode.masked:
+            raise SettingsError(
+                f'{file}: mode = "masked" is not built for replicas; run shoal server for this federation'
+            )
         if parse_address(config.log.address).transport.name != "kafka":
             raise SettingsError(
                 f"{file}: [log] address is {config.log.address}, and replicas share their regions through Kafka: "

@@ -15,7 +15,7 @@ from shoal.config.privacy_report import privacy_report
 from shoal.config.settings import load_config
 from shoal.errors import InvalidState
 from shoal.privacy.base import PrivacyUnit
-from shoal.privacy.ledger import LEDGER, Spending, account, read_spending
+from shoal.privacy.ledger import LEDGER, NANO, Spending, account, read_spending
 
 
 @click.group()
@@ -100,6 +100,7 @@ def _account(spending: Spending) -> dict[str, Any]:
     return {
         "models": [model._asdict() for model in spending.models],
         "rows": None if spending.rows is None else spending.rows._asdict(),
+        "masked": [one._asdict() for one in spending.masked],
     }
 
 
@@ -161,4 +162,10 @@ def _account_lines(name: str, spending: Spending, unit: PrivacyUnit) -> list[str
     if spending.rows is not None:
         rows = spending.rows
         lines.append(f"spent       {name}  noisy rows  {rows.places} readings, epsilon {rows.epsilon:g} for one")
+    lines += [
+        f"spent       {name}  {one.model}  {one.windows} windows of masked counts, rho {one.rho / NANO:g}"
+        for one in spending.masked
+    ]
+    if spending.masked:
+        lines.append(f"spent       {name}  masked counts  epsilon {spending.of_masked:.3g} at delta 1e-6 in all")
     return lines

@@ -137,6 +137,8 @@ class Privacy(Table):
             mode.check_terms(self.terms, self.counts_epsilon, self.unit)
             if self.helpers and not mode.masked:
                 raise SettingsError(f'helpers mean nothing in mode = "{self.mode}"; leave them out')
+            if self.hide_presence and mode.masked:
+                raise SettingsError(f'hide_presence is not built for mode = "{self.mode}": leave it out')
             if self.hide_presence and (self.counts_epsilon is None or self.terms):
                 raise SettingsError(
                     "hide_presence is for private counts alone: it needs counts_epsilon, and nothing for noisy rows, "

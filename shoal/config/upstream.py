@@ -41,6 +41,11 @@ def load_upstream(config: Config) -> Upstream | None:
     """
     if config.upstream.file is None:
         return None
+    if config.resolved.mode.masked:
+        raise SettingsError(
+            f'[upstream]: {config.contract.federation} has mode = "masked", for which regions are not built: leave '
+            "[upstream] out"
+        )
     upstream = load_config(config.upstream.file)
     region, above = config.contract, upstream.resolved
     _check_no_circle(region.federation, upstream, config.upstream.file)

@@ -75,7 +75,10 @@ class Spending(NamedTuple):
     """models that learn from masked counts, in the order of their names"""
 
     def of_person(self, readings: int | None = None) -> float:
-        """Largest epsilon that a person with this number of readings has spent; None: all readings of the client."""
+        """Largest epsilon that a person with this number of readings has spent; None: all readings of the client.
+
+        Masked counts count whole, at the delta that is the default of their mode.
+        """
         rows = Noised(0, 0.0) if self.rows is None else self.rows
         total = nano(rows.epsilon) * (rows.places if readings is None else min(readings, rows.places))
         left = readings
@@ -83,7 +86,16 @@ class Spending(NamedTuple):
             taken = units if left is None else min(left, units)
             total += epsilon * taken
             left = None if left is None else left - taken
-        return total / NANO
+        return total / NANO + self.of_masked
+
+    @property
+    def of_masked(self) -> float:
+        """Epsilon of everything that the client has said in masked counts of all models, at a delta of 1e-6."""
+        if not self.masked:
+            return 0.0
+        from shoal.privacy.masked import DELTA, epsilon_of  # noqa: PLC0415 - loaded only where counts are masked
+
+        return epsilon_of(sum(one.rho for one in self.masked) / NANO, DELTA)
 
 
 def nano(epsilon: float) -> int:

@@ -217,6 +217,7 @@ class Masked(PrivacyMode):
             "Formal guarantee, hardly any protection" if weak else "Formal guarantee for all that a client says",
             "warn" if weak else "good",
             (
+                "EXPERIMENTAL: nobody has audited this mode; do not rely on it yet for readings that need protection.",
                 "Every client counts its readings in windows and masks the counts before they leave it. The helpers "
                 f"{', '.join(names)} take the masks away from sums over batches of at least "
                 f"{self.values['batch_min']:g} clients only, and each adds the whole noise.",
@@ -227,6 +228,7 @@ class Masked(PrivacyMode):
                 "This holds against everybody who reads the log, the server and all other clients, as long as ONE of "
                 "the helpers keeps its secret and follows the protocol, and as long as the encryption holds (X25519, "
                 "AES).",
+                "Take at least 100 clients, 200 for 8 features or more: with fewer, few clusters are found.",
             ),
             NOT_COVERED,
         )

@@ -58,6 +58,7 @@ class MaskedCounts(ModelMessage):
     plan: bytes
     """digest of the plan it was counted under"""
     nonce: bytes
+    """a secret function of the counts and all else that names the mask, so that no two vectors have one mask"""
     counts: bytes
     """4 bytes a cell, little-endian: the counts and the masks of all helpers, added up modulo 2^32"""
 
@@ -110,8 +111,11 @@ class CloseRound(ModelMessage):
 
     round: int
     plan: bytes
+    """digest of the plan of the batch"""
     cells: int
+    """counts of each message"""
     partition: int
+    """where the messages are"""
     offsets: bytes
     """8 bytes for each message, little-endian: its offset in this partition, ascending"""
     batch: bytes
@@ -160,6 +164,7 @@ class HelperSum(ModelMessage):
     TYPE: ClassVar[str] = "helper_sum"
 
     helper: str
+    """name of the helper in the contract"""
     round: int
     batch: bytes
     """digest of the batch that it is for"""

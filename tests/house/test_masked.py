@@ -10,15 +10,24 @@ from typing import Any
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 from scipy.stats import chisquare
 
+from onebox.audit.audit_command import audit
+from onebox.replay.replay_command import replay_command
+from server_node.bootstrap import OwnHelper
+from server_node.ingest.request_commands import request_quarantine
+from server_node.regions.replica_command import replica
 from shoal.algorithms.density_tree import DensityTreeCounter, DensityTreeServer
 from shoal.algorithms.streaming import Contribution
+from shoal.config.sections import UpstreamSettings
+from shoal.config.upstream import load_upstream
 from shoal.errors import InvalidState, SettingsError
-from shoal.privacy.ledger import LEDGER, read_spending
+from shoal.privacy.ledger import LEDGER, SpentMasked, account, read_spending
 from shoal.privacy.masks import mask, pair_key
 from shoal.protocol.codec import pack
 from shoal.protocol.masked import CloseRound, HelperSum, MaskedCounts, packed_offsets, signed_counts, words_of
+from shoal.protocol.topics import ensure_topics
 from shoal.transports import open_log
 from shoal.transports.base import Record, latest
 from tests.house.masked_federation import MaskedFederation, model_state
@@ -45,6 +54,11 @@ def rejected(federation: MaskedFederation) -> list[str]:
             dict(one.headers)["reason"].decode()
             for one in latest(log, federation.config.contract.rejected_topic).values()
         )
+
+
+def spent_by(federation: MaskedFederation, client: str) -> SpentMasked:
+    """What the ledger of a client holds of its masked counts."""
+    return read_spending(federation.config.client.folder / client / LEDGER)[account(client, "plant")].masked[0]
 
 
 def plain_tree(federation: MaskedFederation) -> bytes:
@@ -94,7 +108,7 @@ def test_the_tree_of_masked_counts_is_that_of_plain_counts_to_the_bit_over_round
     assert len(closes) >= 6
     assert len({len(one.places) for one in closes}) > 1, "clients were missing in some rounds"
     assert state == plain_tree(federation)
-    spent = read_spending(federation.config.client.folder / "c0" / LEDGER).masked[0]
+    spent = spent_by(federation, "c0")
     assert spent.windows * federation.config.resolved.mode.window_nano == spent.rho  # type: ignore[attr-defined] - masked
 
 
@@ -109,7 +123,7 @@ def test_a_client_that_is_late_sends_the_window_again_for_the_next_round_and_pay
     own = [one for one in decoded(federation, MaskedCounts) if one.client == "c5"]
     assert {(one.round, one.window) for one in own} == {(1, 0), (2, 0)}
     assert [len(one.places) for one in decoded(federation, CloseRound)] == [5, 6]
-    assert read_spending(federation.config.client.folder / "c5" / LEDGER).masked[0].windows == 1
+    assert spent_by(federation, "c5").windows == 1
 
 
 def test_rounds_wait_for_a_helper_and_no_sum_leaks_meanwhile(tmp_path: Path) -> None:
@@ -242,7 +256,7 @@ def test_a_client_whose_budget_is_spent_publishes_nothing_more_until_time_has_pa
     assert {one.window for one in decoded(federation, MaskedCounts)} == {0, 1, 2, 3}
 
 
-def test_a_client_restored_from_an_old_copy_repeats_no_window_that_was_unmasked(tmp_path: Path) -> None:
+def test_a_client_with_a_checkpoint_older_than_what_it_has_published_stops(tmp_path: Path) -> None:
     federation = MaskedFederation(tmp_path)
     federation.feed(1)
     federation.run()
@@ -252,19 +266,55 @@ def test_a_client_restored_from_an_old_copy_repeats_no_window_that_was_unmasked(
     federation.run()
     before = decoded(federation, MaskedCounts)
     shutil.copy(tmp_path / "copy" / "checkpoint.db", folder / "checkpoint.db")
-    federation.run()
-    again = [one for one in decoded(federation, MaskedCounts)[len(before) :] if one.client == "c0"]
-    assert all(one in before for one in again), "its outbox, with the same bytes"
+    with pytest.raises(InvalidState, match="older than what was released"):
+        federation.run()
+    assert decoded(federation, MaskedCounts) == before
 
 
 def test_the_server_alone_is_no_helper(tmp_path: Path) -> None:
-    from server_node.bootstrap import open_own_helper  # noqa: PLC0415 - beside what it is for
-
     federation = MaskedFederation(tmp_path, helpers=1)
     own = federation.config.server.model_copy(update={"helper_key_file": federation.key_file("h0")})
     alone = federation.config.model_copy(update={"server": own})
-    with pytest.raises(SettingsError, match="must not be the only helper"), open_own_helper(alone):
+    with pytest.raises(SettingsError, match="must not be the only helper"), OwnHelper(alone).running():
         pass
+
+
+def test_a_helper_within_the_server_answers_besides_the_other_one(tmp_path: Path) -> None:
+    federation = MaskedFederation(tmp_path, clients=3)
+    own = federation.config.server.model_copy(update={"helper_key_file": federation.key_file("h0")})
+    helper = OwnHelper(federation.config.model_copy(update={"server": own}))
+    federation.feed(1)
+    with helper.running():
+        federation.run(helpers=["h1"], until=lambda _: helper.step() and False)
+    federation.run(helpers=[])
+    assert sorted(one.helper for one in decoded(federation, HelperSum)) == ["h0", "h1"]
+    with federation.server() as server:
+        assert server.models()["clusters"].status().snapshot.updates == 1
+
+
+def test_no_client_can_be_put_into_quarantine_or_unlearned(tmp_path: Path) -> None:
+    federation = MaskedFederation(tmp_path)
+    with closing(open_log(federation.config.log)) as log:
+        ensure_topics(log, federation.config.contract, federation.config.log)
+        for action in ("quarantine", "unlearn", "forget"):
+            with pytest.raises(SettingsError, match="no client can be told from the others"):
+                request_quarantine(federation.config, log, "c0", action, "")
+
+
+def test_replicas_replays_and_regions_refuse_masked_counts_with_words(tmp_path: Path) -> None:
+    federation = MaskedFederation(tmp_path)
+    name = str(federation.file)
+    for command in (
+        [replica, "--config", name, "--name", "r"],
+        [replay_command, "--config", name, "--client-column", "c", "--time-column", "t", name],
+        [audit, "--config", name],
+    ):
+        ended = CliRunner().invoke(command[0], command[1:])
+        assert isinstance(ended.exception, SettingsError), ended.output
+        assert "masked" in str(ended.exception) or "learns from counts" in str(ended.exception)
+    region = federation.config.model_copy(update={"upstream": UpstreamSettings(file=federation.file)})
+    with pytest.raises(SettingsError, match="regions are not built"):
+        load_upstream(region)
 
 
 def test_messages_are_small(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from server_node.ingest.requests import REQUESTS
 from server_node.models.base import ModelEvent
 
 TOP = Path(__file__).parents[2]
-PACKAGES = ("shoal", "producers", "client_nodes", "server_node", "onebox")
+PACKAGES = ("shoal", "producers", "client_nodes", "helper_node", "server_node", "onebox")
 ROW = re.compile(r"^\| `(?P<event>\w+)` \| (?P<level>debug|info|warning|error) \| (?P<fields>[^|]*)\|", re.MULTILINE)
 
 
