@@ -19,7 +19,7 @@ def test_the_modes_of_this_package_are_installed() -> None:
 
 
 def test_an_unknown_mode_lists_the_known_ones() -> None:
-    with pytest.raises(SettingsError, match="unknown privacy mode 'laplace'; there are: formal, off, paper"):
+    with pytest.raises(SettingsError, match="unknown privacy mode 'laplace'; there are: formal, masked, off, paper"):
         load_mode("laplace")
 
 

@@ -99,7 +99,7 @@ def test_shoal_check_and_the_page_say_whom_the_epsilon_is_of(tmp_path: Path) -> 
         ({"counts_epsilon": 2, "readings_per_window_max": 5}, 'is for unit = "user"'),
         ({"counts_epsilon": 2, "unit": "user", "readings_per_window_max": 0}, "greater than or equal to 1"),
         ({"counts_epsilon": 2, "unit": "user", "readings_per_window_max": 401}, "at most window_readings, 400"),
-        ({"counts_epsilon": 2, "unit": "device", "readings_per_window_max": 5}, "'reading' or 'user'"),
+        ({"counts_epsilon": 2, "unit": "device", "readings_per_window_max": 5}, "'reading', 'user' or 'client'"),
         (
             {"counts_epsilon": 2, "unit": "user", "readings_per_window_max": 5, "epsilon_per_reading": 100},
             "noisy rows, which protect readings one by one",
