@@ -70,12 +70,13 @@ class DaySpending(NamedTuple):
 def spent_in_a_day(
     contract: ResolvedContract, readings: float, windows: float | None = None, device: str = "A device"
 ) -> DaySpending | None:
-    """What a device with this many readings a day spends; None without a guarantee.
+    """What a device with this many readings a day spends; None without a guarantee, and for masked counts, whose mode
+    says what a client spends.
 
     `windows`: the windows that its client closes in a day, where a user is the privacy unit; None: as many as its own
     readings and the clock close.
     """
-    if contract.total_epsilon is None:
+    if contract.total_epsilon is None or contract.mode.masked:
         return None
     units, where = readings, ""
     if contract.mode.unit.is_user:

@@ -27,6 +27,8 @@ from shoal.privacy.base import UnitName
 
 NANO: Final = 10**9
 """an epsilon of 1 in the ledger's whole numbers, which are rounded up, so that sums of millions of them are exact"""
+MASKED_DELTA: Final = 1e-6
+"""at which the epsilon of masked counts is told"""
 
 
 class Spent(NamedTuple):
@@ -93,9 +95,9 @@ class Spending(NamedTuple):
         """Epsilon of everything that the client has said in masked counts of all models, at a delta of 1e-6."""
         if not self.masked:
             return 0.0
-        from shoal.privacy.masked import DELTA, epsilon_of  # noqa: PLC0415 - loaded only where counts are masked
+        from shoal.privacy.gaussian import epsilon_of  # noqa: PLC0415 - loaded only where counts are masked
 
-        return epsilon_of(sum(one.rho for one in self.masked) / NANO, DELTA)
+        return epsilon_of(sum(one.rho for one in self.masked) / NANO, MASKED_DELTA)
 
 
 def nano(epsilon: float) -> int:

@@ -22,7 +22,6 @@ from shoal.errors import SettingsError
 from shoal.kernels.arrays import Bools, Ints
 from shoal.privacy.base import (
     READING,
-    TAKEN_AND_WHEN,
     Bounds,
     Description,
     Helper,
@@ -46,7 +45,7 @@ SECONDS_OF_A_DAY: Final = 86_400.0
 COUNT_LIMIT: Final = 2**31
 """sums of counts and noise stay below it, as they travel modulo twice as much"""
 NOT_COVERED: Final = (
-    TAKEN_AND_WHEN,
+    "That a client takes part, when, and how many readings each of its windows has.",
     "A client in several windows: each window is protected, but what they cost adds up, to the budget if there is one.",
     "Helpers that all work together with somebody who reads the log: then nothing is protected. This rests on a "
     "contract between people, not on code.",

@@ -118,7 +118,7 @@ def test_a_complete_file_becomes_the_contract(tmp_path: Path) -> None:
         ("privacy", None, "privacy: is missing"),
         ("privacy", "off", "privacy: must be a table"),
         ("privacy.mode", None, "privacy.mode: is missing"),
-        ("privacy.mode", "none", "privacy: unknown privacy mode 'none'; there are: formal, off, paper"),
+        ("privacy.mode", "none", "privacy: unknown privacy mode 'none'; there are: formal, masked, off, paper"),
         ("privacy.mode", "off", 'privacy: epsilon_per_reading means nothing in mode = "off"; leave it out'),
         ("privacy.mode", "paper", 'privacy: epsilon_per_reading means nothing in mode = "paper"; leave it out'),
         ("privacy", {"mode": "paper"}, 'privacy: mode = "paper" needs epsilon_nominal_per_feature'),

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from shoal.config.contract import parse_contract
+from shoal.config.privacy_report import spent_in_a_day
 from shoal.config.resolved import ResolvedContract, resolve
 from shoal.errors import SettingsError
 from shoal.privacy.gaussian import NANO, certified_rho, epsilon_of
@@ -71,6 +72,7 @@ def test_a_budget_is_divided_by_rho_and_models_add_up_by_rho() -> None:
         ({"budget_epsilon": 4.0}, "needs budget_days"),
         ({"budget_epsilon": 0.5, "budget_days": 30}, "less than one window costs"),
         ({"budget_windows": 1.5}, "whole number"),
+        ({"hide_presence": True}, "hide_presence is not built"),
         ({"clip": 0.5}, "clip must be at least 1"),
         ({"epsilon": 1e-4, "window_readings": 100_000}, "noise"),
         ({"helpers": 0}, "shoal keys helper"),
@@ -124,5 +126,15 @@ def test_a_window_is_cut_off_at_the_clip_and_keeps_as_many_readings_as_fit(seed:
 
 def test_the_description_names_helpers_budget_and_what_cannot_be_done() -> None:
     text = mode_of(contract(helpers=2, epsilon=4.0, budget_windows=120, budget_days=30)).describe().text()
-    for words in ("helper-0, helper-1", "In any 30 days", "as long as ONE of the helpers", "quarantine", "erased"):
+    for words in (
+        "EXPERIMENTAL",
+        "at least 100 clients",
+        "helper-0, helper-1",
+        "In any 30 days",
+        "as long as ONE of the helpers",
+        "quarantine",
+        "erased",
+    ):
         assert words in text
+    assert "hide_presence" not in text, "which this mode refuses"
+    assert spent_in_a_day(contract(), 1440) is None, "a reading has no epsilon of its own"
