@@ -9,7 +9,6 @@ from pathlib import Path
 import click
 
 from helper_node.metrics import HelperMetrics, serve
-from helper_node.node import open_helper
 from shoal.cli.options import config_option, log_json_option, until_idle_option, verbose_option
 from shoal.config.settings import load_config
 from shoal.protocol.signatures import read_keys
@@ -52,6 +51,8 @@ def helper(
     those who run the server: that is what clients rely on. Stop it with Ctrl-C or SIGTERM, or kill it: started again it
     continues from its checkpoint, and answers no round twice with different numbers. Rounds wait while it is away.
     """
+    from helper_node.node import open_helper  # noqa: PLC0415 - needs an extra, and its help does not
+
     config = load_config(file)
     check_installed(config.log)
     secret = read_keys(key)[0]
