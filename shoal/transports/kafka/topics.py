@@ -41,6 +41,11 @@ class Topic(NamedTuple):
     """settings of `AS_DECLARED`; empty when this user has no right to see them"""
 
 
+SETTLE_S = 2.0
+"""how long a busy broker may describe a topic that was just created without its settings"""
+SETTLE_POLL_S = 0.1
+
+
 def check_name(name: str) -> None:
     """Raises `LogError` for a name that Kafka cannot have."""
     if not NAME.fullmatch(name) or name in (".", ".."):
@@ -65,13 +70,19 @@ class Topics:
         wanted = settings or TopicSettings()
         wanted = settings_of(configs_of(wanted, self._replication), wanted.partitions)
         found = self._find(name, wanted) or self._create(name, wanted)
-        if settings is not None:
-            other = list(filter(None, [differences(found.settings, wanted), *self._other_configs(found, wanted)]))
-            if self._replication and found.replication != self._replication:
-                other.append(f"replication is {found.replication}, not {self._replication}")
-            if other:
+        until = time.monotonic() + SETTLE_S
+        while settings is not None and (other := self._differences(found, wanted)):
+            if time.monotonic() >= until:
                 raise LogError(f"topic {name!r} is kept with other settings than declared: {', '.join(other)}")
+            time.sleep(SETTLE_POLL_S)
+            found = self._described(name)
         self._known[name] = found
+
+    def _differences(self, found: Topic, wanted: TopicSettings) -> list[str]:
+        other = list(filter(None, [differences(found.settings, wanted), *self._other_configs(found, wanted)]))
+        if self._replication and found.replication != self._replication:
+            other.append(f"replication is {found.replication}, not {self._replication}")
+        return other
 
     def _other_configs(self, found: Topic, wanted: TopicSettings) -> list[str]:
         declared = configs_of(wanted, self._replication)
