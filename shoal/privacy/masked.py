@@ -1,4 +1,4 @@
-"""The mode `masked`: a promise about everything that a client says in a window, from sums that nobody can take apart.
+"""The mode `masked`: a guarantee for all readings of a client in a window, from noisy sums over many clients.
 
 Clients count whole windows and add masks to the counts. Helpers, parties named in the contract, take the masks away
 from the sum over a batch of clients, and each adds the whole noise to it (`shoal.privacy.masks`,
