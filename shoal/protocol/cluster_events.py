@@ -10,8 +10,8 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
-from typing import Any, ClassVar, Final, Self
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Self, cast
 
 from shoal.config.limits import EVENT_BYTES_MAX
 from shoal.errors import MessageRejected
@@ -33,10 +33,47 @@ EVENT_KINDS: Final = (
     "unmuted",
 )
 TEXT_CHARACTERS_MAX: Final = 1000
+SCHEMA: Final = 1
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+
+class JsonEvent:
+    """Base of events that other programs read: a dataclass as JSON, with a version of the schema."""
+
+    TYPE: ClassVar[str]
+
+    def encode(self) -> bytes:
+        """The value of the record, UTF-8."""
+        table = {each.name: getattr(self, each.name) for each in fields(cast("DataclassInstance", self))}
+        return json.dumps({"schema": SCHEMA, **table}, ensure_ascii=False, allow_nan=False).encode()
+
+    @classmethod
+    def headers(cls) -> Headers:
+        """The headers of the record."""
+        return envelope_headers(cls.TYPE)
+
+    @classmethod
+    def decode(cls, value: bytes | None) -> Self:
+        """The event in a record. Fields that this version does not know are ignored. Raises `MessageRejected`."""
+        if value is None or len(value) > EVENT_BYTES_MAX:
+            raise MessageRejected("oversized" if value else "malformed", "an event has 1 to 65536 bytes")
+        try:
+            table = json.loads(value)
+        except (ValueError, RecursionError):
+            raise MessageRejected("malformed", "not JSON") from None
+        if not isinstance(table, dict) or table.get("schema") != SCHEMA:
+            raise MessageRejected("version", f"not an event of schema {SCHEMA}")
+        names = [each.name for each in fields(cast("type[DataclassInstance]", cls))]
+        try:
+            return cls(**{name: table[name] for name in names if name in table})
+        except TypeError:
+            raise MessageRejected("malformed", "fields are missing, or of other types") from None
 
 
 @dataclass(frozen=True)
-class ClusterEventMessage:
+class ClusterEventMessage(JsonEvent):
     """One event. A message that cannot be true cannot be built: raises `MessageRejected` ("malformed")."""
 
     TYPE: ClassVar[str] = "cluster_event"
@@ -94,31 +131,6 @@ class ClusterEventMessage:
         require(self.share_before is None or _is_share(self.share_before), "malformed", "share_before")
         require(_is_mapping(self.centre, (int, float)), "malformed", "centre")
         require(_is_mapping(self.units, (str,)), "malformed", "units")
-
-    def encode(self) -> bytes:
-        """The value of the record: UTF-8 JSON with a version of the schema."""
-        return json.dumps({"schema": 1, **asdict(self)}, ensure_ascii=False, allow_nan=False).encode()
-
-    @classmethod
-    def headers(cls) -> Headers:
-        """The headers of the record."""
-        return envelope_headers(cls.TYPE)
-
-    @classmethod
-    def decode(cls, value: bytes | None) -> Self:
-        """The event in a record. Fields that this version does not know are ignored. Raises `MessageRejected`."""
-        if value is None or len(value) > EVENT_BYTES_MAX:
-            raise MessageRejected("oversized" if value else "malformed", "an event has 1 to 65536 bytes")
-        try:
-            table = json.loads(value)
-        except (ValueError, RecursionError):
-            raise MessageRejected("malformed", "not JSON") from None
-        if not isinstance(table, dict) or table.get("schema") != 1:
-            raise MessageRejected("version", "not an event of schema 1")
-        try:
-            return cls(**{each.name: table[each.name] for each in fields(cls) if each.name in table})
-        except TypeError:
-            raise MessageRejected("malformed", "fields are missing") from None
 
 
 def _is_share(value: Any) -> bool:

@@ -7,23 +7,17 @@ clusters, and no value of a reading. They are delivered at least once: `id` is t
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict, dataclass, fields
-from typing import Any, ClassVar, Final, Self
+from dataclasses import dataclass
+from typing import ClassVar, Final
 
-from shoal.config.limits import EVENT_BYTES_MAX
-from shoal.errors import MessageRejected
 from shoal.protocol.checks import is_count, is_moment, is_name, is_text, require
-from shoal.protocol.messages import envelope_headers
-from shoal.transports.base import Headers
+from shoal.protocol.cluster_events import TEXT_CHARACTERS_MAX, JsonEvent
 
 SITE_EVENT_KINDS: Final = ("novel_streak", "novel_streak_ended")
-SCHEMA: Final = 1
-TEXT_CHARACTERS_MAX: Final = 1000
 
 
 @dataclass(frozen=True)
-class SiteEvent:
+class SiteEvent(JsonEvent):
     """One event. A message that cannot be true cannot be built: raises `MessageRejected` ("malformed")."""
 
     TYPE: ClassVar[str] = "site_event"
@@ -69,28 +63,3 @@ class SiteEvent:
             "malformed",
             "outside",
         )
-
-    def encode(self) -> bytes:
-        """The value of the record: UTF-8 JSON with a version of the schema."""
-        return json.dumps({"schema": SCHEMA, **asdict(self)}, ensure_ascii=False, allow_nan=False).encode()
-
-    @classmethod
-    def headers(cls) -> Headers:
-        """The headers of the record."""
-        return envelope_headers(cls.TYPE)
-
-    @classmethod
-    def decode(cls, value: bytes | None) -> Self:
-        """The event in a record. Fields that this version does not know are ignored. Raises `MessageRejected`."""
-        if value is None or len(value) > EVENT_BYTES_MAX:
-            raise MessageRejected("oversized" if value else "malformed", "an event has 1 to 65536 bytes")
-        try:
-            table: Any = json.loads(value)
-        except (ValueError, RecursionError):
-            raise MessageRejected("malformed", "not JSON") from None
-        if not isinstance(table, dict) or table.get("schema") != SCHEMA:
-            raise MessageRejected("version", f"not a site event of schema {SCHEMA}")
-        try:
-            return cls(**{each.name: table[each.name] for each in fields(cls) if each.name in table})
-        except TypeError:
-            raise MessageRejected("malformed", "fields are missing") from None
