@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import click
 
 from client_nodes.bootstrap import open_client
-from client_nodes.monitoring import SHAREABLE, Heartbeat
+from client_nodes.monitoring import SHAREABLE
 from client_nodes.node import ClientNode
 from shoal.cli.options import CLIENT_NAME, config_option, log_json_option, until_idle_option, verbose_option
 from shoal.config.sections import ClientSettings, is_loopback
@@ -22,7 +22,7 @@ from shoal.config.settings import Config, load_config
 from shoal.errors import ContractMissing, InvalidData, LogError
 from shoal.kernels.forms import PROCESS
 from shoal.protocol.reading_faults import Rejected, unusable
-from shoal.runtime.service import run, stopped_by_signals
+from shoal.runtime.service import Heartbeat, run, stopped_by_signals
 from shoal.telemetry.events import log_event, start_logging
 from shoal.transports import check_installed
 
@@ -87,7 +87,7 @@ def client(file: Path, name: str, until_idle: float | None, no_wait: bool, as_js
 
 def _serve_metrics(settings: ClientSettings, heartbeat: Heartbeat) -> ClientMetrics:
     """Metrics that are served over HTTP. Only a client that serves them loads the libraries for it."""
-    from client_nodes.health import serve  # noqa: PLC0415 - loaded only with a metrics_port
+    from shoal.runtime.health import serve  # noqa: PLC0415 - loaded only with a metrics_port
 
     metrics = make_metrics(settings)
     serve(settings.metrics_host, settings.metrics_port, metrics.registry, heartbeat)

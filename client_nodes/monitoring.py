@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import math
-import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -60,27 +59,6 @@ class ClippingWatch:
         self._readings, self._over = 0, over
         self._clipped[:] = 0
         return [(position, float(shares[position]), looked_at) for position in begun]
-
-
-LIVE_S = 120.0
-"""A healthy step ends sooner, also when no broker answers: its longest waits are 30 s."""
-
-
-class Heartbeat:
-    """Time of the newest step. `clock` gives seconds and never goes back."""
-
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
-        self._at = clock()
-
-    def beat(self) -> None:
-        """Note that a step begins now."""
-        self._at = self._clock()
-
-    @property
-    def alive(self) -> bool:
-        """Whether the newest step began within the last `LIVE_S` seconds."""
-        return self._clock() - self._at < LIVE_S
 
 
 READING_RESULTS = ("read", "refused", "learned", "rejected", "withheld", "clipped")

@@ -8,11 +8,12 @@ from pathlib import Path
 
 import click
 
-from helper_node.metrics import HelperMetrics, serve
+from helper_node.metrics import HelperMetrics
 from shoal.cli.options import config_option, log_json_option, until_idle_option, verbose_option
 from shoal.config.settings import load_config
 from shoal.protocol.signatures import read_keys
-from shoal.runtime.service import run, stopped_by_signals
+from shoal.runtime.health import serve
+from shoal.runtime.service import Heartbeat, run, stopped_by_signals
 from shoal.telemetry.events import log_event, start_logging
 from shoal.transports import check_installed
 
@@ -56,19 +57,19 @@ def helper(
     config = load_config(file)
     check_installed(config.log)
     secret = read_keys(key)[0]
-    metrics = HelperMetrics()
+    metrics, heartbeat = HelperMetrics(), Heartbeat()
     start_logging("helper", as_json, logging.DEBUG if verbose else logging.INFO)
     log_event("started", federation=config.contract.federation, contract=config.contract.digest)
     rounds: dict[str, int] = {}
     with stopped_by_signals() as stop:
         if port:
-            serve(host, port, metrics)
+            serve(host, port, metrics.registry, heartbeat)
             log_event("metrics_served", address=f"http://{host}:{port}/metrics")
         run(
             lambda: open_helper(config, secret, folder or key.parent, metrics, rounds),
             stop,
             until_idle,
-            on_step=lambda _: metrics.beat(),
+            on_step=lambda _: heartbeat.beat(),
         )
     log_event("stopped", models=len(rounds))
     if as_json:

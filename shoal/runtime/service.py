@@ -7,6 +7,7 @@ import os
 import signal
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from types import FrameType
@@ -17,6 +18,27 @@ from shoal.telemetry.events import log_event
 
 RETRY_FIRST_S = 0.2
 RETRY_MAX_S = 10.0
+
+
+LIVE_S = 120.0
+"""A healthy step ends sooner, also when no broker answers: its longest waits are 30 s."""
+
+
+class Heartbeat:
+    """Time of the newest step. `clock` gives seconds and never goes back."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._at = clock()
+
+    def beat(self) -> None:
+        """Note that a step begins now."""
+        self._at = self._clock()
+
+    @property
+    def alive(self) -> bool:
+        """Whether the newest step began within the last `LIVE_S` seconds."""
+        return self._clock() - self._at < LIVE_S
 
 
 class Steppable(Protocol):

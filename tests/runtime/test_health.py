@@ -1,4 +1,4 @@
-"""The client's HTTP endpoints: whether its loop runs, and its metrics."""
+"""The HTTP endpoints of a process without a page: whether its loop runs, and its metrics."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from urllib.request import urlopen
 
 import pytest
 
-from client_nodes.health import serve
-from client_nodes.monitoring import LIVE_S, Heartbeat
 from shoal.errors import SettingsError
+from shoal.runtime.health import serve
+from shoal.runtime.service import LIVE_S, Heartbeat
 from shoal.telemetry.metrics import ClientMetrics
 
 
@@ -69,10 +69,10 @@ def test_the_metrics_are_served(clock: Clock) -> None:
 def test_a_port_in_use_raises(clock: Clock) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        with pytest.raises(SettingsError, match=f"metrics_host 127.0.0.1, metrics_port {port}: .* choose others"):
+        with pytest.raises(SettingsError, match=f"metrics at host 127.0.0.1, port {port}: .* choose others"):
             serve("127.0.0.1", port, ClientMetrics().registry, Heartbeat(clock))
 
 
 def test_an_unknown_host_raises(clock: Clock) -> None:
-    with pytest.raises(SettingsError, match=r"metrics_host nowhere\.invalid"):
+    with pytest.raises(SettingsError, match=r"metrics at host nowhere\.invalid"):
         serve("nowhere.invalid", 0, ClientMetrics().registry, Heartbeat(clock))

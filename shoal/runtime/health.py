@@ -1,6 +1,6 @@
-"""The client's HTTP endpoints for its own site: /metrics for Prometheus, /livez for a supervisor that restarts it.
+"""The HTTP endpoints of a process without a page: /metrics for Prometheus, /livez for a supervisor that restarts it.
 
-Imported only by a client that serves them: its libraries would be a sixth of the memory of a small machine's client.
+Imported only where they are served: the libraries would be a sixth of the memory of a small machine's client.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from threading import Thread
 
 from prometheus_client import CollectorRegistry, MetricsHandler
 
-from client_nodes.monitoring import LIVE_S, Heartbeat
 from shoal.errors import SettingsError
+from shoal.runtime.service import LIVE_S, Heartbeat
 
 
 def serve(host: str, port: int, registry: CollectorRegistry, heartbeat: Heartbeat) -> ThreadingHTTPServer:
@@ -37,7 +37,7 @@ def serve(host: str, port: int, registry: CollectorRegistry, heartbeat: Heartbea
         web = ThreadingHTTPServer((host, port), Answer)
     except OSError as taken:
         raise SettingsError(
-            f"metrics_host {host}, metrics_port {port}: {taken.strerror}; choose others, or port 0 for none"
+            f"metrics at host {host}, port {port}: {taken.strerror}; choose others, or port 0 for none"
         ) from None
     web.daemon_threads = True
     Thread(target=web.serve_forever, name="metrics", daemon=True).start()
