@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
@@ -30,10 +31,19 @@ from shoal.transports.base import latest
 from tests.client_nodes.known_clusters import FIRST_IDENTITY, known_snapshot, near_nodes, publish
 from tests.client_nodes.site import Site
 from tests.house.small_federation import create_federation
+from tests.server_node.test_forwarding import Receiver
 from tests.small_plant import plant
 
 CONTRACT = plant()
 FEATURES = CONTRACT.features
+
+
+@pytest.fixture
+def receiver() -> Iterator[Receiver]:
+    receiver = Receiver()
+    yield receiver
+    receiver.server.shutdown()
+    receiver.server.server_close()
 
 
 def usual(n: int, seed: int = 0) -> np.ndarray:
@@ -68,6 +78,9 @@ def test_the_feature_farthest_outside_comes_first_and_what_is_usual_is_not_named
     (outside,) = values.reasons(np.array([7]), np.array([[0.5, 0.9]]), np.array([True]), np.array([False]))[0]
     assert outside.low == pytest.approx(0.201, abs=1 / BINS)
     assert outside.high == pytest.approx(0.299, abs=1 / BINS)
+    (outside,) = values.reasons(np.array([7]), np.array([[1.4, 0.25]]), np.array([True]), np.array([False]))[0]
+    assert outside.low == pytest.approx(0.402, abs=1 / BINS)
+    assert outside.high == pytest.approx(0.598, abs=1 / BINS)
 
 
 def test_nothing_is_usual_before_enough_readings_and_nothing_is_known_of_no_cluster() -> None:
@@ -101,6 +114,12 @@ def test_any_batching_gives_the_same_also_across_a_halving_and_a_restart() -> No
     whole = run([], restart=False)
     assert len(whole[0]) > 10
     assert run([1, 700, 20_000], restart=True) == whole
+
+
+def test_old_readings_lose_weight_so_that_slow_change_becomes_usual() -> None:
+    counted = [learnt(n).state()["count"].sum() for n in (KNOWN_MAX - 1, KNOWN_MAX)]
+    assert counted[0] == 2 * (KNOWN_MAX - 1)
+    assert counted[1] <= KNOWN_MAX, "half of those of two features"
 
 
 def test_memory_is_bounded_and_a_damaged_state_is_refused() -> None:
@@ -193,8 +212,12 @@ def test_novel_readings_get_reasons_that_are_exported_with_values_and_published_
     assert row["reason"].endswith(f" in {own[0].usual_in}")
 
 
-def test_the_site_events_of_a_client_are_listed_and_match_rules(tmp_path: Path) -> None:
+def test_the_site_events_of_a_client_are_listed_match_rules_and_go_to_the_sinks_of_the_site_only(
+    tmp_path: Path, receiver: Receiver
+) -> None:
     file, client = create_federation(tmp_path, readings=5), "attic"
+    more = f'[events]\nfolder = "forwarded"\n[events.webhook]\nurl = "{receiver.url}"\n'
+    file.write_text(file.read_text(encoding="utf-8") + more, encoding="utf-8")
     config = load_config(file)
     event = SiteEvent(
         "m/0/9/novel_streak", "novel_streak", "f", client, "clusters", 1, 10, 1e9, FIRST_IDENTITY, "cellar"
@@ -206,6 +229,12 @@ def test_the_site_events_of_a_client_are_listed_and_match_rules(tmp_path: Path) 
         log.publish(SITE_EVENTS, event.encode(), event.id.encode(), event.headers())
         log.flush()
     assert run.invoke(events_command, words).output == "2001-09-09T01:46:40Z clusters novel_streak\n"
+    forward = ["forward", "--config", str(file), "--until-idle", "0.1"]
+    for words in (forward, [*forward, "--client", client], [*forward, "--client", client]):
+        assert run.invoke(events_command, words).exit_code == 0
+    assert receiver.ids == [event.id], "once, and not by the forwarder of the federation's events"
+    assert receiver.alerts[0]["event"]["kind"] == "novel_streak"
+    words = ["list", "--config", str(file), "--client", client]
     absent = run.invoke(events_command, [*words[:-1], "nobody"])
     assert "has no readings" in str(absent.exception)
     assert Rule(name="a", events=["novel_streak"], cluster="cellar").matches(event)
