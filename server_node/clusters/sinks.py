@@ -10,12 +10,13 @@ import json
 import urllib.error
 import urllib.request
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Annotated, Any, Protocol, Self
+from urllib.parse import urlsplit
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, PlainSerializer, field_validator, model_validator
 
 from shoal import __version__
 from shoal.config.base import FilePath
@@ -56,19 +57,37 @@ class SinkType(ABC):
         """
 
 
+def host_of(url: str) -> str:
+    """The URL up to its host, since path and query of a webhook often are its secret: https://alerts.example/..."""
+    parts = urlsplit(url)
+    port = "" if parts.port is None else f":{parts.port}"
+    rest = "/..." if parts.path.strip("/") or parts.query else ""
+    return f"{parts.scheme}://{parts.hostname}{port}{rest}"
+
+
 class WebhookSettings(SinkSettings):
     """[events.webhook]: an HTTP endpoint."""
 
-    url: str = Field(description="URL that every event is POSTed to as JSON")
+    url: Annotated[str, PlainSerializer(host_of, when_used="json")] = Field(
+        description="URL that every event is POSTed to as JSON; only its host is ever shown"
+    )
     token_file: FilePath | None = Field(
         default=None, description="file with a token sent as `Authorization: Bearer`, read at each request"
     )
+
+    def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
+        """For a traceback, or a log of settings: without what may be secret in the URL."""
+        yield from ((name, host_of(value) if name == "url" else value) for name, value in super().__repr_args__())
 
     @field_validator("url")
     @classmethod
     def _is_http(cls, url: str) -> str:
         if not url.startswith(("http://", "https://")):
             raise ValueError("must begin with http:// or https://")
+        try:
+            host_of(url)
+        except ValueError:
+            raise ValueError("has a port that is no number up to 65535") from None
         return url
 
 
@@ -88,6 +107,7 @@ class Webhook:
     def __init__(self, url: str, token_file: Path | None) -> None:
         """`token_file`: sent as `Authorization: Bearer`, read at each request so that it can be renewed."""
         self._url, self._token_file = url, token_file
+        self._host = host_of(url)
         self._opener = urllib.request.build_opener(_NoRedirects)
 
     def deliver(self, alert: Mapping[str, Any], event: str, model: str) -> bool:
@@ -103,14 +123,15 @@ class Webhook:
             answer.close()
             if 300 <= answer.code < 400:
                 raise LogUnavailable(
-                    f"webhook {self._url}: answered {answer.code}, a redirect, which is not followed; set the final URL"
+                    f"webhook at {self._host}: answered {answer.code}, a redirect, which is not followed; set the "
+                    "final URL"
                 ) from None
             if answer.code >= 500 or answer.code in BUSY:
-                raise LogUnavailable(f"webhook {self._url}: answered {answer.code}") from None
+                raise LogUnavailable(f"webhook at {self._host}: answered {answer.code}") from None
             return False
         except (urllib.error.URLError, http.client.HTTPException, OSError) as away:
             reason = getattr(away, "reason", away)
-            raise LogUnavailable(f"webhook {self._url}: {reason}") from None
+            raise LogUnavailable(f"webhook at {self._host}: {reason}") from None
 
     def close(self) -> None:
         """Do nothing: no connection is kept between two alerts."""

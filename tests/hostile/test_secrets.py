@@ -29,7 +29,7 @@ from tests.server_node.web_client import WebClient
 SECRET = re.compile(r"(^|_)(token|secret|password|key|keys)(_|$)")
 MORE = """
 [events.webhook]
-url = "http://127.0.0.1:{port}/"
+url = "http://127.0.0.1:{port}/T0/{token}"
 token_file = "webhook.token"
 [events.mqtt]
 host = "127.0.0.1"
@@ -37,6 +37,8 @@ port = {port}
 user = "shoal"
 secret_file = "mqtt.secret"
 """
+URL_TOKEN = "a5c0d2e7b9f14c66ad21e8f0937b54ce"
+"""as the URLs of many webhooks have one"""
 SETTINGS = {
     "SHOAL_SERVER_TOKEN_FILE": "page.token",
     "SHOAL_SERVER_SIGNING_KEY_FILE": "server.key",
@@ -79,7 +81,7 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     file = create_federation(tmp_path, readings=150)
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
-        more = MORE.format(port=closed.getsockname()[1])
+        more = MORE.format(port=closed.getsockname()[1], token=URL_TOKEN)
     file.write_text(file.read_text(encoding="utf-8") + more, encoding="utf-8")
     for name, place in SETTINGS.items():
         monkeypatch.setenv(name, str(tmp_path / place))
@@ -149,6 +151,7 @@ def test_no_secret_is_printed_logged_served_or_stored(file: Path, caplog: pytest
         if path.is_file() and path.suffix not in {".token", ".secret", ".key"}
     }
     assert len(stored) > 5
+    assert URL_TOKEN not in "\n".join(shown)
     for name, needle in needles(file.parent).items():
         assert needle not in text, name
         assert [path.name for path, content in stored.items() if needle in content] == [], name
