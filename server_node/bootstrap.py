@@ -70,6 +70,7 @@ def open_server(
             record_bytes,
             history=history,
             upstream=upstream,
+            server_keys=config.log.server_keys,
         )
         node.resume()
         yield node

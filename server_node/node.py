@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import NamedTuple
 
 from server_node.clusters.history.store import HistoryStore
@@ -146,9 +147,10 @@ class ServerNode:
         *,
         history: HistoryStore,
         upstream: UpstreamState | None = None,
+        server_keys: Path | None = None,
     ) -> None:
         """`log` has the topics; `update_bytes_max` is the largest record for updates; `upstream` None: there is no
-        upstream federation.
+        upstream federation; `server_keys` is that of `[log]`.
 
         Call `resume` before the first step.
         """
@@ -163,7 +165,7 @@ class ServerNode:
         self.metrics = metrics or ServerMetrics()
         self._monitoring = ServerMonitoring(self.metrics, contract)
         self._keys = None if settings.client_keys is None else ClientKeys(settings.client_keys)
-        self._request_keys = RequestKeys(settings, self._keys)
+        self._request_keys = RequestKeys(settings, self._keys, server_keys)
         self._rejections = Rejections(self._contract, update_bytes_max)
         self._rebuild = rebuild
         self._history = history

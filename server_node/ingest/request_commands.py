@@ -24,7 +24,7 @@ from shoal.protocol.validation import SUMS_ALONE, Validator
 from shoal.runtime.checkpoint import OutboxRecord
 from shoal.runtime.logs import open_federation_log
 from shoal.transports import open_log
-from shoal.transports.base import Log, beginning, latest
+from shoal.transports.base import Headers, Log, beginning, latest
 
 
 @click.command()
@@ -99,12 +99,17 @@ def name_request(contract: ResolvedContract, model: str, cluster: int, name: str
     return request
 
 
-def publish_requests(config: Config, log: Log, requests: Iterable[OperatorRequest], *, as_server: bool = False) -> None:
-    """Publish requests, signed where requests are; the log has the topics. `as_server`: with the server's key.
+def publish_requests(
+    config: Config,
+    log: Log,
+    requests: Iterable[OperatorRequest],
+    sign: Callable[[OutboxRecord], Headers] | None = None,
+) -> None:
+    """Publish requests, signed where requests are; the log has the topics. `sign` None: with the operator's key.
 
     Raises `SettingsError` for a key that cannot be read, and as the log does.
     """
-    contract, sign = config.contract, request_signer(config.server, as_server=as_server)
+    contract, sign = config.contract, sign or request_signer(config.server)
     for request in requests:
         key, topic = contract.update_key(request.model), contract.updates_topic
         record = OutboxRecord(topic, request.encode(), key, request.headers())
@@ -175,11 +180,16 @@ def alerts_request(contract: ResolvedContract, model: str, cluster: int, action:
 
 
 def request_publisher(config: Config) -> Callable[[OperatorRequest], None]:
-    """A function that publishes requests from any thread: each through a log of its own, opened for that request."""
+    """A function that publishes requests from any thread: each through a log of its own, opened for that request.
+
+    They are signed with the key that the server has now: it does not know one made while it runs.
+    Raises `SettingsError` for a key that cannot be read.
+    """
+    sign = request_signer(config.server, as_server=True)
 
     def publish(request: OperatorRequest) -> None:
         with closing(open_log(config.log)) as log:
-            publish_requests(config, log, [request], as_server=True)
+            publish_requests(config, log, [request], sign)
 
     return publish
 

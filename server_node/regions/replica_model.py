@@ -83,7 +83,7 @@ class RegionModel:
         self.statement = model.statement
         self.sign_request = request_signer(config.server, as_server=True)
         self._keys = None if config.server.client_keys is None else ClientKeys(config.server.client_keys)
-        self._request_keys = RequestKeys(config.server, self._keys)
+        self._request_keys = RequestKeys(config.server, self._keys, config.log.server_keys)
         self._state_name = f"the state of model {model.name} of {config.contract.federation}"
         self._required = self._required_values(log_identity)
         contracted = config.contract

@@ -57,7 +57,7 @@ def new(file: Path, name: str, rotate: bool, as_json: bool) -> None:
 _ROTATE: Final = click.option(
     "--rotate",
     is_flag=True,
-    help="Make a new key, and put its public key before the others. Without it they are an error.",
+    help="Make a new key in place of the one that exists, and put its public key before the earlier ones.",
 )
 
 

@@ -3,6 +3,8 @@
 A client checks what a server has signed, and needs no package for it: where `cryptography` is missing, the check is
 made with Python's own integers, in milliseconds instead of a tenth of one. It takes public values only, so the time
 that it takes tells nothing. Who signs needs the package, which protects the private key.
+
+A point of small order is no public key: anybody can make signatures that belong to it.
 """
 
 from __future__ import annotations
@@ -83,9 +85,11 @@ def _multiples(point: Point) -> list[Point]:
 
 @lru_cache(maxsize=KEYS_MAX)
 def _multiples_of_key(key: bytes) -> list[Point] | None:
-    """Multiples of the negative of a public key; None where it is none."""
+    """Multiples of the negative of a public key; None where it is none, or a point of small order."""
     point = _decoded(key)
-    return None if point is None else _multiples((_P - point[0], point[1], 1, _P - point[3]))
+    if point is None or not _doubled(_doubled(_doubled(point)))[0]:
+        return None
+    return _multiples((_P - point[0], point[1], 1, _P - point[3]))
 
 
 _base: Final = _decoded((4 * pow(5, -1, _P) % _P).to_bytes(KEY_BYTES, "little"))
@@ -117,12 +121,14 @@ def is_signed_by(key: bytes, message: bytes, signature: bytes) -> bool:
 
 
 def _checked_by_package(key: bytes, message: bytes, signature: bytes) -> bool | None:
-    """As `is_signed_by`, by `cryptography`; None where it is not installed."""
+    """As `is_signed_by`, by `cryptography`, which accepts further keys; None where it is not installed."""
     try:
         from cryptography.exceptions import InvalidSignature  # noqa: PLC0415 - an extra
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey  # noqa: PLC0415 - an extra
     except ImportError:
         return None
+    if _multiples_of_key(key) is None:
+        return False
     try:
         Ed25519PublicKey.from_public_bytes(key).verify(signature, message)
     except (InvalidSignature, ValueError):
@@ -172,7 +178,11 @@ def read_private_key(file: Path) -> PrivateKey:
     """The private key in a file that only its owner may read. Raises `SettingsError`, without any of it."""
     try:
         content = read_secret(
-            file, _FILE_BYTES_MAX, kind="private key", risk="sign as its owner", remedy="make a new one (--rotate)"
+            file,
+            _FILE_BYTES_MAX,
+            kind="private key",
+            risk="sign as its owner",
+            remedy="make a new one (`shoal keys`, --rotate)",
         )
     except OSError as error:
         raise SettingsError(f"private key {file} cannot be read: {error.strerror}; make it with `shoal keys`") from None
@@ -189,7 +199,10 @@ def read_public_keys(file: Path) -> list[bytes]:
         raise SettingsError(
             f"public keys {file} cannot be read: {error.strerror}; make them with `shoal keys`, or copy the file here"
         ) from None
-    return [bytes.fromhex(key) for _, key in _keys_in(file, content, "public", KEYS_MAX)]
+    keys = [bytes.fromhex(key) for _, key in _keys_in(file, content, "public", KEYS_MAX)]
+    if wrong := [number for number, key in enumerate(keys, 1) if _multiples_of_key(key) is None]:
+        raise SettingsError(f"{file}: line {wrong[0]} is no public key; copy the file again from where it was made")
+    return keys
 
 
 def _keys_in(file: Path, content: bytes, kind: str, most: int) -> list[tuple[str, str]]:
@@ -197,11 +210,15 @@ def _keys_in(file: Path, content: bytes, kind: str, most: int) -> list[tuple[str
     keys = [(one[1], one[2]) for one in found if one is not None]
     if any(is_kind == "private" for is_kind, _ in keys) and kind == "public":
         raise SettingsError(
-            f"{file} holds a private key where public ones belong: make a new one (--rotate), and copy the file with "
-            "the public keys only"
+            f"{file} holds a private key where public ones belong: make a new one (`shoal keys`, --rotate), and copy "
+            "the file with the public keys only"
         )
     if not 1 <= len(keys) <= most or len(keys) < len(found) or any(is_kind != kind for is_kind, _ in keys):
-        raise SettingsError(f"{file} must hold 1 to {most} lines `{kind} ` and {2 * KEY_BYTES} hexadecimal digits")
+        lines = "one line" if most == 1 else f"1 to {most} lines"
+        raise SettingsError(
+            f"{file} must hold {lines} of `{kind} ` and {2 * KEY_BYTES} hexadecimal digits; copy it again from where "
+            "it was made, or remove it and make new keys with `shoal keys`"
+        )
     return keys
 
 
@@ -212,8 +229,11 @@ def write_private_key(file: Path, seed: bytes) -> None:
 
 
 def write_public_keys(file: Path, keys: Iterable[bytes]) -> None:
-    """Write public keys, the newest first, the oldest beyond `KEYS_MAX` left out. Raises `OSError`."""
+    """Write public keys, the newest first. Raises `SettingsError` for more than `KEYS_MAX`, and `OSError`."""
+    lines = [f"public {key.hex()}\n" for key in keys]
+    if len(lines) > KEYS_MAX:
+        raise SettingsError(f"{file} holds {KEYS_MAX} keys already; remove lines of keys that nobody signs with")
     file.parent.mkdir(parents=True, exist_ok=True)
-    text = "".join(f"public {key.hex()}\n" for key in list(keys)[:KEYS_MAX])
+    text = "".join(lines)
     with atomic_file(file, replace=True) as temporary:
         temporary.write_text(text, encoding="ascii")

@@ -137,12 +137,18 @@ class RequestSigner:
 class RequestKeys:
     """What the requests of operators and of the server are checked with. A changed file counts at the next start."""
 
-    def __init__(self, settings: ServerSettings, client_keys: ClientKeys | None) -> None:
-        """Raises `SettingsError` for keys that cannot be read."""
+    def __init__(
+        self, settings: ServerSettings, client_keys: ClientKeys | None, server_keys: Path | None = None
+    ) -> None:
+        """`server_keys` is that of `[log]`: a rebuild finds requests that the server signed with an earlier key.
+
+        Raises `SettingsError` for keys that cannot be read.
+        """
         self._client_keys, self._public = client_keys, None
         if settings.operator_keys is not None:
             own = [] if settings.signing_key_file is None else [read_private_key(settings.signing_key_file).public]
-            self._public = PublicKeys([*read_public_keys(settings.operator_keys), *own])
+            earlier = [] if server_keys is None else read_public_keys(server_keys)
+            self._public = PublicKeys([*read_public_keys(settings.operator_keys), *own, *earlier])
 
     def check(self, topic: str, value: bytes, headers: Headers, kind: str) -> None:
         """Raises `MessageRejected` ("signature") unless an operator or the server signed this request, if they do."""

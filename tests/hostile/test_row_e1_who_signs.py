@@ -5,13 +5,14 @@ from __future__ import annotations
 import hmac
 import sys
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
 from server_node.bootstrap import open_server
-from server_node.ingest.request_commands import name, quarantine
+from server_node.ingest.request_commands import name, quarantine, request_publisher
 from server_node.ingest.requests import request_signer
 from shoal.cli.keys import keys
 from shoal.config.settings import Config, load_config
@@ -111,7 +112,8 @@ def test_a_server_without_its_private_key_or_with_another_one_does_not_start(con
     without = config.model_copy(update={"server": config.server.model_copy(update={"signing_key_file": None})})
     with pytest.raises(SettingsError, match=r"set signing_key_file in \[server\]"), open_server(without):
         pass
-    (tmp_path / "public" / "server.pub").write_text(f"public {'0' * 64}\n", encoding="ascii")
+    other = PrivateKey(b"o" * 32).public.hex()
+    (tmp_path / "public" / "server.pub").write_text(f"public {other}\n", encoding="ascii")
     with pytest.raises(SettingsError, match="does not have the public key that belongs to"), open_server(config):
         pass
 
@@ -151,15 +153,20 @@ def test_requests_count_when_an_operator_or_the_server_has_signed_them(config: C
 
 def test_with_a_new_key_the_records_of_the_old_one_are_still_read(config: Config, tmp_path: Path) -> None:
     file = str(tmp_path / "plant.toml")
-    with open_server(config):
-        pass
     before = read_public_keys(config.log.server_keys or Path())
-    assert CliRunner().invoke(keys, ["server", "--config", file, "--rotate"]).exit_code == 0
+    request = ClusterName("plant", config.contract.digest, "clusters", 8, "south", made_at=1.0)
+    with open_server(config) as node:
+        publish = request_publisher(config)  # of the page
+        assert CliRunner().invoke(keys, ["server", "--config", file, "--rotate"]).exit_code == 0
+        publish(request)
+        while node.step():
+            pass
     after = read_public_keys(config.log.server_keys or Path())
     assert after[1:] == before
     topic = config.contract.snapshots_topic
     with closing(open_federation_log(config)) as signed, closing(open_log(config.log)) as log:
         records = [one.read(topic, beginning(one, topic))[0] for one in (signed, log)]
         assert list(records[0]) == list(records[1]) != [], "none is left out"
-    with open_server(config):
-        pass
+    publish(replace(request, made_at=2.0))
+    request_publisher(config)(replace(request, made_at=3.0))
+    assert requests_rejected(config) == ["cluster"] * 3, "all three signatures count, of the old key and of the new one"
