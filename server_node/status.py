@@ -6,6 +6,7 @@ half of one.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -130,6 +131,7 @@ class ServerStatus:
 def client_statuses(models_clients: Iterable[Clients], now: float) -> list[ClientStatus]:
     """Each client once, as the model knows it that counts most of its readings; sorted by name."""
     merged: dict[str, ClientStatus] = {}
+    daily_by_times: dict[str, float] = {}
     for clients in models_clients:
         for client, updates, readings, last_seen in clients.totals():
             status = merged.get(client) or ClientStatus(client, last_seen, 0, -1, 0.0)
@@ -139,10 +141,22 @@ def client_statuses(models_clients: Iterable[Clients], now: float) -> list[Clien
                 daily = clients.updates_per_day(client)
                 old = status.last_seen, status.rejected
                 status = ClientStatus(client, old[0], updates, readings, rate, interval, daily, old[1])
+            if (by_times := clients.readings_per_day(client)) is not None:
+                # Private counts have the times of the log; where another model has those of the readings, they decide.
+                daily_by_times[client] = min(by_times, daily_by_times.get(client, math.inf))
             rejected = max((n for n in (status.rejected, clients.rejected(client)) if n is not None), default=None)
             merged[client] = status._replace(last_seen=max(status.last_seen, last_seen), rejected=rejected)
+    merged = {name: _slowed(status, daily_by_times.get(name)) for name, status in merged.items()}
     newest = sorted(merged.values(), key=lambda client: -client.last_seen)[:CLIENTS_SHOWN_MAX]
     return sorted(newest, key=lambda client: client.client)
+
+
+def _slowed(status: ClientStatus, readings_per_day: float | None) -> ClientStatus:
+    """The status with no more updates in a day than readings with these times can make."""
+    daily = status.readings_per_day
+    if not daily or readings_per_day is None or readings_per_day >= daily or status.updates_per_day is None:
+        return status
+    return status._replace(updates_per_day=status.updates_per_day * readings_per_day / daily)
 
 
 class StatusBoard:

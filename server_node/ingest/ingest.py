@@ -168,7 +168,8 @@ class Ingest:
         model, processed = self._server.models[update.model], Processed(False)
         table = update_arrays(update)
         digest = content_digest(update, record.value or b"", table)
-        content = Content(digest, update.made_at, mark_in(record), record.partition)
+        times = update.oldest_reading_at, update.newest_reading_at
+        content = Content(digest, update.made_at, mark_in(record), record.partition, *times)
         if update.chunks == 1:
             update = _dated(update, record)
             processed = model.process(update, outcome.at, content)

@@ -82,6 +82,10 @@ class Content(NamedTuple):
     """which process of the client it is from; None: not known"""
     partition: int = 0
     """of the log, which orders the updates of a model"""
+    oldest_reading_at: float | None = None
+    """seconds since 1970, as the update says; None without times"""
+    newest_reading_at: float | None = None
+    """the same of its newest reading"""
 
 
 NO_CONTENT = Content()
@@ -278,6 +282,8 @@ class Clients:
         """client -> (time, readings) of its newest updates"""
         self._made_at: dict[str, list[float]] = {}
         """client -> when its newest updates were made, by its own clock, so that a late reader knows it too"""
+        self._spans: dict[str, deque[tuple[float, float, int]]] = {}
+        """client -> (oldest, newest, readings) of its newest updates, by the times of readings, since this start"""
         self._groups = ClientGroups()
 
     def __len__(self) -> int:
@@ -310,6 +316,9 @@ class Clients:
         totals[2] = now
         if math.isfinite(content.made_at):
             self._made_at[client] = [*self._made_at.get(client, ()), content.made_at][-INTERVALS_MAX - 1 :]
+        if content.oldest_reading_at is not None and content.newest_reading_at is not None:
+            span = (content.oldest_reading_at, content.newest_reading_at, readings)
+            self._spans.setdefault(client, deque(maxlen=INTERVALS_MAX)).append(span)
         recent = self._recent.setdefault(client, deque(maxlen=RECENT_MAX))
         recent.append((now, readings))
         _drop_old(recent, now)
@@ -389,6 +398,7 @@ class Clients:
         self._groups.change(client)
         self._recent.pop(client, None)
         self._made_at.pop(client, None)
+        self._spans.pop(client, None)
         self._rejected.pop(client, None)
         updates, *_ = self._totals.pop(client, [0])
         return int(updates)
@@ -426,6 +436,16 @@ class Clients:
         if len(times) < 2 or times[-1] <= times[0]:
             return None
         return DAY_S * (len(times) - 1) / (times[-1] - times[0])
+
+    def readings_per_day(self, client: str) -> float | None:
+        """Readings in a day by the times of the newest ones; None until that is known.
+
+        Of readings that were fed long after they were taken, updates are made much faster.
+        """
+        spans = self._spans.get(client, ())
+        oldest = min((one for one, _, _ in spans), default=0.0)
+        newest = max((one for _, one, _ in spans), default=0.0)
+        return DAY_S * sum(readings for *_, readings in spans) / (newest - oldest) if newest > oldest else None
 
     def conflicts(self, model: str) -> list[Conflict]:
         """The newest update of each client that was refused because of its number; `model` is the name of this one."""

@@ -85,6 +85,21 @@ def test_the_panel_says_what_a_device_spends_in_a_day_and_chooses_its_tone_by_th
     assert spent_by_one(contract, client_statuses([Clients()], 1e9)) is None
 
 
+def test_readings_that_are_fed_long_after_they_were_taken_count_by_their_own_times() -> None:
+    contract = resolve(a_contract(2, {"mode": "formal", "epsilon_per_reading": 1.0}))
+    counted, rows = Clients(), Clients()
+    for number in range(4):  # a hundred readings a day, of which two days are fed in each second
+        made_at, first = 1e9 + number, 5e8 + 172_800 * number
+        counted.take("attic", number + 1, 200, 1e9, Content(b"", made_at, None, 0, made_at - 1, made_at))
+        rows.take("attic", number + 1, 200, 1e9, Content(b"", made_at, None, 0, first, first + 172_800))
+    for models in ([counted, rows], [rows, counted]):
+        spent = spent_by_one(contract, client_statuses(models, 1e9))
+        assert spent is not None
+        assert spent.epsilon == pytest.approx(100.0)
+    rows.forget("attic")
+    assert rows.readings_per_day("attic") is None
+
+
 def test_a_user_spends_in_a_day_what_its_windows_cost() -> None:
     terms = {"mode": "formal", "counts_epsilon": 0.5, "unit": "user", "readings_per_window_max": 2}
     contract = resolve(
