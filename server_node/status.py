@@ -6,13 +6,12 @@ half of one.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from server_node.clusters.lineage import Lineage
-from server_node.models.clients import Clients
+from server_node.models.clients import Clients, DailyRate
 from server_node.models.round_state import Phase
 from shoal.config.resolved import ResolvedContract
 from shoal.protocol.messages import Snapshot
@@ -36,15 +35,10 @@ class ClientStatus(NamedTuple):
     """over the last minute or so"""
     interval_s: float = 0.0
     """seconds that usually pass at most between two of its updates"""
-    updates_per_day: float | None = None
-    """at the rate of its newest updates; None until that is known"""
+    daily: DailyRate | None = None
+    """None until it is known"""
     rejected: int | None = None
     """readings that it has rejected or withheld since its first start; None if it does not say"""
-
-    @property
-    def readings_per_day(self) -> float | None:
-        """Readings in a day at the rate of its newest updates; None until that is known."""
-        return None if self.updates_per_day is None else self.updates_per_day * self.readings / max(1, self.updates)
 
 
 class HistoryPoint(NamedTuple):
@@ -131,32 +125,23 @@ class ServerStatus:
 def client_statuses(models_clients: Iterable[Clients], now: float) -> list[ClientStatus]:
     """Each client once, as the model knows it that counts most of its readings; sorted by name."""
     merged: dict[str, ClientStatus] = {}
-    daily_by_times: dict[str, float] = {}
     for clients in models_clients:
         for client, updates, readings, last_seen in clients.totals():
             status = merged.get(client) or ClientStatus(client, last_seen, 0, -1, 0.0)
+            # All models learn the same readings. Those in rounds count rows again with every answer, and readings that
+            # are fed long after they were taken come fast: the slowest is nearest to what a device takes in a day.
+            known = [rate for rate in (status.daily, clients.daily_rate(client)) if rate is not None]
+            daily = min(known, default=None)
             if readings > status.readings:
                 rate = clients.readings_per_s(client, now)
                 interval = clients.usual_interval_s(client)
-                daily = clients.updates_per_day(client)
-                old = status.last_seen, status.rejected
-                status = ClientStatus(client, old[0], updates, readings, rate, interval, daily, old[1])
-            if (by_times := clients.readings_per_day(client)) is not None:
-                # Private counts have the times of the log; where another model has those of the readings, they decide.
-                daily_by_times[client] = min(by_times, daily_by_times.get(client, math.inf))
+                status = ClientStatus(
+                    client, status.last_seen, updates, readings, rate, interval, rejected=status.rejected
+                )
             rejected = max((n for n in (status.rejected, clients.rejected(client)) if n is not None), default=None)
-            merged[client] = status._replace(last_seen=max(status.last_seen, last_seen), rejected=rejected)
-    merged = {name: _slowed(status, daily_by_times.get(name)) for name, status in merged.items()}
+            merged[client] = status._replace(last_seen=max(status.last_seen, last_seen), rejected=rejected, daily=daily)
     newest = sorted(merged.values(), key=lambda client: -client.last_seen)[:CLIENTS_SHOWN_MAX]
     return sorted(newest, key=lambda client: client.client)
-
-
-def _slowed(status: ClientStatus, readings_per_day: float | None) -> ClientStatus:
-    """The status with no more updates in a day than readings with these times can make."""
-    daily = status.readings_per_day
-    if not daily or readings_per_day is None or readings_per_day >= daily or status.updates_per_day is None:
-        return status
-    return status._replace(updates_per_day=status.updates_per_day * readings_per_day / daily)
 
 
 class StatusBoard:

@@ -71,6 +71,13 @@ RUNS_MAX = 8
 """runs of sequence numbers that are followed at a time"""
 
 
+class DailyRate(NamedTuple):
+    """What a client publishes in a day at the rate of its newest updates for one model."""
+
+    readings: float
+    updates: float
+
+
 class Content(NamedTuple):
     """Content of an update, which tells one that comes again from another one with the same number."""
 
@@ -430,22 +437,23 @@ class Clients:
         intervals = sorted(max(0.0, after - before) for before, after in pairwise(times))
         return intervals[-2:][0] if intervals else INTERVAL_UNKNOWN_S
 
-    def updates_per_day(self, client: str) -> float | None:
-        """Updates in a day at the rate of the newest ones; None until it is known."""
+    def daily_rate(self, client: str) -> DailyRate | None:
+        """What the client publishes in a day at the rate of its newest updates; None until it is known.
+
+        Their readings' own times count where updates have them and they give a lower rate.
+        """
         times = sorted(self._made_at.get(client, ()))
         if len(times) < 2 or times[-1] <= times[0]:
             return None
-        return DAY_S * (len(times) - 1) / (times[-1] - times[0])
-
-    def readings_per_day(self, client: str) -> float | None:
-        """Readings in a day by the times of the newest ones; None until that is known.
-
-        Of readings that were fed long after they were taken, updates are made much faster.
-        """
+        updates = DAY_S * (len(times) - 1) / (times[-1] - times[0])
+        total, readings, _ = self._totals[client]
+        rate = DailyRate(updates * readings / total, updates)
         spans = self._spans.get(client, ())
-        oldest = min((one for one, _, _ in spans), default=0.0)
-        newest = max((one for _, one, _ in spans), default=0.0)
-        return DAY_S * sum(readings for *_, readings in spans) / (newest - oldest) if newest > oldest else None
+        oldest, newest = min((one[0] for one in spans), default=0.0), max((one[1] for one in spans), default=0.0)
+        if newest <= oldest:
+            return rate
+        by_times = DAY_S * sum(one[2] for one in spans) / (newest - oldest)
+        return DailyRate(by_times, updates * by_times / rate.readings) if 0 < by_times < rate.readings else rate
 
     def conflicts(self, model: str) -> list[Conflict]:
         """The newest update of each client that was refused because of its number; `model` is the name of this one."""

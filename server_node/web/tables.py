@@ -205,9 +205,9 @@ def spent_by_one(contract: ResolvedContract, clients: Iterable[ClientStatus]) ->
     None without a guarantee, and until the rate of a client is known.
     """
     spent = [
-        spent_in_a_day(contract, readings, client.updates_per_day, f"At its newest rate, a device of {client.client}")
+        spent_in_a_day(contract, daily.readings, daily.updates, f"At its newest rate, a device of {client.client}")
         for client in clients
-        if (readings := client.readings_per_day) is not None
+        if (daily := client.daily) is not None
     ]
     return max((each for each in spent if each is not None), key=lambda each: each.epsilon, default=None)
 

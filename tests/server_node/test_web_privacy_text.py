@@ -96,8 +96,15 @@ def test_readings_that_are_fed_long_after_they_were_taken_count_by_their_own_tim
         spent = spent_by_one(contract, client_statuses(models, 1e9))
         assert spent is not None
         assert spent.epsilon == pytest.approx(100.0)
+    answers = Clients()  # of a model in rounds, for the same rows again and again
+    for number in range(4):
+        answers.take("attic", number + 1, 800, 1e9, Content(b"", 1e9 + number / 10, None, 0, 5e8, 5e8 + 691_200))
+    (status,) = client_statuses([counted, answers, rows], 1e9)
+    assert status.readings == 3200
+    assert status.daily is not None
+    assert status.daily.readings == pytest.approx(100.0)
     rows.forget("attic")
-    assert rows.readings_per_day("attic") is None
+    assert rows.daily_rate("attic") is None
 
 
 def test_a_user_spends_in_a_day_what_its_windows_cost() -> None:
