@@ -17,7 +17,7 @@ from server_node.ingest.outcome import IngestOutcome
 from server_node.ingest.quarantine import AHEAD_S_MAX
 from server_node.ingest.requests import Request, ServerParts, request_in
 from server_node.models.base import Processed
-from server_node.models.clients import Content
+from server_node.models.sequences import Content
 from shoal.config.contract import Contract
 from shoal.config.limits import UPDATE_RECORD_BYTES_MAX
 from shoal.errors import MessageRejected

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, NamedTuple, Protocol
 
 from server_node.clusters.lineage import ClusterChange, Lineage
-from server_node.models.clients import NO_CONTENT, Clients, Content
+from server_node.models.clients import Clients
+from server_node.models.sequences import NO_CONTENT, Content
 from server_node.status import ModelStatus
 from shoal.algorithms.view import ClusteringView
 from shoal.protocol.cluster_events import ClusterEventMessage

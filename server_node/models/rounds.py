@@ -15,11 +15,12 @@ from typing import Any
 from server_node.clusters.history.recorder import NOTHING_PUBLISHED, PublishedHistory
 from server_node.clusters.lineage import ClusterChange, Lineage
 from server_node.models.base import ModelEvent, ModelRounds, Processed, PublishedSnapshot, ServedModel
-from server_node.models.clients import NO_CONTENT, Clients, Content
+from server_node.models.clients import Clients
 from server_node.models.initialization import init_hint_for
 from server_node.models.publisher import ModelPublisher
 from server_node.models.round_state import Participation, Phase, ReceivedAnswer, RoundState, restore_round_state
 from server_node.models.round_transitions import Moment, RoundRules, due_transition, with_clock
+from server_node.models.sequences import NO_CONTENT, Content
 from server_node.status import ModelStatus, RoundStatus
 from shoal.algorithms.rounds.base import InitHint, Params
 from shoal.algorithms.rounds.policies import PolicyState

@@ -12,9 +12,10 @@ from typing import Any, Final, Protocol
 from server_node.clusters.history.recorder import NOTHING_PUBLISHED, PublishedHistory
 from server_node.clusters.lineage import ClusterChange, Lineage
 from server_node.models.base import IncompatibleClient, ModelEvent, PoolTimedOut, Processed, PublishedSnapshot
-from server_node.models.clients import NO_CONTENT, Clients, Content
+from server_node.models.clients import Clients
 from server_node.models.incompatible import COMPUTING_ERRORS, incompatible_clients
 from server_node.models.publisher import ModelPublisher
+from server_node.models.sequences import NO_CONTENT, Content
 from server_node.status import ModelStatus
 from shoal.algorithms.streaming import Arrays, Contribution, ServerHalf
 from shoal.algorithms.view import ClusteringView

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from server_node.ingest.reassembly import STALE_AFTER_CHUNKS, WAITING_UPDATES_MAX, Reassembly
-from server_node.models.clients import AHEAD_MAX
+from server_node.models.sequences import AHEAD_MAX
 from shoal.config.limits import UPDATE_BYTES_MAX
 from shoal.errors import MessageRejected
 from shoal.protocol.codec import pack, unpack

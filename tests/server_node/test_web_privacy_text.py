@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from server_node import web
-from server_node.models.clients import Clients, Content
+from server_node.models.clients import Clients
+from server_node.models.sequences import Content
 from server_node.status import client_statuses
 from server_node.web.tables import privacy_text, spent_by_one
 from shoal.config.contract import parse_contract
