@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from server_node.models.clients import INTERVAL_UNKNOWN_S, RECENT_MAX, Clients, SequenceWindow
-from server_node.models.sequences import AHEAD_MAX, Content
+from server_node.models.clients import INTERVAL_UNKNOWN_S, RECENT_MAX, Clients
+from server_node.models.sequences import AHEAD_MAX, Content, SequenceWindow
 from shoal.errors import InvalidState, MessageRejected
 from shoal.protocol.checks import COUNT_MAX
 from shoal.protocol.codec import pack, unpack
