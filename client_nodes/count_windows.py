@@ -9,10 +9,11 @@ first ones. Further ones keep their places and are counted nowhere, as rejected 
 tells of them. Repeats are recognised by user and time, and within one window alone: no user, and no other window,
 decides whether a reading of this user in this window is counted.
 
-With `hide_presence`, windows close by the clock alone, by when the log took readings in. Each has `window_readings`
-places that divide its time, and a reading's place follows from its own time: a reading more or less moves no other one,
-but may hide one at its place or show it again. Every window is published as one of all its places, also an empty one,
-and its times are the bounds of the window.
+With `hide_presence`, windows close by the clock alone, some seconds after their end. Each has `window_readings` places
+that divide its time, and a reading's window and place follow from when the log took it in: a reading more or less moves
+no other one, but may hide one at its place or show it again. One whose window is published is not counted. Every window
+is published as one of all its places, also an empty one, and its times are the bounds of the window. Nothing is
+read from the end of a window until it is due, so that when it is published does not depend on when readings came.
 
 The times in an update of private counts are those at which the readings log took in the window's first and last place,
 in whole seconds. A reading's own time may be missing because it was rejected, so that it would tell of its validity.
@@ -92,8 +93,12 @@ def _are_times(value: object) -> bool:
     return isinstance(value, list) and all(time is None or isinstance(time, float) for time in value)
 
 
-ABSENT_WINDOWS_MAX = 10_000
-"""most windows that close by the clock, empty or not, when a client was away"""
+ABSENT_WINDOWS_MAX = 1000
+"""most windows that close by the clock, empty or not, when a client was away; all of them in one step"""
+GRACE_S = 5.0
+"""seconds after its end at which a window by the clock closes: what the log took in before is there then"""
+GRACE_PART = 12
+"""the grace is at most one part in this many of a window"""
 FIRST_WINDOW_PART = 8
 """the first window of a client has at least one part in this many of a full one"""
 
@@ -176,24 +181,46 @@ class CountWindows:
         return updates
 
     def _add_by_clock(self, batch: Batch, now: float, allows_window: Callable[[], bool]) -> list[EncodedUpdate]:
-        """Put each reading into the window and the place of its time; a window closes once its readings are read."""
+        """Put each reading into the window and the place of its time; a due window closes once it is read."""
         rows, valid, users, times, taken_in = self._in_order(batch)
-        if self._clock_window is None:
-            self._clock_window = self._window_at(now)
         updates: list[EncodedUpdate] = []
-        # A log's time may go back; a window that was published does not open again.
-        numbers = np.maximum.accumulate([self._clock_window, *map(self._window_at, taken_in)])[1:]
-        start = 0
-        for number in dict.fromkeys(numbers.tolist()):
-            stop = int(np.searchsorted(numbers, number, side="right"))
+        due = self._window_at(now - self._grace_s)
+        if self._clock_window is None or due < self._clock_window - 1:
+            # A clock that was far ahead must not silence the client until then.
+            self._clock_window = due
+        if due - self._clock_window > ABSENT_WINDOWS_MAX:
+            # By the clock, not by the next reading: how many windows are left out would tell where readings were.
+            updates += self._close_before(self._clock_window + 1, now, allows_window)
+            self._clock_window = due - ABSENT_WINDOWS_MAX
+        # A log whose clock is ahead must not close windows either.
+        numbers = np.minimum(np.array([self._window_at(time) for time in taken_in], dtype=np.int64), due)
+        for number in np.unique(numbers[numbers >= self._clock_window]).tolist():
             updates += self._close_before(number, now, allows_window)
-            counted = self._user_readings.admit(valid[start:stop], users[start:stop], times[start:stop])
-            for place in (start + np.flatnonzero(counted)).tolist():
+            own = np.flatnonzero(numbers == number)
+            counted = self._user_readings.admit(valid[own], [users[i] for i in own], [times[i] for i in own])
+            for place in own[counted].tolist():
                 self._put(rows[place], taken_in[place])
-            start = stop
         if not batch.records:
-            updates += self._close_before(self._window_at(now), now, allows_window)
+            updates += self._close_before(due, now, allows_window)
         return updates
+
+    def pause_s(self, now: float) -> float:
+        """Seconds for which nothing is read: from the end of a window by the clock until it is due. Otherwise 0."""
+        if not self._privacy.hide_presence:
+            return 0.0
+        return max(0.0, self._begin_of(self._window_at(now)) + self._grace_s - now)
+
+    def longest_wait_s(self, now: float) -> float:
+        """Seconds to wait at most for a reading: until the open window ends, and none once it is due."""
+        if not self._privacy.hide_presence:
+            return math.inf
+        if self._clock_window is None or self._clock_window < self._window_at(now - self._grace_s):
+            return 0.0
+        return max(0.0, self._begin_of(self._window_at(now) + 1) - now)
+
+    @property
+    def _grace_s(self) -> float:
+        return min(GRACE_S, self._privacy.window_s / GRACE_PART)
 
     def _window_at(self, time: float) -> int:
         return math.floor(time / self._privacy.window_s - self._phase)
@@ -218,7 +245,7 @@ class CountWindows:
             self._rows[place], self._valid[place] = row, True
 
     def _close_before(self, number: int, now: float, allows_window: Callable[[], bool]) -> list[EncodedUpdate]:
-        """Close all windows before this one. Of a very long absence the newest are published."""
+        """Close all windows before this one."""
         assert self._clock_window is not None
         updates: list[EncodedUpdate] = []
         while self._clock_window < number:
@@ -231,7 +258,7 @@ class CountWindows:
                 updates += self._close(now)
             else:
                 self._clear()
-            self._clock_window = max(self._clock_window + 1, number - ABSENT_WINDOWS_MAX)
+            self._clock_window += 1
         return updates
 
     def state(self) -> dict[str, Any]:

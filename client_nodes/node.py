@@ -292,6 +292,11 @@ class ClientNode:
     def _read(self, timeout_s: float) -> tuple[Batch, Batch]:
         """The next batch, and as much of it as may be released: all or nothing, by the limit of the ledger."""
         none = no_batch(self._contract.width)
+        now = self._clock()
+        if pause_s := self._windows.pause_s(now):
+            time.sleep(min(timeout_s, pause_s))
+            return none, none
+        timeout_s = min(timeout_s, self._windows.longest_wait_s(now))
         room = min(self._settings.batch_readings_max, self._windows.room)
         if not room:
             time.sleep(timeout_s)

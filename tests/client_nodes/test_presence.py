@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,8 @@ import pytest
 
 from client_nodes import count_windows
 from client_nodes.bootstrap import open_client
-from client_nodes.count_windows import ClosedWindow, ModelCounter
+from client_nodes.count_windows import GRACE_S, ClosedWindow, ModelCounter
+from client_nodes.intake import Intake
 from server_node.bootstrap import open_server
 from shoal.config.contract import parse_contract
 from shoal.config.resolved import resolve
@@ -41,18 +43,26 @@ class Feed:
         self.folder = found.client.folder / CLIENT
         self.folder.mkdir(parents=True)
 
+        self._waiting: list[tuple[float, Any, str]] = []
+
     def write(self, times: Sequence[float], seed: int = 0, user: str = "", value: Any = None) -> None:
-        """A reading at each time, in seconds since the beginning."""
+        """A reading at each time, in seconds since the beginning: the log takes it in once the clock is there."""
         values = rooms(len(times), seed) if value is None else [value] * len(times)
+        users = [user or f"{seed} {time}" for time in times]
+        self._waiting = sorted([*self._waiting, *zip(times, values, users, strict=True)], key=lambda one: one[0])
+
+    def take_in(self, until: float) -> None:
+        """Write the readings up to this time."""
         now = [BEGIN]
-        log = SqliteLog(self.folder / "readings.db", clock=lambda: now[0])
-        log.ensure(READINGS, READINGS_SETTINGS)
-        for time, one in zip(times, values, strict=True):
-            now[0] = BEGIN + time
-            name = (USER_ID, (user or f"{seed} {time}").encode())
-            log.publish(READINGS, Reading(now[0], one).encode(), headers=(*Reading.headers(), name))
-            log.flush()
-        log.close()
+        with closing(SqliteLog(self.folder / "readings.db", clock=lambda: now[0])) as log:
+            log.ensure(READINGS, READINGS_SETTINGS)
+            while self._waiting and self._waiting[0][0] <= until:
+                time, value, user = self._waiting.pop(0)
+                now[0] = BEGIN + time
+                log.publish(
+                    READINGS, Reading(now[0], value).encode(), headers=(*Reading.headers(), (USER_ID, user.encode()))
+                )
+                log.flush()
 
     def run(self, *until: float) -> None:
         """A process for each of these times, which runs until the clock arrives there."""
@@ -61,6 +71,7 @@ class Feed:
             with open_client(self.config, CLIENT, clock=lambda: now[0]) as node:
                 for reached in (now[0], BEGIN + time):
                     now[0] = reached
+                    self.take_in(reached - BEGIN)
                     while node.step():
                         pass
 
@@ -70,6 +81,19 @@ class Feed:
             (again[0].readings, again[0].made_at, again[0].oldest_reading_at, again[0].newest_reading_at, number)
             for number, again in updates_by_client(self.config).get(CLIENT, {}).items()
         ]
+
+
+def noted_windows(monkeypatch: pytest.MonkeyPatch) -> list[list[ClosedWindow]]:
+    """Lists of the windows that are closed from now on: each goes into the newest list."""
+    windows: list[list[ClosedWindow]] = []
+    make = ModelCounter.make_update
+
+    def noting(model: ModelCounter, window: ClosedWindow, *more: Any) -> Any:
+        windows[-1].append(window)
+        return make(model, window, *more)
+
+    monkeypatch.setattr(ModelCounter, "make_update", noting)
+    return windows
 
 
 def test_without_readings_a_client_publishes_the_same_number_of_updates_at_the_same_times(tmp_path: Path) -> None:
@@ -98,14 +122,7 @@ def test_without_readings_a_client_publishes_the_same_number_of_updates_at_the_s
 def test_a_reading_or_user_more_changes_no_more_places_of_a_window_than_it_may_fill(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, privacy: str, places: int, crowd: list[float]
 ) -> None:
-    windows: list[list[ClosedWindow]] = []
-    make = ModelCounter.make_update
-
-    def noting(model: ModelCounter, window: ClosedWindow, *more: Any) -> Any:
-        windows[-1].append(window)
-        return make(model, window, *more)
-
-    monkeypatch.setattr(ModelCounter, "make_update", noting)
+    windows = noted_windows(monkeypatch)
     for name, own in (("without", []), ("with", [31.7] if places == 1 else [31.7, 33.0, 40.2])):
         feed = Feed(tmp_path / name, privacy)
         windows.append([])
@@ -166,15 +183,96 @@ def test_the_limit_is_reached_after_the_same_windows_with_and_without_readings(t
             assert account.of_person() == 3 * cost
 
 
-def test_of_a_very_long_absence_the_newest_windows_are_published(
+def test_after_a_very_long_absence_as_many_of_the_newest_windows_are_published_with_and_without_readings(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(count_windows, "ABSENT_WINDOWS_MAX", 5)
-    feed = Feed(tmp_path / "away")
-    feed.run(10, 1e6)
-    assert len(feed.public()) <= 7
-    assert feed.public()[-1][3] >= BEGIN + 1e6 - WINDOW_S - 1
+    seen = []
+    for times in ([], [70.0], [500e3], [1e6 - 200], [200e3 * part for part in range(1, 5)]):
+        feed = Feed(tmp_path / f"away {len(seen)}")
+        feed.write(times)
+        feed.run(10, 1e6)
+        seen.append(feed.public())
+    assert len(seen[0]) == 6
+    assert seen[0][-1][3] is not None
+    assert seen[0][-1][3] >= BEGIN + 1e6 - WINDOW_S - GRACE_S - 1
+    assert seen[1:] == [seen[0]] * 4
     assert len({str(contents(again[0])) for again in updates_by_client(feed.config)[CLIENT].values()}) > 1
+
+
+def test_a_reading_that_the_log_took_in_with_a_clock_ahead_moves_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    windows = noted_windows(monkeypatch)
+    for name, ahead in (("without", []), ("with", [400.0])):
+        feed = Feed(tmp_path / name, batch_readings_max=1)
+        windows.append([])
+        now = [BEGIN]
+        with open_client(feed.config, CLIENT, clock=lambda: now[0]) as node:  # noqa: B023 - within its turn
+            for time in (20.0, *ahead, *EVERY_5_S[5:9]):
+                feed.write([time], seed=round(time))
+                # One reading is taken in by a clock that is 400 s ahead.
+                now[0] = BEGIN + (time if time < 400 else 24.0)
+                feed.take_in(time)
+                while node.step():
+                    pass
+            now[0] = BEGIN + 500
+            while node.step():
+                pass
+    changed = [
+        int((np.any(one.rows != other.rows, axis=1) | (one.valid != other.valid)).sum())
+        for one, other in zip(*windows, strict=True)
+    ]
+    assert sum(changed) == 1
+
+
+def test_a_clock_that_was_far_ahead_does_not_silence_a_client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(count_windows, "ABSENT_WINDOWS_MAX", 5)
+    feed = Feed(tmp_path / "ahead")
+    feed.run(10, 1e5, 200, 500)
+    before = max(number for *_, newest, number in feed.public() if newest is not None and newest > BEGIN + 9e4)
+    assert len(feed.public()) >= before + 4
+
+
+def test_when_a_window_is_published_does_not_depend_on_readings_around_its_end(tmp_path: Path) -> None:
+    published = []
+    for number, times in enumerate(([], [1.2], [58.9, 60.1, 60.3], [-5.0, *(0.9 * each for each in range(90))])):
+        feed = Feed(tmp_path / str(number))
+        now = [BEGIN]
+        at: list[float] = []
+        with open_client(feed.config, CLIENT, clock=lambda: now[0]) as node:  # noqa: B023 - within its turn
+            begin = node._windows._begin_of(node._windows._window_at(BEGIN) + 1) - BEGIN
+            feed.write([begin + time for time in times], number)
+            for tick in range(int(2 * begin) - 20, int(2 * begin) + 150):
+                now[0] = BEGIN + tick / 2
+                feed.take_in(tick / 2)
+                node.step()
+                at += [now[0]] * (len(feed.public()) - len(at))
+        published.append(at)
+    assert len(published[0]) >= 2
+    assert published[1:] == [published[0]] * 3
+
+
+def test_a_client_waits_for_readings_only_until_its_window_ends_and_for_none_once_it_is_due(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits: list[float] = []
+    read = Intake.read
+
+    def noting(intake: Intake, timeout_s: float, *more: Any) -> Any:
+        waits.append(timeout_s)
+        return read(intake, 0.0, *more)
+
+    monkeypatch.setattr(Intake, "read", noting)
+    now = [BEGIN]
+    with open_client(Feed(tmp_path / "waiting").config, CLIENT, clock=lambda: now[0]) as node:
+        while node.step():
+            pass
+        end = node._windows._begin_of(node._windows._window_at(BEGIN) + 1)
+        waits.clear()
+        for now[0], timeout_s in ((end - 30, 8.0), (end - 3, 8.0), (end + GRACE_S - 0.5, 0.01), (end + GRACE_S, 8.0)):
+            node.step(timeout_s)
+    assert waits == pytest.approx([8.0, 3.0, 0.0])
 
 
 def agreed(**more: Any) -> dict[str, Any]:
