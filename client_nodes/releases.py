@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
 
 from shoal.errors import InvalidState, LogError, MessageRejected
@@ -145,7 +145,7 @@ class Releases:
         """Raises `TypeError` or `ValueError` for a damaged state."""
         self._released = {int(partition): int(stop) for partition, stop in state}
 
-    def _check(self, notes: Iterator[Note]) -> None:
+    def _check(self, notes: Iterable[Note]) -> None:
         for note in notes:
             if note.ledger != self._ledger:
                 raise self._other_ledger(note)
@@ -155,18 +155,26 @@ class Releases:
                     f"elsewhere. {NOT_TWICE}"
                 )
 
-    def _read(self, until: Note | None = None) -> Iterator[Note]:
-        """The notes that were not read yet: all up to the end of the log, or to one that this process has written."""
+    def _read(self, until: Note | None = None) -> list[Note]:
+        """The notes that were not read yet: all up to the end of the log, or to one that this process has written.
+
+        One that was taken back is not among them.
+        """
+        notes: list[Note] = []
         ends = {partition: end for partition, (_, end) in self._log.bounds(RELEASES).items()}
         waits_until = time.monotonic() + WAIT_S
         while until is not None or any(self._at[partition] < end for partition, end in ends.items()):
             records, self._at = self._log.read(RELEASES, self._at, timeout_s=1.0)
-            for note in (_decode(record.value) for record in records if record.value is not None):
-                yield note
-                if note == until:
-                    return
+            for record in records:
+                if record.value is None:
+                    notes = [note for note in notes if note.key_in_log != record.key]
+                    continue
+                notes.append(_decode(record.value))
+                if notes[-1] == until:
+                    return notes
             if not records and time.monotonic() > waits_until:
                 raise LogError(f"the newest record of {RELEASES} does not come")
+        return notes
 
     def _lost(self, note: Note) -> InvalidState:
         return InvalidState(

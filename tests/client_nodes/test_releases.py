@@ -6,6 +6,7 @@ import shutil
 import uuid
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -104,6 +105,7 @@ def test_a_second_host_is_refused_before_it_publishes(config: Config, tmp_path: 
         renamed = renamed.model_copy(update={"readings": renamed.readings.model_copy(update={"topic": topic})})
     with pytest.raises(InvalidState, match="a readings log has one, for all federations"):
         run(renamed)
+    assert not (elsewhere / CLIENT / "noise.key").exists()
     assert published(config) == before
 
 
@@ -134,6 +136,38 @@ def test_two_hosts_that_start_together_on_one_log_are_two_no_longer_once_one_has
         first.add({0: 90})
         with pytest.raises(InvalidState, match="another process has released readings of this log"):
             first.note()
+        without_state = Releases(log, "client attic of house")
+        without_state.restore([[0, 80]])
+        with pytest.raises(InvalidState, match="its checkpoint or this key is lost"):
+            without_state.resume(ledgers[0], has_state=False)
+        with pytest.raises(InvalidState, match="another ledger"):
+            Releases(log, "client attic of office").resume(ledgers[1], has_state=False)
+
+
+def test_of_two_hosts_whose_first_notes_cross_the_one_that_took_its_own_back_leaves_none(
+    config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with closing(open_readings(config, CLIENT)) as log, closing(open_readings(config, CLIENT)) as same:
+        ledgers = [Ledger(folder(config) / f"{name}.db", "client attic of house", name) for name in ("first", "second")]
+        first, second = Releases(log, "client attic of house"), Releases(same, "client attic of house")
+        for notes, ledger in zip((first, second), ledgers, strict=True):
+            notes.resume(ledger, has_state=False)
+            notes.add({0: 50})
+        publish = same.publish
+
+        def crossing(*record: Any) -> None:
+            if record[1] is not None:
+                first.note()
+            publish(*record)
+
+        monkeypatch.setattr(same, "publish", crossing)
+        with pytest.raises(InvalidState, match="another ledger"):
+            second.note()
+        again = Releases(log, "client attic of house")
+        again.restore([[0, 50]])
+        again.resume(ledgers[0], has_state=True)
+        with pytest.raises(InvalidState, match=r"another ledger|place 50"):
+            Releases(same, "client attic of house").resume(ledgers[1], has_state=False)
 
 
 def test_what_a_kill_kept_from_the_log_is_noted_before_it_is_published(config: Config) -> None:
