@@ -141,8 +141,8 @@ TAKEN_AND_WHEN = (
     "in [privacy] hides all of this in models that learn from counts."
 )
 PRESENCE_LEFT = (
-    "That a client runs, since when, and how long it takes to read and count a window. Of readings that come closer together than window_s / window_readings, one is "
-    "counted."
+    "That a client runs, since when, and how long it takes to read and count a window. Of readings that come closer "
+    "together than window_s / window_readings, one is counted."
 )
 """what is left where windows close by the clock"""
 NOT_COVERED = (
