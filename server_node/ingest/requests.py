@@ -98,10 +98,10 @@ class Applied(NamedTuple):
 
     event: str = ""
     """name of the event to log; empty for none"""
-    fields: Mapping[str, str] = {}
-    """fields of the event"""
     level: int = logging.INFO
     """level of the event"""
+    fields: Mapping[str, str] = {}
+    """fields of the event"""
     quarantine_changed: bool = False
     """whether the published list of clients in quarantine has to be made anew"""
     unlearn: str = ""
@@ -162,7 +162,7 @@ class Request(ABC):
     def applied(self) -> Applied:
         """The result of `apply`: the event that the class declares, with its fields from the message."""
         fields = {name: str(getattr(self.message, name)) for name in self.event_fields}
-        return Applied(self.event, fields if self.event else {}, self.level)
+        return Applied(self.event, self.level, fields if self.event else {})
 
 
 class WakeModel(Request):

@@ -24,18 +24,19 @@ def _calls() -> Iterator[tuple[str, ast.Call]]:
     for package in PACKAGES:
         for path in sorted((TOP / package).rglob("*.py")):
             text = path.read_text(encoding="utf-8")
-            if "log_event(" not in text and "Report(" not in text:
+            if not any(f"{name}(" in text for name in LOGGING):
                 continue
             for node in ast.walk(ast.parse(text)):
                 if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in LOGGING):
                     continue
-                if ast.unparse(node.args[0]) not in NAMED_ELSEWHERE:
+                if node.args and ast.unparse(node.args[0]) not in NAMED_ELSEWHERE:
                     yield f"{path.relative_to(TOP)}:{node.lineno}", node
 
 
-LOGGING = ("log_event", "Report")
-"""what is called with the name, the level and the fields of an event; a report is logged by monitoring"""
-NAMED_ELSEWHERE = ("request.event", "event.event", "report.event")
+LOGGING = ("log_event", "Report", "Applied")
+"""what is called with the name, the level and the fields of an event; reports and what was applied are logged by
+monitoring"""
+NAMED_ELSEWHERE = ("request.event", "event.event", "report.event", "self.event")
 """events whose names are no literals where they are logged: classes of requests and of what models do, and reports"""
 DECLARED = {kind.event: kind for kind in (*REQUESTS, *ModelEvent.__subclasses__()) if kind.event}
 TABLE = (TOP / "docs" / "reference" / "events.md").read_text(encoding="utf-8")
@@ -63,16 +64,24 @@ def level_of(call: ast.Call) -> str:
     return call.args[1].attr.lower()
 
 
+TABLE_KEYWORD = "fields"
+"""the keyword under which a call has all its fields"""
+
+
+def tables(call: ast.Call) -> list[ast.expr]:
+    """What a call has beside name, level and the fields that are keywords."""
+    return [*call.args[2:], *(one.value for one in call.keywords if one.arg == TABLE_KEYWORD)]
+
+
 def given_fields(call: ast.Call) -> set[str]:
     """The names of fields that a call shows: keywords, and the keys of a table."""
-    tables = [one for one in call.args[2:] if isinstance(one, ast.Dict)]
-    keys = {str(ast.literal_eval(key)) for table in tables for key in table.keys if key is not None}
-    return keys | {keyword.arg for keyword in call.keywords if keyword.arg is not None}
+    keys = {str(ast.literal_eval(key)) for one in tables(call) if isinstance(one, ast.Dict) for key in one.keys if key}
+    return keys | {keyword.arg for keyword in call.keywords if keyword.arg not in (None, TABLE_KEYWORD)}
 
 
 def is_open_ended(call: ast.Call) -> bool:
     """Whether a call has fields beside those that it shows."""
-    whole = all(isinstance(one, ast.Dict) and None not in one.keys for one in call.args[2:])
+    whole = all(isinstance(one, ast.Dict) and None not in one.keys for one in tables(call))
     return not whole or any(keyword.arg is None for keyword in call.keywords)
 
 
@@ -98,11 +107,7 @@ def test_the_event_of_a_class_is_documented_with_its_level(event: str) -> None:
 def test_every_documented_event_and_field_is_logged() -> None:
     logged: dict[str, set[str]] = {kind.event: set(kind.event_fields) for kind in REQUESTS if kind.event}
     logged |= {kind.event: {field.name for field in fields(kind)} for kind in ModelEvent.__subclasses__()}
-    # What the rounds of masked counts report is logged by monitoring.
-    tree = ast.parse((TOP / "server_node/ingest/masked.py").read_text(encoding="utf-8"))
-    made = [one for one in ast.walk(tree) if isinstance(one, ast.Call) and ast.unparse(one.func) == "Applied"]
-    open_ended = {str(ast.literal_eval(one.args[0])) for one in made if one.args}
-    logged |= {event: set() for event in open_ended}
+    open_ended = set()
     for call in calls().values():
         logged.setdefault(event_of(call), set()).update(given_fields(call))
         if is_open_ended(call):
