@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, get_origin
 
 from annotated_types import Ge, Gt, Le, Lt, MaxLen, MinLen
 from pydantic import BaseModel
@@ -82,11 +82,12 @@ def _default(field: FieldInfo) -> str:
 
 def _range(field: FieldInfo) -> str:
     parts = []
+    counted = "entries" if get_origin(field.annotation) is tuple else "characters"
     for limit in field.metadata:
         if isinstance(limit, MinLen):
-            parts.append("not empty" if limit.min_length == 1 else f"at least {limit.min_length} characters")
+            parts.append("not empty" if limit.min_length == 1 else f"at least {limit.min_length} {counted}")
         elif isinstance(limit, MaxLen):
-            parts.append(f"at most {limit.max_length} characters")
+            parts.append(f"at most {limit.max_length} {counted}")
         elif type(limit) in _SIGNS:
             sign, name = _SIGNS[type(limit)]
             value = getattr(limit, name)

@@ -1,10 +1,15 @@
-"""Discrete Gaussian noise: the distribution, its certificate, and what it costs, beside OpenDP and dp-accounting."""
+"""Discrete Gaussian noise: the distribution, its certificate, and what it costs.
+
+What it costs is held against the exact privacy loss, summed to 50 digits; and where they are installed, against OpenDP
+and dp-accounting, which needs an older attrs than other packages of the tests.
+"""
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import replace
-from decimal import Decimal
+from decimal import Context, Decimal
 from fractions import Fraction
 
 import numpy as np
@@ -95,6 +100,68 @@ def test_budgets_turn_into_the_largest_rho_and_into_the_least_variance(epsilon: 
         variance = variance_for(20_000, nano // windows)
         assert windows * nano_rho(20_000, variance) <= nano < windows * nano_rho(20_000, variance - 1) + windows
     assert epsilon_of(0.0, delta) == 0.0
+
+
+def exact_delta(variance: int, shift: int, draws: int, epsilon: float) -> Decimal:
+    """The least delta for this epsilon where `draws` counts differ by `shift` each, to 50 digits.
+
+    The privacy loss of draws k is (2 shift (k_1 + ... + k_n) + n shift^2) / 2 v, so it depends on their sum alone.
+    """
+    exact = Context(prec=50)
+    reach = 16 * math.isqrt(variance) + 16
+    weights = [exact.divide(Decimal(-k * k), 2 * variance).exp(exact) for k in range(-reach, reach + 1)]
+    total = sum(weights, Decimal(0))
+    one = [exact.divide(each, total) for each in weights]
+    sums = one
+    for _ in range(draws - 1):
+        longer = [Decimal(0)] * (len(sums) + len(one) - 1)
+        for i, left in enumerate(sums):
+            for j, right in enumerate(one, i):
+                longer[j] += exact.multiply(left, right)
+        sums = longer
+    delta, middle = Decimal(0), len(sums) // 2
+    for i, chance in enumerate(sums):
+        loss = exact.divide(Decimal(2 * shift * (i - middle) + draws * shift * shift), 2 * variance)
+        if loss > Decimal(epsilon):
+            delta += exact.multiply(chance, 1 - exact.subtract(Decimal(epsilon), loss).exp(exact))
+    return delta
+
+
+@pytest.mark.parametrize(
+    ("variance", "shift", "draws"),
+    [
+        (variance_for(20_000, nano_rho_of(1.0, 1e-6)), 141, 1),  # one window of 400 readings at epsilon 1, at the clip
+        (9, 1, 2),  # two vectors with one reading each, in different cells: the root of 2 apart
+        (9, 1, 8),  # the same in four windows
+        (2, 2, 3),
+    ],
+)
+def test_the_declared_epsilon_covers_the_exact_privacy_loss_and_is_hardly_larger(
+    variance: int, shift: int, draws: int
+) -> None:
+    epsilon = epsilon_of(nano_rho(draws * shift**2, variance) / NANO, 1e-6)
+    assert exact_delta(variance, shift, draws, epsilon) <= Decimal("1e-6")
+    assert exact_delta(variance, shift, draws, 0.85 * epsilon) > Decimal("1e-6")
+
+
+def test_billionths_of_rho_are_rounded_up_and_variances_are_the_smallest_ones() -> None:
+    rng = np.random.default_rng(28)
+    for squared, variance in rng.integers(1, 10**9, (200, 2)).tolist():
+        true = Fraction(squared, 2 * variance) * NANO
+        charged = nano_rho(squared, variance)
+        assert true <= charged < true + 1
+        smallest = variance_for(squared, charged)
+        assert Fraction(squared, 2 * smallest) * NANO <= charged
+        assert smallest == 1 or Fraction(squared, 2 * (smallest - 1)) * NANO > charged
+
+
+def test_counts_below_the_clip_are_no_further_apart_than_the_root_of_2_times_it() -> None:
+    for clip_squared in (1, 4, 5, 9):
+        side = range(math.isqrt(clip_squared) + 1)
+        vectors = [one for one in itertools.product(side, repeat=3) if sum(x * x for x in one) <= clip_squared]
+        apart = max(sum((x - y) ** 2 for x, y in zip(a, b, strict=True)) for a in vectors for b in vectors)
+        assert apart <= 2 * clip_squared
+        assert apart == 2 * clip_squared or clip_squared == 5, "reached in two cells where the clip is a whole number"
 
 
 def test_what_has_no_noise_or_too_much_is_refused() -> None:
