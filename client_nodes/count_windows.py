@@ -309,8 +309,8 @@ class CountWindows:
     def at_limit(self, action: str) -> None:
         """What to do where the windows' own budget is spent; here they have none."""
 
-    def reset_published(self) -> None:
-        """The federation's log was created anew. What was published stays published."""
+    def reset_published(self, now: float) -> None:
+        """The federation's log was created anew. What was published stays published. Raises as the ledger does."""
 
     @property
     def open_places(self) -> int:

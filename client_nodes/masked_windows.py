@@ -21,7 +21,7 @@ import numpy as np
 
 from client_nodes.count_windows import CountWindows, counted_rows
 from client_nodes.intake import Batch
-from client_nodes.publisher import EncodedUpdate
+from client_nodes.publisher import EncodedUpdate, Publisher, masked_digest
 from client_nodes.snapshots import Snapshots
 from shoal.algorithms.streaming import Rows
 from shoal.config.resolved import ResolvedContract, ResolvedModel
@@ -57,9 +57,9 @@ class MaskedModel:
         self._mode = cast("Masked", contract.mode)
         self._counter = model.counts.algorithm.counter(model.options, contract.width)
         self._version = 0
-        self._secret = client_secret(noise_key + hashlib.sha256(model.name.encode()).digest())
-        self._public = client_public(self._secret)
         names = contract.federation, contract.digest, model.name
+        self._secret = client_secret(noise_key, names)
+        self._public = client_public(self._secret)
         self._pairs = [
             pair_key(self._secret, helper.key, (*names, helper.name, client)) for helper in self._mode.helpers
         ]
@@ -81,10 +81,11 @@ class MaskedModel:
 
     def needs_answer(self, window: PendingWindow, opened: OpenRound | None) -> bool:
         """Whether a message of this window for the open round is due."""
+        # A forged round with a large number, answered once, must not silence the client for ever.
         return (
             opened is not None
             and opened.answered_window(self._client) < window.number
-            and self.sent_for < (opened.round, window.number)
+            and self.sent_for != (opened.round, window.number)
         )
 
     def is_taken(self, window: PendingWindow, opened: OpenRound | None) -> bool:
@@ -147,6 +148,8 @@ class MaskedWindows(CountWindows):
         self._contract = contract
         noise_key: bytes = parts[3]
         self._mode = cast("Masked", contract.mode)
+        publisher: Publisher = parts[0]
+        self._digests = publisher.digests
         self._masked = [MaskedModel(contract, model, client, noise_key) for model in contract.counted]
         self._pending: PendingWindow | None = None
         self._left_out = 0
@@ -214,10 +217,9 @@ class MaskedWindows(CountWindows):
             if not self._charge(model, window, now):
                 continue
             message = model.make_message(window, opened)
-            agreed = self._contract.contract
-            record = OutboxRecord(
-                agreed.updates_topic, message.encode(), agreed.update_key(model.name), message.headers()
-            )
+            agreed, value = self._contract.contract, message.encode()
+            record = OutboxRecord(agreed.updates_topic, value, agreed.update_key(model.name), message.headers())
+            self._digests.add(model.name, opened.round, masked_digest(value))
             updates.append(EncodedUpdate(model.name, [record]))
         return updates
 
@@ -277,10 +279,23 @@ class MaskedWindows(CountWindows):
             raise InvalidState(f"the checkpoint of the windows is damaged: {broken}") from None
         super().restore(state)
 
-    def reset_published(self) -> None:
-        """The federation's log was created anew: what was sent is gone, and is sent again."""
+    def reset_published(self, now: float) -> None:
+        """The federation's log was created anew: what was sent is gone, and is sent again.
+
+        Helpers may have unmasked the window that waits, and know nothing of it now. So it is charged once more, under
+        the number after its own and whatever the budget is, because the outbox may hold it already.
+        """
         for model in self._masked:
             model.sent_for = (0, -1)
+        window = self._pending
+        if window is None or all(model.charged <= window.number for model in self._masked):
+            return
+        assert self._ledger is not None
+        self.closed = window.number + 1
+        for model in self._masked:
+            release = MaskedRelease(model.name, self.closed, len(window.rows), self._mode.window_nano)
+            self._ledger.charge_masked(release, now, None, None)
+            model.charged = max(model.charged, self.closed + 1)
 
     @property
     def open_places(self) -> int:

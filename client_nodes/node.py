@@ -178,7 +178,7 @@ class ClientNode:
             self._own_updates.reset()
             self._learner.reset_published()
             self._round_answers.reset_published()
-            self._windows.reset_published()
+            self._windows.reset_published(self._clock())
             if self._labels is not None:
                 self._labels.reset_identities()
         self._own_updates.check(self._publisher.digests, accept_unseen=self._settings.accept_unseen)

@@ -21,6 +21,7 @@ from shoal.errors import InvalidState, LogError, LogUnavailable, MessageRejected
 from shoal.protocol.chunking import encode_update
 from shoal.protocol.conflicts import (
     AUTHOR_HEADER,
+    DIGEST_BYTES,
     INCARNATION_BYTES,
     INCARNATION_HEADER,
     ConflictList,
@@ -262,19 +263,36 @@ class OwnUpdates:
         if mark is None or self._key is None or not is_marked_by(self._key, mark.packed()):
             return
         try:
-            update = Update.decode(record.value, record.headers)
+            kind, name, number, digest = self._identified(record)
         except MessageRejected:
             return
-        model = self._models.get(update.model)
-        if model is None or published.is_unknown(
-            update.model, update.sequence, content_digest(update, record.value, model.algorithm.update)
-        ):
+        if digest is None or published.is_unknown(name, number, digest):
             raise InvalidState(
-                f"the log has update {update.sequence} of client {self._client} for model {update.model}, made with "
-                "this folder's noise key, and the folder does not know it: the folder is older than what the client "
+                f"the log has {kind} {number} of client {self._client} for model {name}, made with this "
+                "folder's noise key, and the folder does not know it: the folder is older than what the client "
                 "has published, or a copy of it runs elsewhere. Restore the newest copy of the whole folder, or start "
                 "under a new client name; going on would publish the same readings twice with different noise"
             )
+
+    def _identified(self, record: Record) -> tuple[str, str, int, bytes | None]:
+        """Kind, model, number and digest of a client's message; no digest for a model that the contract lacks.
+
+        Raises `MessageRejected`.
+        """
+        value = record.value or b""
+        if MaskedCounts.headers()[0] in record.headers:
+            masked = MaskedCounts.decode(value, record.headers)
+            known = masked.model in self._models
+            return "the masked counts of round", masked.model, masked.round, masked_digest(value) if known else None
+        update = Update.decode(value, record.headers)
+        model = self._models.get(update.model)
+        digest = None if model is None else content_digest(update, value, model.algorithm.update)
+        return "update", update.model, update.sequence, digest
+
+
+def masked_digest(value: bytes) -> bytes:
+    """The digest of a message of masked counts, whose bytes are the same however often it is made."""
+    return hashlib.blake2b(value, digest_size=DIGEST_BYTES).digest()
 
 
 def all_headers(*makers: Callable[[OutboxRecord], Headers]) -> Callable[[OutboxRecord], Headers]:

@@ -1,6 +1,6 @@
 """A helper of masked counts: it takes the masks away from the sum of a batch, once, and adds its whole noise to it.
 
-It reads the log itself, and believes the server nothing: which messages a batch has, under which plan, and how many
+It reads the log itself and does not rely on the server: which messages a batch has, under which plan, and how many
 clients they are from. Of each client it unmasks every window once, in whatever round; of each round one batch. What it
 answers is stored before it is published. The same question again gets the same bytes; any other one about a round that
 was answered, or about a window that was, is refused.
@@ -16,7 +16,7 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, NamedTuple, cast
 
@@ -25,11 +25,12 @@ import numpy as np
 from helper_node.metrics import HelperMetrics
 from shoal.config.resolved import ResolvedContract
 from shoal.config.settings import Config
-from shoal.errors import InvalidState, MessageRejected, SettingsError
+from shoal.errors import InvalidState, LogUnavailable, MessageRejected, SettingsError
 from shoal.privacy.masked import Masked
 from shoal.privacy.masks import helper_public, is_signed, mask, pair_key, sign
 from shoal.protocol.masked import (
     CLIENTS_MAX,
+    SIGNATURE_BYTES,
     BatchEntry,
     CloseRound,
     HelperSum,
@@ -37,7 +38,6 @@ from shoal.protocol.masked import (
     batch_digest,
     bytes_of,
     check_envelope,
-    sum_content,
 )
 from shoal.protocol.topics import ensure_topics
 from shoal.runtime.checkpoint import (
@@ -58,7 +58,9 @@ from shoal.transports.base import Log, Positions, Record, beginning
 STATE_VERSION: Final = 1
 BATCH_RECORDS: Final = 500
 ENTRIES_MAX: Final = 2 * CLIENTS_MAX
-"""messages of open rounds that are kept of one model"""
+"""messages of the open round that are kept of one model"""
+WAIT_S: Final = 10.0
+"""for records that the log says are there"""
 
 
 class Refused(Exception):
@@ -79,7 +81,7 @@ class ModelSums:
     """What a helper knows of one model."""
 
     sent: dict[int, Sent] = field(default_factory=dict)
-    """offset -> message, of rounds that are not answered yet"""
+    """offset -> message, of the round that is answered next"""
     partition: int = 0
     unmasked: dict[str, int] = field(default_factory=dict)
     """client -> number of its newest window that was unmasked; an earlier one never will be"""
@@ -107,7 +109,8 @@ class ModelSums:
 
     def keep(self, message: MaskedCounts, record: Record) -> bool:
         """Keep a message until its round is answered; False where too many wait."""
-        if message.round <= self.round:
+        # A round opens when all helpers have answered the one before, so no honest message is of a later one.
+        if message.round != self.round + 1:
             return True
         if len(self.sent) >= ENTRIES_MAX:
             return False
@@ -136,7 +139,7 @@ class ModelSums:
         """Note what was unmasked."""
         self.round, self.batch, self.answer = close.round, close.batch, answer
         self.unmasked |= {entry.client: entry.window for entry in entries}
-        self.sent = {offset: one for offset, one in self.sent.items() if one.round > close.round}
+        self.sent = {}
 
 
 class HelperNode:
@@ -252,9 +255,9 @@ class HelperNode:
         seed = hashlib.blake2b(close.batch, key=self._secret, person=b"shoal noise 1").digest()
         total -= self._noise.draw(seed, close.cells).astype(np.uint32)
         value = bytes_of(total)
-        signature = sign(self._secret, sum_content(self.name, close.batch, value))
         names = (close.federation, close.contract, close.model)
-        return HelperSum(*names, self.name, close.round, close.batch, value, signature)
+        unsigned = HelperSum(*names, self.name, close.round, close.batch, value, bytes(SIGNATURE_BYTES))
+        return replace(unsigned, signature=sign(self._secret, unsigned.signed_content))
 
     def _pair(self, close: CloseRound, entry: BatchEntry) -> bytes:
         place = (close.model, entry.client, entry.key)
@@ -262,7 +265,7 @@ class HelperNode:
             names = (close.federation, close.contract, close.model, self.name, entry.client)
             try:
                 self._pairs[place] = pair_key(self._secret, entry.key, names)
-            except SettingsError:  # a client with a key that nobody has masks nothing
+            except SettingsError:  # a client with a point of low order has no masks that anything could protect
                 self._pairs[place] = bytes(32)
         return self._pairs[place]
 
@@ -272,13 +275,13 @@ class HelperNode:
     def _check_own_sums(self) -> None:
         """Raises `InvalidState` if the log has a sum of this helper that its folder does not know."""
         own = helper_public(self._secret)
-        at = dict(self._positions)
-        while True:
-            records, after = self._log.read(self._topic, at, BATCH_RECORDS)
+        ends, at = {one: end for one, (_, end) in self._log.bounds(self._topic).items()}, dict(self._positions)
+        while any(at.get(partition, 0) < end for partition, end in ends.items()):
+            records, after = self._log.read(self._topic, at, BATCH_RECORDS, WAIT_S)
             for record in records:
                 self._check_own_sum(record, own)
             if not records and after == at:
-                return
+                raise LogUnavailable(f"the records of {self._topic} before its end do not come")
             at = after
 
     def _check_own_sum(self, record: Record, own: bytes) -> None:

@@ -23,8 +23,10 @@ from shoal.algorithms.counting import Counted
 from shoal.config.resolved import ResolvedContract, ResolvedModel
 from shoal.errors import InvalidState, MessageRejected
 from shoal.kernels.arrays import Ints
+from shoal.privacy.masked import Masked
 from shoal.protocol.codec import StoredPart
 from shoal.protocol.masked import (
+    CLIENTS_MAX,
     PLAN_BYTES,
     BatchEntry,
     CloseRound,
@@ -62,6 +64,7 @@ class ModelRound:
         self._contract, self._model, self._served = contract, model, served
         self._helpers = {helper.name: helper.key for helper in contract.mode.helpers}
         self._terms: Mapping[str, float] = contract.mode.values
+        self._batch_max = min(CLIENTS_MAX, cast("Masked", contract.mode).batch_max)
         self._counter = model.counts.algorithm.counter(model.options, contract.width)
         self.cohort = f"{contract.federation}/{model.name}".encode()
         self.number = 1
@@ -129,14 +132,16 @@ class ModelRound:
         if close.round > self.number:
             raise MessageRejected("sequence", f"round {close.round} is not open yet")
         unknown = [offset for offset in close.places if offset not in self._messages]
-        if unknown or close.partition != self._partition or len(close.places) < self._terms["batch_min"]:
-            raise MessageRejected("malformed", "its batch is too small, or has messages that did not come")
+        if unknown or close.partition != self._partition:
+            raise MessageRejected("malformed", "its batch has messages that did not come")
+        if not self._terms["batch_min"] <= len(close.places) <= self._batch_max:
+            raise MessageRejected("malformed", f"its batch has {len(close.places)} clients")
         if close.batch != self._digest(close.places) or (close.plan, close.cells) != (self.plan, self.cells):
             raise MessageRejected("malformed", "its digest is not that of its batch")
         self._closed = close
         self._messages = {offset: self._messages[offset] for offset in close.places}
-        fields = {"model": self._model.name, "round": str(self.number), "clients": str(len(self._messages))}
-        return Applied("masked_round_closed", fields)
+        name, number, clients = self._model.name, str(self.number), str(len(self._messages))
+        return Applied("masked_round_closed", fields={"model": name, "round": number, "clients": clients})
 
     def take_sum(self, message: HelperSum, now: float) -> Applied:
         """Take a helper's sum, and unmask and absorb the batch with the last one. Raises `MessageRejected`."""
@@ -150,8 +155,10 @@ class ModelRound:
             raise MessageRejected("malformed", "it is not for the batch of the open round")
         known = self._sums.setdefault(message.helper, message)
         if known.total != message.total:
-            fields = {"model": self._model.name, "round": str(self.number), "helper": message.helper}
-            return Applied("helper_sums_differ", fields, logging.ERROR)
+            name, number = self._model.name, str(self.number)
+            return Applied(
+                "helper_sums_differ", logging.ERROR, {"model": name, "round": number, "helper": message.helper}
+            )
         if len(message.total) != 4 * self.cells:
             del self._sums[message.helper]
             raise MessageRejected("arrays", "it has other cells than its round")
@@ -171,12 +178,12 @@ class ModelRound:
         sums = [words_of(one.total) for one in self._sums.values()]
         total = unmasked([words_of(one.counts) for one in messages], sums)
         places = sum(message.places for message in messages)
-        fields = {"model": self._model.name, "round": str(self.number), "clients": str(len(messages))}
-        applied = Applied("masked_round_absorbed", fields)
+        name, number, clients = self._model.name, str(self.number), str(len(messages))
+        applied = Applied("masked_round_absorbed", fields={"model": name, "round": number, "clients": clients})
         if self._is_possible(total, places):
             self._absorb(total, places, now)
         else:
-            applied = Applied("masked_round_void", fields, logging.ERROR)
+            applied = Applied("masked_round_void", logging.ERROR, {"model": name, "round": number, "clients": clients})
         self.answered |= {message.client: message.window for message in messages}
         self._expected, self.number = len(messages), self.number + 1
         self._empty_round()
@@ -217,7 +224,8 @@ class ModelRound:
         if not everybody and now < self._first_at + self._terms["batch_s"]:
             return None
         self._close_sent = True
-        offsets = sorted(self._messages)
+        # The others send their windows again for the next round.
+        offsets = sorted(self._messages)[: self._batch_max]
         contract, name = self._contract, self._model.name
         return CloseRound(
             contract.federation,

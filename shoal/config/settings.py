@@ -122,8 +122,8 @@ class LogSettings(Settings):
     )
     server_keys: FilePath | None = Field(
         default=None,
-        description="file with the public keys of the servers: snapshots and leases that are not signed with one of "
-        "them are left out",
+        description="file with the public keys of the servers: snapshots, leases and ends of masked rounds that are "
+        "not signed with one of them are left out",
     )
     partitions: int = Field(
         default=1,

@@ -44,6 +44,8 @@ CLIP_AXES: Final = 8
 SECONDS_OF_A_DAY: Final = 86_400.0
 COUNT_LIMIT: Final = 2**31
 """sums of counts and noise stay below it, as they travel modulo twice as much"""
+NOISE_REACH: Final = 40.0
+"""standard deviations: more noise on a sum happens in one of e^800 counts"""
 NOT_COVERED: Final = (
     "That a client takes part, when, and how many readings each of its windows has.",
     "A client in several windows: each window is protected, but what they cost adds up, to the budget if there is one.",
@@ -111,8 +113,15 @@ class Masked(PrivacyMode):
             self.squared_distance, nano_rho_of(given["epsilon"], self.delta) // self._windows
         )
         """variance of each helper's noise"""
-        if 40 * math.sqrt(self.variance * len(self.helpers)) > COUNT_LIMIT:
-            raise SettingsError("noise for these terms does not fit into 32 bits: take a larger epsilon")
+        reach = NOISE_REACH * math.sqrt(self.variance * len(self.helpers))
+        most = min(window_readings, math.isqrt(self.clip_squared))
+        self.batch_max = max(0, math.floor((COUNT_LIMIT - 1 - reach) / most))
+        """clients whose counts and noise together fit into 32 bits in every cell"""
+        if self.batch_max < self.values["batch_min"]:
+            raise SettingsError(
+                f"sums over batch_min = {self.values['batch_min']:g} clients and their noise do not fit into 32 bits: "
+                "take a larger epsilon, a smaller clip, or a smaller batch_min"
+            )
         if self.span_nano is not None and self.span_nano < self.window_nano:
             raise SettingsError(
                 f"budget_epsilon is less than one window costs, {self.window_epsilon:.3g}: no client could publish any"

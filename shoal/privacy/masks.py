@@ -38,9 +38,13 @@ SIGNATURE_BYTES: Final = 64
 _ZERO: Final = bytes(16)
 
 
-def client_secret(noise_key: bytes) -> bytes:
-    """The secret of a client's masks, which follows from its noise key."""
-    return hashlib.sha256(b"shoal mask secret 1" + noise_key).digest()
+def client_secret(noise_key: bytes, names: Iterable[str]) -> bytes:
+    """The secret of a client's masks, which follows from its noise key.
+
+    `names` are what it is for: federation, contract and model. Each has a secret of its own, so that neither public
+    keys nor nonces show whether the same counts were published elsewhere.
+    """
+    return hashlib.blake2b(_digests(names), key=noise_key, digest_size=SECRET_BYTES, person=b"shoal masks 1").digest()
 
 
 def client_public(secret: bytes) -> bytes:
@@ -57,14 +61,17 @@ def helper_public(secret: bytes) -> bytes:
 def pair_key(secret: bytes, public: bytes, names: Iterable[str]) -> bytes:
     """The 32 bytes that a client and a helper share: the same from either's secret and the other's public key.
 
-    `names` are all that they are for: federation, model, helper and client. Raises `SettingsError` for a public key
-    that nobody has.
+    `names` are all that they are for: federation, contract, model, helper and client. The two public keys count as
+    well: several encodings of a point agree on the same secret (RFC 7748, section 7). Raises `SettingsError` for a
+    point of low order, which agrees with every secret on zeros.
     """
-    info = b"shoal mask 1" + b"".join(hashlib.sha256(name.encode()).digest() for name in names)
+    own, other = _exchange_key(secret), public[:PUBLIC_BYTES]
     try:
-        shared = _exchange_key(secret).exchange(X25519PublicKey.from_public_bytes(public[:PUBLIC_BYTES]))
+        shared = own.exchange(X25519PublicKey.from_public_bytes(other))
     except ValueError:
-        raise SettingsError("a public key for masks is none that anybody can have") from None
+        raise SettingsError("a public key for masks is a point of low order, which protects nothing") from None
+    both = b"".join(sorted((own.public_key().public_bytes_raw(), other)))
+    info = b"shoal mask 1" + both + _digests(names)
     return bytes(HKDF(hashes.SHA256(), SECRET_BYTES, b"shoal", info).derive(shared))
 
 
@@ -92,6 +99,11 @@ def is_signed(public: bytes, signature: bytes, content: bytes) -> bool:
     except (InvalidSignature, ValueError):
         return False
     return True
+
+
+def _digests(names: Iterable[str]) -> bytes:
+    """Names of any length, so that no two lists of them are the same bytes."""
+    return b"".join(hashlib.sha256(name.encode()).digest() for name in names)
 
 
 def _exchange_key(secret: bytes) -> X25519PrivateKey:

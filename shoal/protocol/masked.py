@@ -171,7 +171,7 @@ class HelperSum(ModelMessage):
     total: bytes
     """4 bytes a cell, little-endian: the sum of the masks of the batch, less the helper's noise, modulo 2^32"""
     signature: bytes
-    """Ed25519, over `signed_content`"""
+    """Ed25519, over all other fields (see `signed_content`)"""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -184,13 +184,10 @@ class HelperSum(ModelMessage):
 
     @property
     def signed_content(self) -> bytes:
-        """What the signature is over."""
-        return sum_content(self.helper, self.batch, self.total)
-
-
-def sum_content(helper: str, batch: bytes, total: bytes) -> bytes:
-    """What a helper signs. The digest of the batch names everything else."""
-    return b"shoal helper sum 1" + hashlib.sha256(helper.encode()).digest() + batch + total
+        """What the signature is over: all other fields, so that a sum is none of another round or federation."""
+        names = (self.federation, self.contract, self.model, self.helper)
+        named = b"".join(hashlib.sha256(name.encode()).digest() for name in names)
+        return b"shoal helper sum 1" + named + self.round.to_bytes(8, "little") + self.batch + self.total
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,8 @@
 
 A server signs its records with a private key (`[server] signing_key_file`); all others hold its public key
 (`[log] server_keys`), with which nobody can forge a snapshot, a lease or any other record of a server. A signature
-(Ed25519) covers the topic, the record's key, the type and version of the message, and its value. An old record that is
+(Ed25519) covers the topic, the record's key, the type and version of the message, and its value. In the topic of
+updates the same holds for the end of a round of masked counts, which helpers answer once. An old record that is
 published once more has a valid signature: versions and generations show that it is old. A process that can write can
 still hide a snapshot, because the topic is compacted and keeps the newest record of a key, until the next one comes.
 
@@ -21,6 +22,7 @@ from typing import Final, Protocol, runtime_checkable
 from shoal.config.settings import CLIENT, Config
 from shoal.errors import LogError, SettingsError
 from shoal.protocol.ed25519 import PrivateKey, PublicKeys, read_private_key, read_public_keys
+from shoal.protocol.masked import CloseRound
 from shoal.protocol.topics import READINGS, RELEASES, readings_settings
 from shoal.runtime.checkpoint import OutboxRecord
 from shoal.telemetry.events import log_event
@@ -29,15 +31,22 @@ from shoal.transports.base import Headers, Log, Positions, Record, RecordBatch, 
 from shoal.transports.sqlite.log import SqliteLog
 
 HEADER: Final = "server_signature"
+CLOSE_HEADER: Final = ("type", CloseRound.TYPE.encode())
+"""what the records of the topic of updates have that servers sign"""
 _SIGNED_HEADERS: Final = ("type", "v")
 
 
 class SignedTopic:
-    """A log one of whose topics is signed; a `Log`."""
+    """A log in which records of servers are signed: those of one topic, and ends of rounds in another; a `Log`."""
 
-    def __init__(self, log: Log, topic: str, accepted: PublicKeys, own: PrivateKey | None = None) -> None:
-        """Accept what is signed with one of the keys `accepted`, and sign with `own`; None: this process does not."""
-        self._log, self._topic, self._accepted, self._own = log, topic, accepted, own
+    def __init__(
+        self, log: Log, topic: str, accepted: PublicKeys, own: PrivateKey | None = None, closes: str | None = None
+    ) -> None:
+        """Accept what is signed with one of the keys `accepted`, and sign with `own`; None: this process does not.
+
+        `closes`: the topic in which ends of rounds are signed as well.
+        """
+        self._log, self._topic, self._accepted, self._own, self._closes = log, topic, accepted, own, closes
 
     def ensure(self, topic: str, settings: TopicSettings | None = None) -> None:
         self._log.ensure(topic, settings)
@@ -55,6 +64,7 @@ class SignedTopic:
     ) -> None:
         if topic == self._topic:
             assert self._own is not None, "only a server writes to this topic"
+        if self._own is not None and (topic == self._topic or (topic == self._closes and CLOSE_HEADER in headers)):
             headers += _signed(self._own, topic, key, headers, value)
         self._log.publish(topic, value, key, headers, partition)
 
@@ -64,9 +74,9 @@ class SignedTopic:
     def read(
         self, topic: str, at: Positions, limit: int = 500, timeout_s: float = 0.0
     ) -> tuple[Sequence[Record], Positions]:
-        """Read as `Log.read` does, but no unsigned records of the signed topic; none at all means the end."""
+        """Read as `Log.read` does, but no unsigned records of servers; none at all means the end."""
         records, after = self._log.read(topic, at, limit, timeout_s)
-        if topic != self._topic:
+        if topic not in (self._topic, self._closes):
             return records, after
         while records:
             signed = [record for record in records if self._is_signed(record)]
@@ -87,13 +97,15 @@ class SignedTopic:
         self._log.close()
 
     def _is_signed(self, record: Record) -> bool:
+        if record.topic != self._topic and CLOSE_HEADER not in record.headers:
+            return True
         given = dict(record.headers).get(HEADER, b"")
         message = _message(record.topic, record.key, record.headers, record.value)
         return bool(given) and self._accepted.have_signed(message, given)
 
 
 def open_federation_log(config: Config, *, as_server: bool = False) -> Log:
-    """The federation's log. Where `[log] server_keys` is set, only signed records of its snapshots topic count.
+    """The federation's log. Where `[log] server_keys` is set, only signed records of servers count.
 
     `as_server`: sign as well. Raises `SettingsError` for a key that cannot be read, and as `open_log` does.
     """
@@ -102,7 +114,9 @@ def open_federation_log(config: Config, *, as_server: bool = False) -> Log:
         own = _server_key(config) if as_server else None
         if file is None:
             return log
-        return SignedTopic(log, config.contract.snapshots_topic, PublicKeys(read_public_keys(file)), own)
+        contract = config.contract
+        closes = contract.updates_topic if config.resolved.mode.masked else None
+        return SignedTopic(log, contract.snapshots_topic, PublicKeys(read_public_keys(file)), own, closes)
     except BaseException:
         log.close()
         raise

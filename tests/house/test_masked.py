@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from scipy.stats import chisquare
+from scipy.stats import chi2, chisquare
 
 from onebox.audit.audit_command import audit
 from onebox.replay.replay_command import replay_command
@@ -20,17 +20,31 @@ from server_node.ingest.request_commands import request_quarantine
 from server_node.regions.replica_command import replica
 from shoal.algorithms.density_tree import DensityTreeCounter, DensityTreeServer
 from shoal.algorithms.streaming import Contribution
+from shoal.cli.keys import server as server_key
 from shoal.config.sections import UpstreamSettings
+from shoal.config.settings import load_config
 from shoal.config.upstream import load_upstream
 from shoal.errors import InvalidState, SettingsError
 from shoal.privacy.ledger import LEDGER, SpentMasked, account, read_spending
-from shoal.privacy.masks import mask, pair_key
+from shoal.privacy.masks import mask, pair_key, sign
 from shoal.protocol.codec import pack
-from shoal.protocol.masked import CloseRound, HelperSum, MaskedCounts, packed_offsets, signed_counts, words_of
+from shoal.protocol.masked import (
+    ROUND_KEY,
+    CloseRound,
+    HelperSum,
+    MaskedCounts,
+    OpenRound,
+    batch_digest,
+    bytes_of,
+    packed_offsets,
+    signed_counts,
+    words_of,
+)
 from shoal.protocol.topics import ensure_topics
 from shoal.transports import open_log
 from shoal.transports.base import Record, latest
 from tests.house.masked_federation import MaskedFederation, model_state
+from tests.house.processes import wait_until
 
 
 def decoded(federation: MaskedFederation, kind: type[Any]) -> list[Any]:
@@ -71,7 +85,7 @@ def plain_tree(federation: MaskedFederation) -> bytes:
     mode: Any = contract.mode
     for close in decoded(federation, CloseRound):
         messages = [MaskedCounts.decode(by_place[o].value, by_place[o].headers) for o in close.places]
-        cohort = (b"plant/clusters", close.round)
+        cohort = (f"{close.federation}/clusters".encode(), close.round)
         total, places = np.zeros(close.cells, dtype=np.int64), 0
         for one in messages:
             rows = federation.rows(one.client, 1, one.window)
@@ -110,6 +124,29 @@ def test_the_tree_of_masked_counts_is_that_of_plain_counts_to_the_bit_over_round
     assert state == plain_tree(federation)
     spent = spent_by(federation, "c0")
     assert spent.windows * federation.config.resolved.mode.window_nano == spent.rho  # type: ignore[attr-defined] - masked
+
+
+def test_rounds_on_kafka_give_the_tree_of_plain_counts_and_a_helper_restored_there_stops(
+    tmp_path: Path, kafka_bootstrap: str
+) -> None:
+    federation = MaskedFederation(
+        tmp_path, clients=3, epsilon=30.0, privacy="clip = 40", address=f"kafka://{kafka_bootstrap}"
+    )
+    folder = federation.key_file("h0").parent
+
+    def has_plain_tree(rounds: int) -> bool:
+        state = federation.run()
+        return len(decoded(federation, HelperSum)) == 2 * rounds and state == plain_tree(federation)
+
+    federation.feed(1)
+    wait_until(lambda: has_plain_tree(1))
+    shutil.copytree(folder, tmp_path / "backup")
+    federation.feed(1, first=1)
+    wait_until(lambda: has_plain_tree(2))
+    shutil.rmtree(folder)
+    shutil.copytree(tmp_path / "backup", folder)
+    with pytest.raises(InvalidState, match="older than what the helper has published"), federation.helper("h0"):
+        pass
 
 
 def test_a_client_that_is_late_sends_the_window_again_for_the_next_round_and_pays_once(tmp_path: Path) -> None:
@@ -217,6 +254,156 @@ def test_a_forged_or_foreign_sum_is_rejected_and_changes_nothing(tmp_path: Path)
     assert len(decoded(federation, CloseRound)) == 1
 
 
+def test_an_old_sum_under_another_round_or_federation_is_rejected_and_stops_no_helper(tmp_path: Path) -> None:
+    federation = MaskedFederation(tmp_path)
+    federation.feed(1)
+    federation.run()
+    for old in decoded(federation, HelperSum):
+        publish(federation, replace(old, round=99), replace(old, contract="0" * len(old.contract)))
+    federation.feed(1, first=1)
+    federation.run()
+    assert set(rejected(federation)) == {"signature", "contract"}
+    assert len(decoded(federation, CloseRound)) == 2
+
+
+def forged_round(federation: MaskedFederation, like: MaskedCounts, round_: int) -> tuple[list[MaskedCounts], int]:
+    """Messages of invented clients for a round, and the offset that the first one gets."""
+    kinds = (MaskedCounts.TYPE, CloseRound.TYPE, HelperSum.TYPE)
+    first = max(one.offset for kind in kinds for one in federation.records(kind))
+    return [replace(like, client=f"invented-{i}", round=round_, window=0) for i in range(3)], first + 1
+
+
+def forged_close(federation: MaskedFederation, messages: list[MaskedCounts], first: int) -> CloseRound:
+    """The end of a round with these messages, as a server would have made it."""
+    one, resolved = messages[0], federation.config.resolved
+    names = (resolved.federation, resolved.digest, one.model)
+    entries = [each.entry for each in messages]
+    batch = batch_digest(names, one.round, one.plan, one.cells, entries)
+    offsets = packed_offsets(range(first, first + len(messages)))
+    return CloseRound(*names, one.round, one.plan, one.cells, 0, offsets, batch)
+
+
+def test_a_forged_end_of_a_far_round_does_not_stop_the_helpers_for_ever(tmp_path: Path) -> None:
+    federation = MaskedFederation(tmp_path)
+    federation.feed(1)
+    federation.run()
+    messages, first = forged_round(federation, decoded(federation, MaskedCounts)[0], 10**9)
+    publish(federation, *messages, forged_close(federation, messages, first))
+    federation.feed(1, first=1)
+    federation.run()
+    assert {one.round for one in decoded(federation, HelperSum)} == {1, 2}
+
+
+@pytest.mark.parametrize("signs", [True, False])
+def test_where_the_server_signs_no_helper_answers_a_forged_end_of_the_open_round(tmp_path: Path, signs: bool) -> None:
+    federation = MaskedFederation(tmp_path)
+    if signs:
+        sign_as_server(federation)
+    federation.feed(1)
+    federation.run()
+    messages, first = forged_round(federation, decoded(federation, MaskedCounts)[0], 2)
+    publish(federation, *messages, forged_close(federation, messages, first))
+    with federation.helper("h0") as helper:
+        while helper.step():
+            pass
+    assert {one.round for one in decoded(federation, HelperSum)} == ({1} if signs else {1, 2})
+
+
+def sign_as_server(federation: MaskedFederation) -> None:
+    """Let the server sign with a key whose public part all members have."""
+    file = federation.file
+    text = file.read_text().replace("[log]", '[log]\nserver_keys = "server.pub"')
+    file.write_text(text.replace("[server]", '[server]\nsigning_key_file = "server.key"'))
+    assert CliRunner().invoke(server_key, ["--config", str(file)]).exit_code == 0
+    federation.config = load_config(file)
+
+
+def test_a_forged_round_far_ahead_does_not_silence_a_client(tmp_path: Path) -> None:
+    federation = MaskedFederation(tmp_path, clients=3)
+    federation.feed(1)
+    federation.run(helpers=[])
+    with closing(open_log(federation.config.log)) as log:
+        topic, key = federation.config.contract.snapshots_topic, f"{ROUND_KEY}clusters".encode()
+        opened = OpenRound.decode(latest(log, topic)[key].value, OpenRound.headers())
+        far = replace(opened, round=10**12)
+        log.publish(topic, far.encode(), key, far.headers())
+        log.flush()
+    with federation.client("c0") as client:
+        while client.step():
+            pass
+    federation.run()
+    federation.feed(1, first=1)
+    federation.run()
+    assert [len(one.places) for one in decoded(federation, CloseRound)] == [3, 3]
+
+
+def test_a_sum_of_other_messages_than_those_of_the_batch_makes_the_round_void(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    federation = MaskedFederation(tmp_path)
+    federation.feed(1)
+    federation.run(helpers=["h0"])
+    close, honest = decoded(federation, CloseRound)[0], decoded(federation, HelperSum)[0]
+    names = (close.federation, close.contract, close.model, "h1")
+    total = np.zeros(close.cells, dtype=np.uint32)
+    for one in decoded(federation, MaskedCounts)[:-1]:
+        pair = pair_key(federation.secret("h1"), one.key, (*names, one.client))
+        total += mask(pair, one.entry.name(close.round, close.plan), close.cells)
+    other = replace(honest, helper="h1", total=bytes_of(total))
+    publish(federation, replace(other, signature=sign(federation.secret("h1"), other.signed_content)))
+    federation.run(clients=[], helpers=[])
+    assert "masked_round_void" in caplog.text
+    with federation.server() as server:
+        assert server.models()["clusters"].status().snapshot is None, "nothing was learnt"
+
+
+def test_every_helper_adds_the_whole_noise_and_other_noise_each_round(tmp_path: Path) -> None:
+    federation = MaskedFederation(tmp_path, clients=3)
+    federation.feed(2)
+    federation.run()
+    mode: Any = federation.config.resolved.mode
+    messages, noises = decoded(federation, MaskedCounts), []
+    closes = {one.round: one for one in decoded(federation, CloseRound)}
+    for answer in decoded(federation, HelperSum):
+        close, masks = closes[answer.round], np.zeros(len(answer.total) // 4, dtype=np.uint32)
+        for one in (each for each in messages if each.round == answer.round):
+            names = (close.federation, close.contract, close.model, answer.helper, one.client)
+            pair = pair_key(federation.secret(answer.helper), one.key, names)
+            masks += mask(pair, one.entry.name(close.round, close.plan), close.cells)
+        noises.append(signed_counts(masks - words_of(answer.total)))
+    assert len(noises) == 4
+    for noise in noises:
+        share = float(noise @ noise) / mode.variance
+        assert chi2.ppf(1e-6, len(noise)) < share < chi2.ppf(1 - 1e-6, len(noise))
+    assert len({noise.tobytes() for noise in noises}) == 4
+
+
+def test_a_window_that_waits_when_the_log_is_created_anew_is_charged_again(tmp_path: Path) -> None:
+    federation = MaskedFederation(tmp_path, clients=3)
+    federation.feed(1)
+    federation.run(helpers=["h0"])
+    assert spent_by(federation, "c0").windows == 1
+    (tmp_path / "federation.db").unlink()
+    for folder in (federation.config.server.folder, *(federation.key_file(one).parent for one in federation.helpers)):
+        for file in folder.glob("*.db*"):
+            file.unlink()
+    federation.run()
+    assert [len(one.places) for one in decoded(federation, CloseRound)] == [3]
+    assert spent_by(federation, "c0").windows == 2, "helpers may have unmasked it twice"
+
+
+def test_a_batch_has_no_more_clients_than_fit_and_the_others_answer_the_next_round(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("server_node.ingest.masked.CLIENTS_MAX", 4)
+    federation = MaskedFederation(tmp_path)
+    federation.feed(1)
+    federation.run()
+    federation.feed(1, first=1)
+    federation.run()
+    assert [len(one.places) for one in decoded(federation, CloseRound)][:2] == [4, 4]
+
+
 def test_a_plain_update_of_counts_without_masks_is_rejected(tmp_path: Path) -> None:
     from shoal.protocol.messages import Update  # noqa: PLC0415 - beside what it is for
 
@@ -256,7 +443,10 @@ def test_a_client_whose_budget_is_spent_publishes_nothing_more_until_time_has_pa
     assert {one.window for one in decoded(federation, MaskedCounts)} == {0, 1, 2, 3}
 
 
-def test_a_client_with_a_checkpoint_older_than_what_it_has_published_stops(tmp_path: Path) -> None:
+@pytest.mark.parametrize("part", ["checkpoint.db", "."])
+def test_a_client_with_a_checkpoint_or_a_whole_folder_older_than_what_it_has_published_stops(
+    tmp_path: Path, part: str
+) -> None:
     federation = MaskedFederation(tmp_path)
     federation.feed(1)
     federation.run()
@@ -265,8 +455,12 @@ def test_a_client_with_a_checkpoint_older_than_what_it_has_published_stops(tmp_p
     federation.feed(2, first=1)
     federation.run()
     before = decoded(federation, MaskedCounts)
-    shutil.copy(tmp_path / "copy" / "checkpoint.db", folder / "checkpoint.db")
-    with pytest.raises(InvalidState, match="older than what was released"):
+    if part == ".":
+        shutil.rmtree(folder)
+        shutil.copytree(tmp_path / "copy", folder)
+    else:
+        shutil.copy(tmp_path / "copy" / part, folder / part)
+    with pytest.raises(InvalidState, match="the folder is older than what the client has published"):
         federation.run()
     assert decoded(federation, MaskedCounts) == before
 

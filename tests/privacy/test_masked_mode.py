@@ -42,6 +42,7 @@ def test_one_window_costs_the_declared_epsilon_and_the_noise_of_every_helper_is_
     one, two = contract(), contract(helpers=2)
     mode = mode_of(one)
     assert mode.clip_squared == 100 * 100, "400 / sqrt(8 x 2)"
+    assert mode.squared_distance == 2 * 100 * 100, "two windows without a cell in common"
     assert 0.999 < mode.window_epsilon <= 1.0
     assert certified_rho(mode.noise(), mode.squared_distance) * NANO <= mode.window_nano
     options = one.models["m0"].options
@@ -75,6 +76,7 @@ def test_a_budget_is_divided_by_rho_and_models_add_up_by_rho() -> None:
         ({"hide_presence": True}, "hide_presence is not built"),
         ({"clip": 0.5}, "clip must be at least 1"),
         ({"epsilon": 1e-4, "window_readings": 100_000}, "noise"),
+        ({"epsilon": 40.0, "window_readings": 10**6, "clip": 4e5, "batch_min": 6000}, "do not fit into 32 bits"),
         ({"helpers": 0}, "shoal keys helper"),
         ({"mode": "formal", "epsilon": None, "counts_epsilon": 1.0, "helpers": 0}, 'is for mode = "masked"'),
         ({"mode": "formal", "unit": None, "epsilon": None, "counts_epsilon": 1.0}, "helpers mean nothing"),
