@@ -31,10 +31,13 @@ def test_uniform_rows_of_one_client_leave_the_clusters_of_the_others() -> None:
     assert len(set(server.predict(CENTRES).tolist())) == 4
 
 
-def test_a_client_alone_or_one_of_two_is_not_bound_and_the_share_of_one_of_many_is() -> None:
+def test_of_up_to_three_clients_none_is_bound_and_the_share_of_one_of_many_is() -> None:
     shares = ClientShares()
-    assert [shares.admit("one", 500.0) for _ in range(20)] == [1.0] * 20
-    assert [shares.admit("two", 500.0) for _ in range(20)] == [1.0] * 20
+    for others in ((), ("two",), ("two", "three")):
+        assert all(shares.admit(name, 20.0) == 1.0 for name in others)
+        assert [shares.admit("one", 500.0) for _ in range(20)] == [1.0] * 20
+    assert shares.admit("four", 20.0) == 1.0
+    assert shares.admit("one", 500.0) < 1.0, "one of four is bound"
     many = ClientShares()
     assert all(many.admit(f"client-{number % 9}", 400.0) == 1.0 for number in range(45))
     taken = sum(400.0 * many.admit("alone", 400.0) for _ in range(50))

@@ -12,6 +12,8 @@ from shoal.algorithms.streaming import State
 
 CLIENT_SHARE_MAX = 0.25
 """most of the readings that count lately that one client may have, and twice its equal part where clients are few"""
+CLIENTS_FREE = 3
+"""clients of which none is bound: one of so few may well have nearly all readings"""
 SHARE_READINGS = 4000.0
 """readings that count after which earlier ones have faded to 1/e in the shares of clients: as `mass_max`, the memory"""
 LEFT_OUT_FADE = 0.1
@@ -24,7 +26,7 @@ FORGOTTEN = 1.0
 class ClientShares:
     """How many of the recent readings each client has contributed, so that one alone cannot displace all others'.
 
-    A client that is alone, or one of two, is not bound. Each decision depends on the contributions before it alone.
+    One of up to `CLIENTS_FREE` is not bound. Each decision depends on the contributions before it alone.
     """
 
     def __init__(self) -> None:
@@ -37,7 +39,7 @@ class ClientShares:
         known = len(self._readings.keys() | {client})
         share = max(CLIENT_SHARE_MAX, 2.0 / known)
         own = self._readings.get(client, 0.0)
-        room = math.inf if share >= 1.0 else share / (1.0 - share) * others - own
+        room = math.inf if known <= CLIENTS_FREE else share / (1.0 - share) * others - own
         taken = min(readings, max(0.0, room))
         fade = math.exp(-(taken + LEFT_OUT_FADE * (readings - taken)) / SHARE_READINGS)
         faded = {name: mass * fade for name, mass in self._readings.items()}
