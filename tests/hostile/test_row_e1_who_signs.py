@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hmac
 import sys
+import uuid
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -25,6 +26,7 @@ from shoal.runtime.checkpoint import OutboxRecord
 from shoal.runtime.logs import SignedTopic, open_federation_log
 from shoal.transports import open_log
 from shoal.transports.base import Headers, Record, TopicSettings, beginning
+from tests.house.processes import wait_until
 
 MODULES = ("cryptography", "cryptography.exceptions", "cryptography.hazmat.primitives.asymmetric.ed25519")
 FILE = """
@@ -170,3 +172,42 @@ def test_with_a_new_key_the_records_of_the_old_one_are_still_read(config: Config
     publish(replace(request, made_at=2.0))
     request_publisher(config)(replace(request, made_at=3.0))
     assert requests_rejected(config) == ["cluster"] * 3, "all three signatures count, of the old key and of the new one"
+
+
+def test_on_kafka_too_requests_count_when_an_operator_or_the_server_has_signed_them(
+    kafka_bootstrap: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "plant.toml"
+    text = FILE.replace("sqlite:federation.db", f"kafka://{kafka_bootstrap}")
+    file.write_text(text.replace('"plant"', f'"plant-{uuid.uuid4().hex[:8]}"'), encoding="utf-8")
+    for command in ("server", "operator"):
+        assert CliRunner().invoke(keys, [command, "--config", str(file)]).exit_code == 0
+    config = load_config(file)
+    contract = config.contract
+    with open_server(config):
+        pass
+    assert CliRunner().invoke(quarantine, ["--config", str(file), "attic"]).exit_code == 0
+    request = ClusterName(contract.federation, contract.digest, "clusters", 8, "south", made_at=1.0)
+    key, value = contract.update_key("clusters"), request.encode()
+    record = OutboxRecord(contract.updates_topic, value, key, request.headers())
+    with closing(open_log(config.log)) as log:
+        for more in (
+            request_signer(config.server, as_server=True)(record),
+            (),
+            ((HEADER, PrivateKey(b"c" * 32).sign(value)),),
+        ):
+            log.publish(record.topic, value, key, record.headers + more)
+        log.flush()
+    assert CliRunner().invoke(keys, ["server", "--config", str(file), "--rotate"]).exit_code == 0
+    topic, reasons = contract.rejected_topic, list[str]()
+    with open_server(config) as node, closing(open_log(config.log)) as log:
+
+        def all_are_rejected() -> bool:
+            node.step()
+            records, _ = log.read(topic, beginning(log, topic))
+            reasons[:] = [dict(one.headers)["reason"].decode() for one in records]
+            return len(reasons) == 3
+
+        wait_until(all_are_rejected)
+        assert [one.client for one in node.status().quarantined] == ["attic"]
+    assert reasons == ["cluster", "signature", "signature"], "the first was signed with the key of before"
