@@ -48,8 +48,8 @@ def helper(
 ) -> None:
     """Run a helper: take the masks away from sums of counts, and add the noise that protects every client.
 
-    It needs the federation file and its own key, and nothing of the server. Whoever runs it must not work together with
-    those who run the server: that is what clients rely on. Stop it with Ctrl-C or SIGTERM, or kill it: started again it
+    It needs the federation file and its own key, and nothing of the server. Clients rely on it that the party that runs
+    it does not collude with those who run the server. Stop it with Ctrl-C or SIGTERM, or kill it: started again it
     continues from its checkpoint, and answers no round twice with different numbers. Rounds wait while it is away.
     """
     from helper_node.node import open_helper  # noqa: PLC0415 - needs an extra, and its help does not

@@ -1,4 +1,4 @@
-"""Counts of the readings that clients will reject or clip, for whoever feeds them: names, numbers and places only."""
+"""Counts of the readings that clients will reject or clip, for a producer's operator: names, numbers, places only."""
 
 from __future__ import annotations
 

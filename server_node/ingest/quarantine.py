@@ -45,7 +45,7 @@ class QuarantineRegister:
     def excludes(self, update: Update, record: Record) -> bool:
         """Whether an update must not be absorbed: its client is in quarantine, or it came while the client was.
 
-        Without the second, whoever reads the log could publish all of them again once the client is released.
+        Without the second, any reader of the log could publish all of them again once the client is released.
         """
         key = (update.model, update.client)
         number, made_at = self._seen.get(key, (0, -math.inf))

@@ -72,7 +72,7 @@ class Quotas:
             self._spend(client, record)
 
     def check_request(self, request: ModelMessage, record: Record) -> None:
-        """A record with a request, whoever sent it. Raises `MessageRejected` ("quota")."""
+        """A record with a request, from any sender. Raises `MessageRejected` ("quota")."""
         if self._requests_rate:
             spent = self._requests.setdefault((request.TYPE, request.model), {})
             if not _spend(spent, self._requests_rate, record):

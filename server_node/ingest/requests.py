@@ -37,7 +37,7 @@ SUBJECTS_MAX: Final = 10_000
 class TakenRequests:
     """When the newest request about each subject was made, so that a request is taken once.
 
-    A signature does not show that a request is new: whoever reads the log could publish an earlier one again and undo a
+    A signature does not show that a request is new: any reader of the log could publish an earlier one again and undo a
     later one. What was taken follows from the log, so a rebuild takes the same.
     """
 
@@ -149,7 +149,7 @@ class Request(ABC):
         self.check(server)
         if not self.once or not isinstance(self.message, OperatorRequest):
             return self.apply(server)
-        # After the check, so that nobody uses up what operators may send by publishing their requests again.
+        # After the check, so that requests that are published again do not use up the quota of operators.
         server.quotas.check_request(self.message, record)
         applied = self.apply(server)
         server.taken.add(self.message)

@@ -1,6 +1,6 @@
 """The family of an algorithm as data: what its clients do with readings, and what its server does with updates.
 
-Every algorithm has one (`algorithm.family`). Whoever treats models differently asks for the property that makes the
+Every algorithm has one (`algorithm.family`). Code that treats models differently asks for the property that makes the
 difference, so another family needs no new branch where its answer is that of a known one.
 """
 

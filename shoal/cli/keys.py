@@ -139,7 +139,7 @@ def helper(key: Path, as_json: bool) -> None:
     """Make the secret key of a helper in FILE, and print what the contract must have of it; of a FILE that exists only
     print that.
 
-    The secret stays with the helper: whoever has those of all helpers can take every mask away. The public key goes
+    The secret stays with the helper: a party that has those of all helpers can remove every mask. The public key goes
     into [[privacy.helpers]] of the federation file, which all members compare. Making one needs the extra `masked`.
     """
     from shoal.privacy.masks import helper_public  # noqa: PLC0415 - needs an extra

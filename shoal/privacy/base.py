@@ -246,7 +246,7 @@ class PrivacyMode(ABC):
     counts: ClassVar[bool] = False
     """whether models may learn from counts in this mode"""
     masked: ClassVar[bool] = False
-    """whether clients mask their counts, so that nobody sees more than sums over many of them"""
+    """whether clients mask their counts, so that only sums over many of them can be read"""
     helpers: Sequence[Helper] = ()
     """the parties that unmask sums, in such a mode"""
 

@@ -51,7 +51,7 @@ NOT_COVERED: Final = (
     "A client in several windows: each window is protected, but what they cost adds up, to the budget if there is one.",
     "Helpers that all work together with somebody who reads the log: then nothing is protected. This rests on a "
     "contract between people, not on code.",
-    "A faulty client: it can spoil the sum of its batch, and nobody can see which one it was. So clients cannot be put "
+    "A faulty client: it can spoil the sum of its batch, and cannot be found. So clients cannot be put "
     "into quarantine or unlearned, their claims cannot be checked, and shares per client are not shown.",
     "What a client has said is in sums for good: it cannot be erased from a model.",
 )
@@ -225,7 +225,7 @@ class Masked(PrivacyMode):
             "Formal guarantee, hardly any protection" if weak else "Formal guarantee for all that a client says",
             "warn" if weak else "good",
             (
-                "EXPERIMENTAL: nobody has audited this mode; do not rely on it yet for readings that need protection.",
+                "EXPERIMENTAL: this mode has had no audit; do not rely on it yet for readings that need protection.",
                 "Every client counts its readings in windows and masks the counts before they leave it. The helpers "
                 f"{', '.join(names)} take the masks away from sums over batches of at least "
                 f"{self.values['batch_min']:g} clients only, and each adds the whole noise.",
