@@ -16,9 +16,9 @@ import pytest
 
 from benchmarks.privacy.page import docs_table
 from server_node.clusters.forwarding import load_rules
-from shoal.config.reference import settings_table
 from shoal.protocol.reference import ENTRIES, MESSAGES, arrays_table, message_table, topics_table
 from shoal.protocol.rejected import REASONS
+from tests.docs_tables import made_tables
 from tests.kafka_broker import Broker
 from tests.small_plant import plant
 from tests.test_docs_algorithms import TABLES, options_table
@@ -92,15 +92,16 @@ def test_the_toml_files_of_a_page_are_valid(page: Path, tmp_path: Path) -> None:
             subprocess.run([sys.executable, "-m", "shoal", "check", str(file)], check=True, capture_output=True)
 
 
-def test_the_table_of_settings_agrees_with_the_declarations() -> None:
-    assert settings_table() in (HERE / "docs" / "reference" / "settings.md").read_text(encoding="utf-8")
+@pytest.mark.parametrize("page", made_tables(), ids=name_of)
+def test_a_table_that_is_made_from_declarations_agrees_with_them(page: Path) -> None:
+    assert made_tables()[page] in page.read_text(encoding="utf-8"), "make it anew: python -m tests.docs_tables"
 
 
 def generated_lines() -> set[str]:
     """The lines of all tables that a program makes and a test holds against the page, and the statistics above them."""
     cells = json.loads((HERE / "benchmarks" / "results" / "privacy.json").read_text(encoding="utf-8"))["cells"]
     tables = [
-        settings_table(),
+        *made_tables().values(),
         docs_table(cells),
         topics_table(plant()),
         arrays_table(OWN),

@@ -20,8 +20,9 @@ from shoal.errors import SettingsError, ShoalError
 
 GROUP = "shoal.commands"
 ORDER = (
-    *("demo", "init", "run", "check", "producer", "client", "server", "replica", "wake", "name", "labels", "events"),
-    *("quarantine", "unlearn", "clients", "topics", "rejected", "privacy", "keys", "reproduce"),
+    *("demo", "init", "run", "check", "producer", "replay", "client", "helper", "server", "replica", "wake"),
+    *("name", "confirm", "mute", "labels", "picture", "history", "rules", "events"),
+    *("quarantine", "unlearn", "clients", "topics", "rejected", "privacy", "keys", "kernels", "reproduce"),
 )
 VARIABLE = "SHOAL"
 INTERRUPTED = 130

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import collections
 import sys
+from typing import ClassVar
 
 from prometheus_client import (
     CollectorRegistry,
@@ -28,15 +29,24 @@ LEARN_BUCKETS_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0
 class ProcessMetrics:
     """The metrics that clients and the server have in common; `process` is `client` or `server`."""
 
+    READINGS: ClassVar[str]
+    """help text of `shoal_readings_total`"""
+
     def __init__(self, process: str) -> None:
         self.registry = _registry(process)
         self.readings = Counter(
             "shoal_readings",
-            "Readings by result; on the server, of models that count places, rejected ones too",
+            self.READINGS,
             ["result"],
             registry=self.registry,
         )
-        self.updates = Counter("shoal_updates", "Updates by result", ["result"], registry=self.registry)
+        self.updates = Counter(
+            "shoal_updates",
+            "Updates by result. Client: published; server: absorbed, repeated, rejected, quarantined, chunk "
+            "(kept until the other chunks arrive), incomplete (they will not arrive)",
+            ["result"],
+            registry=self.registry,
+        )
         self.nodes = Gauge("shoal_nodes", "Nodes of a model", ["model"], registry=self.registry)
         self.lag = Gauge(
             "shoal_consumer_lag_records", "Records in a topic that are not read yet", ["topic"], registry=self.registry
@@ -61,6 +71,12 @@ class ProcessMetrics:
 class ClientMetrics(ProcessMetrics):
     """The metrics of one client."""
 
+    READINGS = (
+        "Readings by result: read (in all); refused (read and not released at epsilon_max); learned; clipped (moved "
+        "into the bounds, and learned); rejected; withheld; repeated (read again after an error, counted as read "
+        "once). All but read, refused and repeated are made from raw readings"
+    )
+
     def __init__(self, on_site: bool = True) -> None:
         """`on_site`: only the client's own site reaches them; otherwise no count made from raw readings is among them.
 
@@ -76,7 +92,7 @@ class ClientMetrics(ProcessMetrics):
         """(reason, feature) -> rejected readings counted so far"""
         self.readings_rejected = Counter(
             "shoal_readings_rejected",
-            "Readings that cannot be learnt, by reason and by the feature that has the fault",
+            "Readings that cannot be learnt, by reason and by the feature that has the fault; made from raw readings",
             ["reason", "feature"],
             registry=self.registry,
         )
@@ -88,7 +104,7 @@ class ClientMetrics(ProcessMetrics):
         )
         self.readings_clipped = Counter(
             "shoal_readings_clipped",
-            "Readings outside the bounds of a feature, moved to them",
+            "Readings outside the bounds of a feature, moved to them; made from raw readings",
             ["feature"],
             registry=self.registry,
         )
@@ -116,6 +132,11 @@ class ClientMetrics(ProcessMetrics):
 class ServerMetrics(ProcessMetrics):
     """The metrics of the server."""
 
+    READINGS = (
+        "Readings behind updates of streaming models (places, rejected ones too, of models that count these) by "
+        "result: learned; repeated (behind updates that were published twice and dropped, or read again after an error)"
+    )
+
     def __init__(self) -> None:
         super().__init__("server")
         self.counted: dict[int, int] = {}
@@ -124,11 +145,13 @@ class ServerMetrics(ProcessMetrics):
             "shoal_partial_updates", "Updates of which some chunks have not arrived yet", registry=self.registry
         )
         self.quarantined = Gauge(
-            "shoal_quarantined_clients", "Clients that a model absorbs nothing from", registry=self.registry
+            "shoal_quarantined_clients",
+            "Clients that a model absorbs nothing from (shoal quarantine list)",
+            registry=self.registry,
         )
         self.places_used = Gauge(
             "shoal_clients_max_used_ratio",
-            "Share of the places for clients that are taken",
+            "Share of the places for clients (clients_max) that are taken; 0 where [server] clients names them",
             registry=self.registry,
         )
         self.region_clients = Gauge(
@@ -152,31 +175,32 @@ class ServerMetrics(ProcessMetrics):
         )
         self.clusters_published = Gauge(
             "shoal_clusters_published",
-            "Clusters as the algorithm counts them in its newest snapshot",
+            "Clusters as the algorithm counts them in its newest snapshot; for FCAC single nodes are among them",
             ["model"],
             registry=self.registry,
         )
         self.cluster_share = Gauge(
             "shoal_cluster_share",
-            "Share of the recent readings of a model that fell to a known cluster, 0 to 1",
+            "Share of the recent readings of a model that fell to a known cluster, 0 to 1; the 100 largest clusters",
             ["model", "cluster", "name"],
             registry=self.registry,
         )
         self.cluster_centre = Gauge(
             "shoal_cluster_centre",
-            "Where a known cluster lies: its centre in a feature, in the unit of the feature",
+            "Centre of a known cluster in a feature, in the unit of the feature; those 100 clusters, and the "
+            "first 16 features",
             ["model", "cluster", "name", "feature", "unit"],
             registry=self.registry,
         )
         self.cluster_event_at = Gauge(
             "shoal_cluster_event_timestamp_seconds",
-            "When a known cluster was born, parted, merged or ended: the newest of each model",
+            "When a known cluster was born, parted, merged or ended, with the event in words; the newest 50 of a model",
             ["model", "event", "cluster", "text"],
             registry=self.registry,
         )
         self.unknown_share = Gauge(
             "shoal_unknown_share",
-            "Share of the readings of the newest 5 minutes of a model that fell to no known cluster, 0 to 1",
+            "Share of the readings of the newest 5 minutes of a model's history that fell to no known cluster, 0 to 1",
             ["model"],
             registry=self.registry,
         )
@@ -188,19 +212,21 @@ class ServerMetrics(ProcessMetrics):
         )
         self.epsilon = Gauge(
             "shoal_models_epsilon",
-            "The same for all models together, in which those that share noise count once",
+            "Epsilon that the contract guarantees for all models together; those that share noisy rows or "
+            "counts count once",
             registry=self.registry,
         )
         self.prediction_error = Gauge(
             "shoal_prediction_error",
-            "How far the predictions of a model are off (root of the mean squared error), in the unit of its target",
+            "Root of the mean squared error of a model's predictions over the rows behind the newest answers, "
+            "in the unit of its target",
             ["model"],
             registry=self.registry,
         )
         self.edges = Gauge("shoal_edges", "Edges of a model", ["model"], registry=self.registry)
         self.cluster_events = Counter(
             "shoal_cluster_events",
-            "What became of known clusters",
+            "What became of known clusters: birth, parted, merged, quiet, returned, gone, share_moved, named",
             ["model", "event"],
             registry=self.registry,
         )
@@ -212,7 +238,7 @@ class ServerMetrics(ProcessMetrics):
         )
         self.last_seen = Gauge(
             "shoal_client_last_seen_timestamp_seconds",
-            "When the newest update of a client was read",
+            "When the newest update of a client was read; kept over a restart of the server",
             ["client"],
             registry=self.registry,
         )
@@ -239,10 +265,16 @@ class ServerMetrics(ProcessMetrics):
             "shoal_round_number", "Newest round of a model that has closed", ["model"], registry=self.registry
         )
         self.round_counted = Gauge(
-            "shoal_round_counted_answers", "Answers that counted in that round", ["model"], registry=self.registry
+            "shoal_round_counted_answers",
+            "Answers that counted in the newest closed round of a model",
+            ["model"],
+            registry=self.registry,
         )
         self.round_shift = Gauge(
-            "shoal_round_shift", "How far that round moved the model's parameters", ["model"], registry=self.registry
+            "shoal_round_shift",
+            "How far the newest closed round moved the model's parameters",
+            ["model"],
+            registry=self.registry,
         )
         self.round_opened_at = Gauge(
             "shoal_round_opened_timestamp_seconds",

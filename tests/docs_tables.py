@@ -1,0 +1,77 @@
+"""Tables of docs/reference that are made from declarations: commands, metrics, settings. To make them anew, after a
+change of a declaration: `python -m tests.docs_tables`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+
+from helper_node.metrics import HelperMetrics
+from shoal.cli.main import shoal
+from shoal.config.reference import settings_table
+from shoal.telemetry.metrics import ClientMetrics, ServerMetrics
+
+PAGES = Path(__file__).parent.parent / "docs" / "reference"
+
+
+def made_tables() -> dict[Path, str]:
+    """Page -> its table as the declarations have it."""
+    return {
+        PAGES / "commands.md": commands_table(),
+        PAGES / "metrics.md": metrics_table(),
+        PAGES / "settings.md": settings_table(),
+    }
+
+
+def commands_table() -> str:
+    """Every command with its arguments, and the first paragraph of its help text."""
+    lines = ["| command | what it does |", "|---|---|"]
+    for path, command, context in _commands(shoal, ["shoal"], click.Context(shoal)):
+        arguments = [part.make_metavar(context) for part in command.params if isinstance(part, click.Argument)]
+        help_text = " ".join((command.help or "").split("\n\n")[0].split())
+        lines.append(f"| `{' '.join(path + arguments)}` | {help_text} |")
+    return "\n".join(lines)
+
+
+def _commands(
+    command: click.Command, path: list[str], context: click.Context
+) -> Iterator[tuple[list[str], click.Command, click.Context]]:
+    if not isinstance(command, click.Group):
+        yield path, command, context
+        return
+    for name in command.list_commands(context):
+        member = command.get_command(context, name)
+        assert member is not None
+        yield from _commands(member, [*path, name], click.Context(member, parent=context, info_name=name))
+
+
+def metrics_table() -> str:
+    """Every metric with its labels, the processes that serve it, and its help text."""
+    rows: dict[tuple[str, str], list[str]] = {}
+    for process, metrics in (("client", ClientMetrics()), ("server", ServerMetrics()), ("helper", HelperMetrics())):
+        for metric in metrics.registry._collector_to_names:
+            for family in metric.describe() if hasattr(metric, "describe") else metric.collect():
+                if not family.name.startswith("process_"):
+                    labels = ",".join(metric._labelnames)
+                    end = {"counter": "_total", "info": "_info"}.get(family.type, "")
+                    name = family.name + end + (f"{{{labels}}}" if labels else "")
+                    rows.setdefault((name, family.documentation), []).append(process)
+    lines = ["| metric | of | meaning |", "|---|---|---|"]
+    lines += [f"| `{name}` | {', '.join(served)} | {text} |" for (name, text), served in sorted(rows.items())]
+    return "\n".join(lines)
+
+
+def with_table(page: str, table: str) -> str:
+    """The text of a page with `table` in the place of the table that has the same first line."""
+    header = re.escape(table.partition("\n")[0])
+    new, found = re.subn(rf"^{header}\n(\|.*\n)+", lambda _: f"{table}\n", page, flags=re.MULTILINE)
+    assert found == 1, f"{found} tables begin with {header}"
+    return new
+
+
+if __name__ == "__main__":
+    for file, table in made_tables().items():
+        file.write_text(with_table(file.read_text(encoding="utf-8"), table), encoding="utf-8")
