@@ -11,9 +11,10 @@ import numpy as np
 from shoal.config.sections import ClientSettings
 from shoal.errors import InvalidState, MessageRejected
 from shoal.kernels.arrays import Bools, Floats
+from shoal.protocol.messages import envelope_headers
 from shoal.protocol.reading_faults import Fault, Reason, fault_of
 from shoal.protocol.readings import Reading, user_of
-from shoal.protocol.topics import READINGS
+from shoal.protocol.topics import READINGS, REJECTED
 from shoal.runtime.reader import read_next
 from shoal.transports.base import Log, Positions, Record, RecordColumns
 
@@ -128,6 +129,18 @@ class Intake:
                 if self._settings.drop_repeats and not self._needs_users:
                     batch = self._without_repeats(batch, records)
                 return (with_users(batch, records) if self._needs_users else batch)._replace(lost=lost)
+
+    def write_rejected(self, batch: Batch) -> None:
+        """Write the rejected readings of a batch to the client's own log; the caller flushes. Raises as the log does.
+
+        The key is the reading's place, so writing it again after a kill changes nothing in the compacted view.
+        """
+        for rejected in batch.rejected:
+            record = rejected.record
+            key = f"{record.partition}/{record.offset}".encode()
+            headers = (*envelope_headers("rejected"), ("reason", rejected.reason.encode()))
+            # A record without a value would delete the key from the compacted view.
+            self._readings.publish(REJECTED, record.value or b"", key, headers)
 
     def state(self) -> dict[str, Any]:
         """Plain values for `restore`."""

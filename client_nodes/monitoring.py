@@ -23,6 +23,7 @@ from shoal.protocol.checks import is_count
 from shoal.protocol.reading_faults import CLIPPED_SHARE, FaultCounts
 from shoal.protocol.site_events import SiteEvent
 from shoal.protocol.topics import READINGS
+from shoal.runtime.checkpoint import OutboxRecord
 from shoal.telemetry.events import log_event
 
 if TYPE_CHECKING:
@@ -83,6 +84,19 @@ class Totals(Counter[str]):
         self.update(state)
 
 
+class Labelled(NamedTuple):
+    """What labelling did in one step."""
+
+    labels: int = 0
+    """number of labels written"""
+    backlog: int = 0
+    """number of earlier readings read again to be labelled"""
+    records: Sequence[OutboxRecord] = ()
+    """records to publish; none without `publish_labels`"""
+    events: Sequence[SiteEvent] = ()
+    """what was found in the labels"""
+
+
 class StepOutcome(NamedTuple):
     """What the stages of one step returned."""
 
@@ -94,19 +108,16 @@ class StepOutcome(NamedTuple):
     rejected_snapshots: Sequence[MessageRejected]
     learn_s: float
     """seconds that privacy and learning took"""
-    backlog: int
-    """earlier readings that were labelled"""
+    labelled: Labelled
     novel: Mapping[str, int]
     """model -> novel readings since the client was first started; none where readings are not labelled"""
     refused: int = 0
     """readings that were read and not released, because of the limit of the ledger"""
-    site_events: Sequence[SiteEvent] = ()
-    """what was found in the labels of the batch"""
 
     @property
     def did_something(self) -> bool:
         """Whether records were read or updates made."""
-        return bool(self.batch.records or self.updates or self.backlog)
+        return bool(self.batch.records or self.updates or self.labelled.backlog)
 
     def counts(self) -> dict[str, int]:
         """What the step adds to each of `TOTALS`."""
@@ -212,7 +223,7 @@ class ClientMonitoring:
             )
         for rejected in outcome.rejected_snapshots:
             log_event("snapshot_rejected", logging.WARNING, reason=rejected.reason, detail=rejected.detail)
-        for event in outcome.site_events:
+        for event in outcome.labelled.events:
             log_event(
                 "novel_streak",
                 logging.WARNING,

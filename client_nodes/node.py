@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from client_nodes.count_windows import CountWindows
 from client_nodes.intake import Batch, Intake, no_batch
 from client_nodes.learner import Learner
-from client_nodes.local_results import LocalResults, ReadingLabels
-from client_nodes.monitoring import TOTALS, ClientMonitoring, StepOutcome, Totals
+from client_nodes.monitoring import TOTALS, ClientMonitoring, Labelled, StepOutcome, Totals
 from client_nodes.privacy import Budget, PrivateBatch, RowCharges, counted_only, privatise
 from client_nodes.publisher import OwnUpdates, Publisher, all_headers, make_signer
 from client_nodes.releases import Releases
@@ -35,6 +34,7 @@ from shoal.runtime.outbox import Outbox
 from shoal.transports.base import Log, Record, first_positions
 
 if TYPE_CHECKING:
+    from client_nodes.labelling.labeller import Labeller
     from shoal.telemetry.metrics import ClientMetrics
 
 
@@ -144,7 +144,6 @@ class ClientNode:
         self._coarse = CoarseReadings(contract.bounds, contract.contract.steps, key, client, readings_log)
         self._windows = self._make_windows(publisher, readings_log)
         self._labels = self._make_labels() if settings.label else None
-        self._local_results = LocalResults(resources.readings, self._labels)
         self._labels_to_publish: list[OutboxRecord] = []
         """labels that go to the outbox with the state they belong to"""
         self._totals = Totals()
@@ -213,7 +212,7 @@ class ClientNode:
         )
         learn_s = time.perf_counter() - began
         answers = self._round_answers.make_answers(self._clock())
-        labelled = self._local_results.write(batch)
+        labelled = self._write_local_results(batch)
         self._labels_to_publish += labelled.records
         updates += answers.updates
         rejected = self._snapshots.take_rejected()
@@ -225,10 +224,9 @@ class ClientNode:
             answers.rejected,
             rejected,
             learn_s,
-            labelled.backlog,
+            labelled,
             self._novel(),
             refused,
-            labelled.events,
         )
         stored_at = self._store_and_publish(outcome)
         self._monitoring.stepped(outcome, self._totals, self._learner.nodes, stored_at)
@@ -259,7 +257,7 @@ class ClientNode:
         """Whether every reading in the log is learned and published in an update."""
         return not self._learner.has_unpublished and self._intake.lag_records() == 0
 
-    def _make_labels(self) -> ReadingLabels:
+    def _make_labels(self) -> Labeller:
         """Only a client that labels its readings loads what it takes."""
         from client_nodes.labelling.labeller import Labeller  # noqa: PLC0415 - loaded only to label
 
@@ -285,6 +283,17 @@ class ClientNode:
         )
         windows.at_limit(settings.at_epsilon_max)
         return windows
+
+    def _write_local_results(self, batch: Batch) -> Labelled:
+        """Write rejected readings and labels to the client's own log, keyed by the readings' places.
+
+        So writing them again after a kill changes nothing. Raises as the log does.
+        """
+        self._intake.write_rejected(batch)
+        labelled = Labelled() if self._labels is None else self._labels.label(batch)
+        if batch.rejected or labelled.labels:
+            self._resources.readings.flush()
+        return labelled
 
     def _novel(self) -> Mapping[str, int]:
         return {} if self._labels is None else self._labels.novel
@@ -336,7 +345,7 @@ class ClientNode:
         for one in outcome.batch.rejected:
             self._faults.add(one.fault, (one.record.partition, one.record.offset))
         now = self._clock()
-        records, limit = outcome.batch.records + outcome.backlog, self._settings.batch_readings_max
+        records, limit = outcome.batch.records + outcome.labelled.backlog, self._settings.batch_readings_max
         if not outcome.updates and not self._outbox.should_store(records, limit, now):
             return None
         updates = [record for update in outcome.updates for record in update.records]

@@ -17,7 +17,7 @@ import numpy as np
 from client_nodes.intake import Batch, decode_batch
 from client_nodes.labelling.reasons import Outside, UsualValues
 from client_nodes.labelling.streaks import Streak
-from client_nodes.local_results import Labelled
+from client_nodes.monitoring import Labelled
 from client_nodes.snapshots import Snapshots
 from shoal.algorithms.registry import Algorithm
 from shoal.algorithms.streaming import Rows
