@@ -1,11 +1,12 @@
 """The soak: a federation of real processes under a stream of hostile messages, with a kill every 20 seconds.
 
-    python -m tests.hostile.soak --minutes 10
+    python -m tests.hostile.soak --minutes 60 --out benchmarks/results
 
 A server with its page, three clients and a producer run on the embedded log, whose topics are kept small by retention.
-Changed messages go into the topic of updates all the time. A process at random is killed every `--kill-every` seconds
-and started again. Afterwards memory and disk must be what they were after the first third, no process may have ended by
-itself, both models must have published, and all processes must end in order.
+Changed messages go into the topic of updates all the time. In the first half a process at random is killed every
+`--kill-every` seconds and started again; in the second half all run on, as a process that is killed cannot show what
+it loses slowly. Memory, open descriptors and disk of the last quarter must be those of the third, no process may have
+ended by itself, both models must have published, and all processes must end in order.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from typing import Any
 
 import click
 
+from benchmarks.results import table, write
 from shoal.algorithms.registry import rounds_algorithm
 from shoal.config.settings import Config, load_config
 from shoal.protocol.messages import Snapshot
@@ -39,7 +41,9 @@ RATE = 60
 HOSTILE_PER_S = 20
 SAMPLE_S = 2.0
 GROWTH_MAX = 0.15
-"""of the median of the last third of the samples over that of the second third"""
+"""of the median of the last quarter of the samples over that of the quarter before"""
+POINTS = 60
+"""of the curve that is published"""
 MIB = 2**20
 FILE = """
 [federation]
@@ -96,7 +100,10 @@ class Soak:
     folder: Path
     seed: int
     processes: dict[str, Process] = field(default_factory=dict)
+    times: list[float] = field(default_factory=list)
+    """seconds from the start to each sample of the disk"""
     memory: dict[str, list[int]] = field(default_factory=dict)
+    descriptors: dict[str, list[int]] = field(default_factory=dict)
     disk: list[int] = field(default_factory=list)
     kills: int = 0
     hostile: int = 0
@@ -117,11 +124,13 @@ class Soak:
         for name, arguments in commands.items():
             self.processes[name] = Process(arguments, self.folder / f"{name}.txt")
         self.memory = {name: [] for name in commands}
+        self.descriptors = {name: [] for name in commands}
 
     def run(self, seconds: float, kill_every: float) -> None:
         """Send, sample and kill until the time is over."""
         config, rng = load_config(self.folder / "soak.toml"), random.Random(self.seed)
         begun = time.monotonic()
+        calm = begun + seconds / 2
         killed_at = sampled_at = begun
         with closing(open_log(config.log)) as log:
             ensure_topics(log, config.contract, config.log)
@@ -133,24 +142,25 @@ class Soak:
                     self.hostile += 1
                 log.flush()
                 if now >= sampled_at + SAMPLE_S:
-                    self.sample()
+                    self.sample(now - begun)
                     sampled_at = now
-                # The last one has time to start: it is to end in order.
-                if killed_at + kill_every <= now < begun + seconds - kill_every / 2:
+                if killed_at + kill_every <= now < calm:
                     name = rng.choice(sorted(self.processes))
                     self.processes[name].kill()
                     self.restart(name)
                     self.kills, killed_at = self.kills + 1, now
                 time.sleep(1.0)
 
-    def sample(self) -> None:
-        """Memory of every process and bytes on the disk; a process that has ended by itself is noted and restarted."""
+    def sample(self, at: float) -> None:
+        """Memory, descriptors and bytes on the disk; a process that has ended by itself is noted and restarted."""
+        self.times.append(round(at, 1))
         for name, process in self.processes.items():
             if not process.running():
                 self.ended.append(f"{name}: {process.log_text()[-600:]}")
                 self.restart(name)
                 continue
             self.memory[name].append(process.resident_bytes())
+            self.descriptors[name].append(process.open_descriptors())
         logs = {f"{name}.txt" for name in self.processes}
         found = (path for path in self.folder.rglob("*") if path.is_file() and path.name not in logs)
         sizes = {str(path.relative_to(self.folder)): size_of(path) for path in found}
@@ -175,6 +185,7 @@ class Soak:
         with closing(open_log(config.log)) as log:
             newest = newest_snapshots(config, log)
         growth = {name: growth_of(samples) for name, samples in self.memory.items()} | {"disk": growth_of(self.disk)}
+        growth |= {f"{name}, descriptors": growth_of(samples) for name, samples in self.descriptors.items()}
         flat = all(value is not None and value <= GROWTH_MAX for value in growth.values())
         return {
             "passed": flat and not self.ended and set(codes.values()) == {0} and set(newest) == {"clusters", "centres"},
@@ -188,7 +199,18 @@ class Soak:
             "largest_mib": self.largest,
             "snapshots": {name: snapshot.version for name, snapshot in newest.items()},
             "readings": {name: snapshot.readings for name, snapshot in newest.items()},
+            "curve": self.curve(),
         }
+
+    def curve(self) -> dict[str, list[float]]:
+        """At most `POINTS` medians: seconds, MiB of memory of each process and on the disk, open descriptors."""
+        columns: dict[str, list[float]] = {"s": list(self.times)}
+        columns |= {f"{name}, MiB": [size / MIB for size in samples] for name, samples in self.memory.items()}
+        columns |= {f"{name}, descriptors": [*map(float, samples)] for name, samples in self.descriptors.items()}
+        columns["disk, MiB"] = [size / MIB for size in self.disk]
+        shortest = min(map(len, columns.values()))
+        columns = {name: samples[:shortest] for name, samples in columns.items()}
+        return {name: thinned(samples) for name, samples in columns.items()}
 
 
 def newest_snapshots(config: Config, log: Any) -> dict[str, Snapshot]:
@@ -212,11 +234,17 @@ def valid(config: Config, log: Any) -> list[Message]:
 
 
 def growth_of(samples: list[int]) -> float | None:
-    """The median of the last third over that of the second, minus 1; None for too few samples."""
-    third = len(samples) // 3
-    if third < 2:
+    """The median of the last quarter over that of the third, minus 1; None for too few samples."""
+    quarter = len(samples) // 4
+    if quarter < 2:
         return None
-    return round(median(samples[2 * third :]) / median(samples[third : 2 * third]) - 1, 3)
+    return round(median(samples[3 * quarter :]) / median(samples[2 * quarter : 3 * quarter]) - 1, 3)
+
+
+def thinned(samples: list[float]) -> list[float]:
+    """Medians of at most `POINTS` runs of equal length."""
+    length = max(1, -(-len(samples) // POINTS))
+    return [round(median(samples[start : start + length]), 2) for start in range(0, len(samples), length)]
 
 
 def size_of(path: Path) -> int:
@@ -227,11 +255,30 @@ def size_of(path: Path) -> int:
         return 0
 
 
+def page_of(report: dict[str, Any], minutes: float) -> str:
+    """The report as Markdown, with at most fifteen points of its curve."""
+    columns = dict(report["curve"])
+    times = columns.pop("s")
+    figures = zip(*columns.values(), strict=True)
+    lines = [
+        [f"{s / 60:.1f}", *(f"{one:.4g}" for one in each)] for s, each in list(zip(times, figures, strict=True))[3::4]
+    ]
+    part, growth = max(report["growth"].items(), key=lambda item: item[1] or 0.0)
+    return (
+        f"# Soak\n\nMade by `python -m tests.hostile.soak --minutes {minutes:g} --out benchmarks/results`; "
+        f"do not edit.\n\n{'Passed' if report['passed'] else 'Failed'}: {report['hostile_messages']} hostile "
+        f"messages, {report['kills']} kills in the first half; {len(report['ended_by_themselves'])} processes ended "
+        f"by themselves.\nThe last quarter beside the third: at most {100 * (growth or 0.0):+.1f} % ({part}), where "
+        f"{100 * GROWTH_MAX:.0f} % are allowed.\n\n" + table(["minute", *columns], lines)
+    )
+
+
 @click.command()
 @click.option("--minutes", type=float, default=10.0, show_default=True)
 @click.option("--kill-every", type=float, default=20.0, show_default=True, help="Seconds between two kills.")
 @click.option("--seed", type=int, default=0, show_default=True)
-def main(minutes: float, kill_every: float, seed: int) -> None:
+@click.option("--out", type=click.Path(path_type=Path, file_okay=False), help="Folder for soak.json and soak.md.")
+def main(minutes: float, kill_every: float, seed: int, out: Path | None) -> None:
     """Run the soak and print what was measured as JSON; exit code 1 when anything is not as it must be."""
     with tempfile.TemporaryDirectory(prefix="shoal-soak-") as folder:
         soak = Soak(Path(folder), seed)
@@ -244,7 +291,9 @@ def main(minutes: float, kill_every: float, seed: int) -> None:
                 for process in soak.processes.values():
                     if process.running():
                         process.kill()
-    click.echo(json.dumps(report, indent=1))
+    if out is not None:
+        write(out, "soak", report, page_of(report, minutes))
+    click.echo(json.dumps({name: value for name, value in report.items() if name != "curve"}, indent=1))
     raise SystemExit(0 if report["passed"] else 1)
 
 

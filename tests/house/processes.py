@@ -49,6 +49,10 @@ class Process:
         shown = subprocess.run(["ps", "-o", "rss=", "-p", str(self._process.pid)], capture_output=True, check=True)
         return 1024 * int(shown.stdout)
 
+    def open_descriptors(self) -> int:
+        """How many files and sockets it has open (Linux)."""
+        return len(list(Path(f"/proc/{self._process.pid}/fd").iterdir()))
+
     def stop(self) -> int:
         """SIGTERM, and the exit code."""
         self._process.terminate()
