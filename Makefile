@@ -54,10 +54,11 @@ bench: $(VENV)/.bench ## in nearly two hours: measure speed and memory beside pe
 	$(BIN)/python -m benchmarks.history
 	$(BIN)/python -m benchmarks.page
 
-fuzz: $(VENV)/.dev ## 100 000 changed messages, requests and files against their readers (about half an hour)
-	SHOAL_FUZZ_CASES=100000 $(BIN)/python -m pytest -q -n 2 --dist loadfile -p no:logging --timeout 7200 tests/hostile/fuzzing
+fuzz: $(VENV)/.dev ## 10^6 changed messages, requests and files against their readers, in hours; goes on where it ended
+	SHOAL_FUZZ_CASES=1000000 SHOAL_FUZZ_FOLDER=$(CURDIR)/.fuzz \
+		$(BIN)/python -m pytest -q -n 2 --dist loadfile -p no:logging --timeout 0 tests/hostile/fuzzing
 
-soak: $(VENV)/.dev ## ten minutes of a federation under hostile messages, with a kill every 20 seconds
+soak: $(VENV)/.dev ## ten minutes of a federation under hostile messages, with a kill every 20 seconds for five
 	$(BIN)/python -m tests.hostile.soak
 
 audit: $(VENV)/.dev ## attack the privacy of clients: 20 000 trials of each attack, 1 000 kills (about an hour)

@@ -9,13 +9,11 @@ from server_node.bootstrap import open_server
 from server_node.ingest.ingest import RecordFailed
 from shoal.config.settings import load_config
 from shoal.transports import open_log
-from tests.hostile.fuzzing import FIRST, share_of
+from tests.hostile.fuzzing import batches
 from tests.hostile.fuzzing.test_messages import Unforeseen, changed
 from tests.hostile.fuzzing.valid_messages import Message, is_far
 from tests.house.counting_federation import create, run
 from tests.house.small_federation import all_records, clock
-
-BATCH = 100
 
 
 def test_no_changed_update_of_counts_makes_a_server_fail(tmp_path: Path) -> None:
@@ -27,19 +25,17 @@ def test_no_changed_update_of_counts_makes_a_server_fail(tmp_path: Path) -> None
         Message("clusters", record.value or b"", record.headers) for record in all_records(config.log.address, topic)
     ]
     assert seeds
-    count = share_of(0.05)
     with open_server(config, clock=clock) as node, closing(open_log(config.log)) as log:
         node._rejections.failed = Unforeseen()
-        for first in range(FIRST, FIRST + count, BATCH):
-            cases = {n: changed(n, seeds) for n in range(first, min(first + BATCH, FIRST + count))}
-            for case in cases.values():
+        for batch in batches("counts", 0.05):
+            for case in [changed(number, seeds) for number in batch]:
                 log.publish(topic, case.value, case.key.encode(), case.headers)
             log.flush()
             try:
                 while node.step():
                     pass
             except RecordFailed as failed:
-                raise AssertionError(f"one of the cases {first} to {first + BATCH - 1}") from failed
+                raise AssertionError(f"one of the cases {batch[0]} to {batch[-1]}") from failed
         view = node.models()["clusters"].view
     assert view is not None
     assert len(view.centres)

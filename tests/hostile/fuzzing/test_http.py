@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import asyncio
 import json
 import random
@@ -13,7 +14,7 @@ from server_node.status import StatusBoard
 from server_node.web import create_app, predict
 from server_node.web.connections import Limits
 from shoal.protocol.messages import OperatorRequest
-from tests.hostile.fuzzing import FIRST, share_of
+from tests.hostile.fuzzing import corpus, keeping, numbers
 from tests.hostile.fuzzing.mutations import NUMBERS, TEXTS, changed_bytes, changed_value
 from tests.server_node.web_statuses import a_contract, a_snapshot, a_status, some_nodes
 
@@ -110,14 +111,20 @@ def test_no_changed_request_makes_the_page_fail() -> None:
     named: list[OperatorRequest] = []
     app = create_app(board, CollectorRegistry(), predict, named.append, limits=Limits(1000, 0.0, 30.0))
     statuses = set()
-    for number in range(FIRST, FIRST + share_of(0.1)):
-        case = changed(number)
-        try:
-            status = asyncio.run(respond(app, case))
-        except Exception as wrong:
-            raise AssertionError(f"case {number}: {case['method']} {case['path']}") from wrong
-        assert status < 500 or status == 503, f"case {number}: {status} for {case['method']} {case['path']}"
-        statuses.add(status)
+
+    def answered(number: int | str, case: dict[str, Any]) -> int:
+        with keeping("http", number, lambda: repr(case).encode()):
+            try:
+                status = asyncio.run(respond(app, case))
+            except Exception as wrong:
+                raise AssertionError(f"case {number}: {case['method']} {case['path']}") from wrong
+            assert status < 500 or status == 503, f"case {number}: {status} for {case['method']} {case['path']}"
+        return status
+
+    for name, content in corpus("http").items():
+        answered(name, ast.literal_eval(content.decode()))
+    for number in numbers("http", 0.1):
+        statuses.add(answered(number, changed(number)))
     assert {200, 404} <= statuses, "the cases reach what is behind the first check"
     fine = {"method": "GET", "path": "/status", "raw_path": b"/status", "query_string": b"", "body": b""}
     assert asyncio.run(respond(app, {**fine, "headers": [(b"host", b"127.0.0.1")]})) == 200

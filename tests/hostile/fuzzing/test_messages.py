@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import random
+import shutil
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from itertools import chain, islice
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +19,7 @@ from server_node.node import ServerNode
 from shoal.algorithms.registry import load_algorithm, rounds_algorithm
 from shoal.config.resolved import resolve
 from shoal.errors import MessageRejected, ShoalError
+from shoal.kernels.arrays import Floats
 from shoal.protocol.cluster_events import ClusterEventMessage
 from shoal.protocol.codec import pack, unpack
 from shoal.protocol.labels import Label
@@ -22,13 +28,14 @@ from shoal.protocol.messages import Snapshot, Update
 from shoal.protocol.readings import Reading
 from shoal.protocol.validation import Validator
 from shoal.transports.base import Record
-from tests.hostile.fuzzing import FIRST, share_of
+from tests.hostile.fuzzing import BATCH, batches, corpus, keeping, numbers
 from tests.hostile.fuzzing.mutations import changed_bytes, changed_value
 from tests.hostile.fuzzing.valid_messages import CLIENTS, EveryAlgorithm, Message, as_messages, is_far
 from tests.server_node.rounds_harness import rows_of
 from tests.server_node.server_fixture import states_of
 
-BATCH = 100
+SERVER_BATCHES = 200
+"""batches of cases for one server: a new one keeps the log of a long run small"""
 
 
 def changed(number: int, seeds: list[Message]) -> Message:
@@ -59,6 +66,11 @@ def changed(number: int, seeds: list[Message]) -> Message:
     return Message(rng.choice((key, key, key, "other")), value, headers)
 
 
+def kept_messages(target: str) -> dict[int | str, Message]:
+    """The messages of the corpus."""
+    return {name: Message(*ast.literal_eval(content.decode())) for name, content in corpus(target).items()}
+
+
 def step_all(node: ServerNode) -> None:
     for _ in range(10_000):
         if not node.step():
@@ -73,7 +85,7 @@ class Unforeseen(FailedRecords):
         raise failed
 
 
-def digest(site: EveryAlgorithm, node: ServerNode, cases: dict[int, Message]) -> None:
+def digest(site: EveryAlgorithm, node: ServerNode, cases: Mapping[int | str, Message]) -> None:
     """Publish the cases and let the server process them. Raises `AssertionError`, which names the case that failed."""
     site.publish(*cases.values())
     try:
@@ -83,27 +95,41 @@ def digest(site: EveryAlgorithm, node: ServerNode, cases: dict[int, Message]) ->
         with site.log() as log:
             records, _ = log.read(site.contract.updates_topic, {partition: offset}, 1)
         guilty = [number for number, case in cases.items() if case.value == records[0].value]
-        raise AssertionError(f"case {guilty or 'an honest update'}") from failed
+        if not guilty:
+            raise AssertionError("an honest update") from failed
+        with keeping("message", guilty[0], lambda: repr(tuple(cases[guilty[0]])).encode()):
+            raise AssertionError(f"case {guilty}") from failed
 
 
 def test_no_changed_message_makes_a_server_fail_or_moves_a_centre_out_of_the_box(tmp_path: Path) -> None:
-    site = EveryAlgorithm(tmp_path, batch_updates_max=BATCH)
+    left = batches("message", 0.55)
+    for number, batch in enumerate(left):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        attack(folder, chain([batch], islice(left, SERVER_BATCHES - 1)))
+        shutil.rmtree(folder)
+
+
+def attack(folder: Path, batches_of_cases: Iterable[range]) -> None:
+    """Give the cases to a new server. Afterwards it must do its work, and be in its checkpoint."""
+    site = EveryAlgorithm(folder, batch_updates_max=BATCH)
     with site.server() as node:
         node._rejections.failed = Unforeseen()
         step_all(node)
         site.send(*site.honest_updates(1))
         step_all(node)
-        count = share_of(0.55)
-        for first in range(FIRST, FIRST + count, BATCH):
+        digest(site, node, kept_messages("message"))
+        for batch in batches_of_cases:
+            first = batch[0]
             site.clock.now += 7.0
             honest = site.honest_updates(first)
             seeds = as_messages(honest) + site.requests()
             if first // BATCH % 3 == 0:
                 site.send(*honest)
-            digest(site, node, {n: changed(n, seeds) for n in range(first, min(first + BATCH, FIRST + count))})
+            digest(site, node, {number: changed(number, seeds) for number in batch})
             for model in node.models().values():
                 if model.view is not None:
-                    assert not is_far(model.view.centres), f"{model.name}, cases {first} to {first + BATCH - 1}"
+                    assert not is_far(model.view.centres), f"{model.name}, cases {batch[0]} to {batch[-1]}"
         # It still does its work.
         site.clock.now += 61.0
         step_all(node)
@@ -133,26 +159,34 @@ def test_no_changed_snapshot_makes_a_client_fail(published: tuple[EveryAlgorithm
     site, seeds = published
     validator, rows = Validator(resolve(site.contract)), rows_of(5)
     with site.log() as log:
-        for number in range(FIRST, FIRST + share_of(0.15)):
-            case = changed(number, seeds)
-            snapshots = Snapshots(site.contract, validator, log)
-            record = Record(site.contract.snapshots_topic, 0, 0, 0, case.key.encode(), case.value, case.headers)
-            snapshots._keep_if_newer(record)
-            for model in site.contract.models:
-                newest = snapshots.newest(model.name)
-                if newest is None:
-                    continue
-                algorithm = load_algorithm(model.algorithm)
-                try:
-                    with np.errstate(all="ignore"):
-                        labels = algorithm.predict(newest.arrays, rows)
-                        assert labels.shape == (len(rows),), f"case {number}"
-                        if load_algorithm(model.algorithm).family.in_rounds:
-                            rounds_algorithm(model.algorithm).answer(newest.arrays, rows)
-                except ShoalError:
-                    continue
-                except Exception as wrong:
-                    raise AssertionError(f"case {number}, {model.name}") from wrong
+        for name, kept in kept_messages("snapshot").items():
+            read_as_a_client(site, Snapshots(site.contract, validator, log), rows, name, kept)
+        for number in numbers("snapshot", 0.15):
+            read_as_a_client(site, Snapshots(site.contract, validator, log), rows, number, changed(number, seeds))
+
+
+def read_as_a_client(
+    site: EveryAlgorithm, snapshots: Snapshots, rows: Floats, number: int | str, case: Message
+) -> None:
+    """Keep the snapshot, find labels with it, and answer its round, as a client does."""
+    record = Record(site.contract.snapshots_topic, 0, 0, 0, case.key.encode(), case.value, case.headers)
+    with keeping("snapshot", number, lambda: repr(tuple(case)).encode()):
+        snapshots._keep_if_newer(record)
+        for model in site.contract.models:
+            newest = snapshots.newest(model.name)
+            if newest is None:
+                continue
+            algorithm = load_algorithm(model.algorithm)
+            try:
+                with np.errstate(all="ignore"):
+                    labels = algorithm.predict(newest.arrays, rows)
+                    assert labels.shape == (len(rows),), f"case {number}"
+                    if algorithm.family.in_rounds:
+                        rounds_algorithm(model.algorithm).answer(newest.arrays, rows)
+            except ShoalError:
+                continue
+            except Exception as wrong:
+                raise AssertionError(f"case {number}, {model.name}") from wrong
 
 
 def test_every_reader_of_bytes_rejects_what_it_cannot_read(published: tuple[EveryAlgorithm, list[Message]]) -> None:
@@ -164,26 +198,30 @@ def test_every_reader_of_bytes_rejects_what_it_cannot_read(published: tuple[Ever
         Label(1, 2, "north hall", 0.5, 3, 1e9).encode(),
         b'{"schema": 1, "federation": "plant"}',
     ]
-    rng = random.Random(FIRST)
-    for number in range(FIRST, FIRST + share_of(0.1)):
-        value = changed_bytes(rng, rng.choice(values), values)
-        for kind in (Update, Snapshot, Lease):
-            rejects(number, lambda kind=kind, value=value: kind.decode(value, kind.headers()))
-        rejects(number, lambda value=value: Label.decode(value))
-        rejects(number, lambda value=value: ClusterEventMessage.decode(value))
-        rejects(number, lambda value=value: unpack(value, 10**6))
-        record = Record("readings", 0, number, 0, None, value, Reading.headers())
+    for name, content in corpus("bytes").items():
+        every_reader(name, content)
+    for number in numbers("bytes", 0.1):
+        rng = random.Random(number)
+        every_reader(number, changed_bytes(rng, rng.choice(values), values))
+
+
+def every_reader(number: int | str, value: bytes) -> None:
+    """Give bytes to each reader of messages. Raises `AssertionError` for any error but a rejection."""
+    record = Record("readings", 0, 0, 0, None, value, Reading.headers())
+    readers: list[Callable[[], object]] = [
+        partial(kind.decode, value, kind.headers()) for kind in (Update, Snapshot, Lease)
+    ]
+    readers += [partial(Label.decode, value), partial(ClusterEventMessage.decode, value)]
+    readers += [partial(unpack, value, 10**6)]
+    with keeping("bytes", number, lambda: value):
         Reading.decode_many([record], 2)
-
-
-def rejects(number: int, read: object) -> None:
-    assert callable(read)
-    try:
-        read()
-    except MessageRejected:
-        return
-    except Exception as wrong:
-        raise AssertionError(f"case {number}") from wrong
+        for read in readers:
+            try:
+                read()
+            except MessageRejected:
+                continue
+            except Exception as wrong:
+                raise AssertionError(f"case {number}") from wrong
 
 
 def test_the_same_number_is_the_same_case(published: tuple[EveryAlgorithm, list[Message]]) -> None:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
 from shoal.protocol.messages import Update
-from tests.hostile.fuzzing import share_of
+from tests.hostile.fuzzing import passed, save_passed, share_of
 from tests.hostile.fuzzing.mutations import changed_bytes
 from tests.server_node.server_fixture import ServerFixture, models_of
 from tests.server_node.test_quarantine import ask
@@ -85,11 +85,12 @@ class HostileSequence(RuleBasedStateMachine):
         reasons = [dict(record.headers)["reason"] for record in self.site.rejected().values()]
         assert b"failed" not in reasons, "a check is missing"
         self.folder.cleanup()
+        save_passed("sequence", passed("sequence") + 1)
 
 
 TestHostileSequence = HostileSequence.TestCase
 TestHostileSequence.settings = settings(
-    max_examples=max(3, share_of(0.02) // 10),
+    max_examples=max(3, share_of(0.02) // 10 - passed("sequence")),
     stateful_step_count=12,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
