@@ -33,9 +33,13 @@ _NAMES: Mapping[Kind, re.Pattern[str]] = {
 """names of columns, in lower case"""
 
 
+_NUMBERED = re.compile(r" #\d+$")
+"""end of the name of a column that occurs several times"""
+
+
 def is_named(kind: Kind, name: str) -> bool:
     """Whether a column of that name, or a field at the end of that path, is usually of this kind."""
-    parts = name.replace('"', "").split(".")
+    parts = _NUMBERED.sub("", " ".join(name.replace('"', "").split())).split(".")
     return any(_NAMES[kind].fullmatch("_".join(parts[first:]).lower().strip("# ")) for first in range(len(parts)))
 
 
@@ -152,11 +156,13 @@ class Understood:
 
 def unit_of(name: str) -> tuple[str, str]:
     """The name of a column without its unit, and the unit, "" for none: "Temp (°C)" -> "Temp", "°C"."""
-    found = _IN_BRACKETS.match(name) or _SUFFIX.match(name)
+    plain = _NUMBERED.sub("", " ".join(name.split()))
+    found = _IN_BRACKETS.match(plain) or _SUFFIX.match(plain)
     if found is None or not found["name"]:
         return name, ""
     unit = found["unit"].strip()
-    return found["name"].strip(), _WRITTEN_OUT.get(unit.lower(), unit)
+    number = _NUMBERED.search(name)
+    return f"{found['name'].strip()}{number[0] if number else ''}", _WRITTEN_OUT.get(unit.lower(), unit)
 
 
 def feature_names(columns: Iterable[str]) -> dict[str, str]:
@@ -368,7 +374,10 @@ def _na_words(columns: Iterable[_Cells]) -> tuple[str, ...]:
         sorted(
             word
             for word, cells in words.items()
-            if cells >= WORD_CELLS_MIN and len(word) <= WORD_CHARS_MAX and not any(map(str.isdigit, word))
+            if cells >= WORD_CELLS_MIN
+            and len(word) <= WORD_CHARS_MAX
+            # A spreadsheet writes errors as #DIV/0!
+            and (word.startswith("#") or not any(map(str.isdigit, word)))
         )
     )
 
@@ -384,7 +393,7 @@ def _column(name: str, cells: _Cells, times: Sequence[str], client: str | None) 
     numbers = cells.numbers[np.isfinite(cells.numbers)]
     if reason := _left_out(cells, numbers):
         return Column(name, "left out", reason, examples)
-    _, unit = unit_of(name)
+    unit = unit_of(name)[1] or "%" * all(text.endswith("%") for text in examples)
     low, high = bounds_of(numbers, unit)
     outside = float(((numbers < low) | (numbers > high)).mean())
     return Column(name, "feature", "numbers", examples, unit, low, high, outside, step_of(numbers), numbers)

@@ -40,10 +40,12 @@ SMALL = 2000
 
 def lines_of(understood: Understood, with_cells: bool) -> list[str]:
     """What was understood, for people; `with_cells`: with three example cells of each column."""
-    width = max(len(column.name) for column in understood.columns)
+    # A name may have line breaks.
+    names = [" ".join(column.name.split()) for column in understood.columns]
+    width = max(map(len, names))
     lines = []
-    for column in understood.columns:
-        lines.append(f"  {column.name:<{width}}  {_meaning(column)}")
+    for name, column in zip(names, understood.columns, strict=True):
+        lines.append(f"  {name:<{width}}  {_meaning(column)}")
         if with_cells and column.examples:
             lines[-1] += f"   for instance {', '.join(column.examples)}"
     return lines

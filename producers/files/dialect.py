@@ -8,8 +8,9 @@ from __future__ import annotations
 import codecs
 import csv
 import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
-from itertools import islice
+from itertools import chain, islice
 from typing import NamedTuple
 
 from shoal.errors import SettingsError
@@ -21,6 +22,12 @@ HEAD_LINES = 2000
 """lines of a file from which its delimiter and its numbers are found"""
 UNASSIGNED_1252 = re.compile(rb"[\x81\x8d\x8f\x90\x9d]")
 """bytes that have no character in Windows-1252"""
+PREAMBLE_LINES_MAX = 50
+"""most lines before the header: the titles and notes of an export, or the line `sep=,` of a spreadsheet"""
+ROWS_AGREE = 0.9
+"""share of the rows that have as many cells as the header, where other lines stand before it"""
+ROWS_BELOW = 3
+"""fewest rows, the header among them, in which that shows"""
 SPACES = "\u0020\u00a0\u202f'\u2019"
 """signs between groups of three digits besides point and comma: space, no-break spaces, apostrophes"""
 
@@ -32,6 +39,7 @@ _POINT_IS_DECIMAL = re.compile(
 )
 _COMMA_GROUPS = re.compile(rf"{_GROUPS}(,\d{{3}})+(\.\d+)?")
 _POINT_GROUPS = re.compile(rf"{_GROUPS}(\.\d{{3}})+(,\d+)?")
+_NUMBER = re.compile(rf"[+-]?[\d.,{SPACES}]*\d\.?([eE][+-]?\d+)?|[+-]?(inf|nan|infinity)", re.IGNORECASE)
 _SPACE_GROUPS = re.compile(rf"{_GROUPS}([{SPACES}])\d{{3}}(\1\d{{3}})*([.,]\d+)?")
 
 
@@ -58,11 +66,15 @@ class Dialect(NamedTuple):
     thousands: str = ""
     """sign between groups of three digits; empty for none"""
     na_values: frozenset[str] = frozenset()
+    percent: bool = False
+    """whether numbers are followed by a sign of percent, in all cells of their columns"""
+    preamble: int = 0
+    """lines before the header"""
 
     @property
     def is_plain(self) -> bool:
         """Whether Python's `float` reads its numbers."""
-        return self.decimal == "." and not self.thousands
+        return self.decimal == "." and not self.thousands and not self.percent
 
     def number_text(self, cell: str) -> str | None:
         """The number of a cell as Python writes it; None for no value, any other text unchanged but never a number.
@@ -74,6 +86,8 @@ class Dialect(NamedTuple):
             return None
         if self.is_plain:
             return cell
+        if self.percent:
+            text = text.removesuffix("%").rstrip()
         if self.thousands and self.thousands in text:
             whole, sign, part = text.partition(self.decimal)
             first, *groups = whole.split(self.thousands)
@@ -98,6 +112,7 @@ class Dialect(NamedTuple):
         return (
             f"delimiter {names.get(self.delimiter, repr(self.delimiter))}, decimal sign {self.decimal!r}"
             f"{groups if self.thousands else ''}, encoding {self.encoding.removesuffix('-sig')}"
+            f"{f', header in line {self.preamble + 1}' if self.preamble else ''}"
         )
 
 
@@ -157,6 +172,58 @@ def delimiter_of(lines: Sequence[str]) -> str:
         return max(DELIMITERS, key=bare.count)
 
 
+def preamble_of(lines: Sequence[str]) -> int:
+    """How many lines stand before the header; 0 where the first line is one.
+
+    The header is then the first line that has as many cells as nearly all after it, more than one, and no number.
+    """
+
+    def agreeing(lines: Sequence[str]) -> tuple[float, list[str]]:
+        """The share of the rows that are as long as the first, which has several cells, and the first."""
+        best: tuple[float, list[str]] = 0.0, []
+        for delimiter in DELIMITERS:
+            rows = [row for row in csv.reader(lines, delimiter=delimiter) if row]
+            if len(rows) >= ROWS_BELOW and len(rows[0]) > 1:
+                best = max(best, (sum(len(row) == len(rows[0]) for row in rows) / len(rows), rows[0]))
+        return best
+
+    lines = lines[: 4 * PREAMBLE_LINES_MAX]
+    try:
+        if len(lines) < 3 or agreeing(lines)[0] > 0.5:
+            return 0
+        for place in range(1, min(PREAMBLE_LINES_MAX + 1, len(lines) - 2)):
+            share, header = agreeing(lines[place:]) if lines[place].strip() else (0.0, [])
+            if share >= ROWS_AGREE and not any(map(_NUMBER.fullmatch, map(str.strip, header))):
+                return place
+    except csv.Error:  # the row is counted as broken when it is read
+        pass
+    return 0
+
+
+def column_names(header: Iterable[str]) -> tuple[str, ...]:
+    """The names of columns by the cells of a header. Those that occur several times are numbered, from #1."""
+    names = [name.strip() for name in header]
+    occurs = Counter(names)
+    place: Counter[str] = Counter()
+    found = []
+    for name in names:
+        place[name] += 1
+        found.append(f"{name} #{place[name]}" if name and occurs[name] > 1 else name)
+    return tuple(found)
+
+
+def _has_percent(columns: Iterable[Sequence[str]]) -> bool:
+    """Whether numbers of these columns have a sign of percent, and none in the same column lacks it."""
+    found = False
+    for cells in columns:
+        texts = [cell.strip() for cell in cells]
+        signed = any(text.endswith("%") and _NUMBER.fullmatch(text[:-1].rstrip()) for text in texts)
+        if signed and any(map(_NUMBER.fullmatch, texts)):
+            return False
+        found = found or signed
+    return found
+
+
 def numbers_of(cells: Iterable[str], said: str | None, where: str) -> tuple[str, str]:
     """The decimal sign of the numbers in these cells, and the sign between groups of three digits.
 
@@ -166,7 +233,7 @@ def numbers_of(cells: Iterable[str], said: str | None, where: str) -> tuple[str,
     commas = points = comma_groups = point_groups = False
     spaces = ""
     for cell in cells:
-        text = cell.strip()
+        text = cell.strip().removesuffix("%").rstrip()
         commas = commas or bool(_COMMA_IS_DECIMAL.fullmatch(text))
         points = points or bool(_POINT_IS_DECIMAL.fullmatch(text))
         comma_groups = comma_groups or bool(_COMMA_GROUPS.fullmatch(text))
@@ -198,14 +265,16 @@ def dialect_of(
 
     `columns`: names of the columns that should hold numbers; empty: all. Raises `SettingsError` (ambiguous).
     """
-    delimiter = delimiter_of(lines)
-    rows = csv.reader(lines, delimiter=delimiter)
-    cells: list[str] = []
+    preamble = preamble_of(lines)
+    delimiter = delimiter_of(lines[preamble:])
+    rows = csv.reader(lines[preamble:], delimiter=delimiter)
+    cells: list[list[str]] = []
     try:
-        header = [name.strip() for name in next(rows, [])]
-        places = [place for place, name in enumerate(header) if not columns or name in columns]
-        cells = [row[place] for row in islice(rows, HEAD_LINES) if len(row) == len(header) for place in places]
+        header = column_names(next(rows, []))
+        whole = [row for row in islice(rows, HEAD_LINES) if len(row) == len(header)]
+        cells = [[row[place] for row in whole] for place, name in enumerate(header) if not columns or name in columns]
     except csv.Error:  # the row is counted as broken when it is read
         pass
-    decimal, thousands = numbers_of(cells, options.decimal, where)
-    return Dialect(encoding, delimiter, decimal, thousands, frozenset(options.na_values))
+    decimal, thousands = numbers_of(chain.from_iterable(cells), options.decimal, where)
+    percent = _has_percent(cells)
+    return Dialect(encoding, delimiter, decimal, thousands, frozenset(options.na_values), percent, preamble)

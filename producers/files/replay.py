@@ -307,12 +307,18 @@ class Replay:
         for table in self._tables:
             if not table.columns:
                 continue
+            before = ""
             for block in table.blocks_apart(self._columns.features, self._others):
                 rows = with_times(block, len(self._columns.time), self._readers[table.path]) if self._readers else block
                 if self._split.column is None:
                     yield rows, [""] * len(rows)
                 else:
-                    yield rows, [text_of(cells[-1]) if cells else "" for cells in others_of(rows)]
+                    texts = []
+                    for cells in others_of(rows):
+                        # A broken row names nobody: it counts for the client of the row before it.
+                        before = before if cells is None else text_of(cells[-1]) if cells else ""
+                        texts.append(before)
+                    yield rows, texts
 
     def _reader(self, table: Table) -> TimeReader:
         def cells() -> Iterator[Sequence[Any]]:

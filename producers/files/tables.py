@@ -10,6 +10,7 @@ import csv
 import gzip
 import json
 import logging
+import re
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -25,11 +26,12 @@ from producers.files.dialect import (
     HEAD_LINES,
     Dialect,
     DialectOptions,
+    column_names,
     dialect_of,
     encoding_of,
     known_encoding,
 )
-from producers.files.parsing import BLOCK_LINES, LineForm, Rows, features_apart, rows_of_numbers
+from producers.files.parsing import BLOCK_LINES, LineForm, Rows, features_apart, number_of, rows_of_numbers
 from shoal.errors import InvalidData, SettingsError
 from shoal.telemetry.events import log_event
 
@@ -104,11 +106,12 @@ def open_table(path: Path, faults: Counter[str], said: DialectOptions = FOUND, n
 def require_columns(table: Table, wanted: Sequence[str]) -> None:
     """Raise `SettingsError`, naming the columns there are, when a wanted one is missing or occurs twice."""
     for name in wanted:
-        if (times := table.columns.count(name)) != 1:
+        if table.columns.count(name) != 1:
             there = ", ".join(repr(column) for column in table.columns[:COLUMNS_NAMED_MAX])
             more = len(table.columns) - COLUMNS_NAMED_MAX
             there += f" and {more} more" if more > 0 else ""
-            what = f"occurs {times} times; give each column another name" if times else "is missing"
+            times = sum(re.fullmatch(rf"{re.escape(name)} #\d+", column) is not None for column in table.columns)
+            what = f"occurs {times} times; take '{name} #1' or another" if times > 1 else "is missing"
             raise SettingsError(f"{table.path}: column {name!r} {what}; the columns are {there}")
 
 
@@ -129,15 +132,23 @@ class CsvTable:
         if head[:1] == [OVERLONG]:
             raise SettingsError(f"{path}: the header is longer than {LINE_CHARS_MAX} characters; is this a CSV file?")
         self.dialect: Dialect = dialect_of(head, encoding, said, numbers, str(path))
-        self.columns = tuple(name.strip() for name in next(self._records(RecordLines(self._lines())), None) or ())
+        header = next(self._records(self._record_lines()), None) or []
+        self.columns = column_names(header)
+        # Names that are numbers may be those of a row as well.
+        is_text = not any(isinstance(number_of(self.dialect.number_text(name)), float) for name in header)
+        self._header = header if is_text else None
 
     def _lines(self) -> Iterator[str]:
-        return _lines(self.path, self.dialect.encoding)
+        """The lines from the header on."""
+        return islice(_lines(self.path, self.dialect.encoding), self.dialect.preamble, None)
+
+    def _record_lines(self) -> RecordLines:
+        return RecordLines(self._lines(), self.dialect.preamble + 1)
 
     def rows(self, wanted: Sequence[str]) -> Iterator[list[str] | None]:
         """See `Table.rows`. A row that is not as long as the header is broken: it is unknown which cell is missing."""
         places = [self.columns.index(name) for name in wanted]
-        lines = RecordLines(self._lines())
+        lines = self._record_lines()
         next(self._records(lines), None)
         yield from self._whole_rows(lines, places)
 
@@ -146,7 +157,7 @@ class CsvTable:
         places = [self.columns.index(name) for name in (*features, *others)]
         form = LineForm(self.dialect.delimiter, len(self.columns), places[: len(features)], places[len(features) :])
         lines = self._lines()
-        head = RecordLines(lines)
+        head = RecordLines(lines, self.dialect.preamble + 1)
         next(self._records(head), None)
         at = head.line
         while block := list(islice(lines, BLOCK_LINES)):
@@ -170,12 +181,12 @@ class CsvTable:
 
     def row_lines(self) -> Iterator[int]:
         """See `Table.row_lines`."""
-        lines = RecordLines(self._lines())
+        lines = self._record_lines()
         return (lines.line - 1 for _ in islice(self._records(lines), 1, None))
 
     def count(self) -> int:
         """See `Table.count`."""
-        return max(0, _count_lines(self.path) - 1)
+        return max(0, _count_lines(self.path) - 1 - self.dialect.preamble)
 
     def _unclosed(self, line: int, fault: str) -> None:
         """A row that cannot be read; `line` is where it begins, from 1."""
@@ -187,11 +198,11 @@ class CsvTable:
         """The cells at these places of every row below the header; None for a broken row."""
         width = len(self.columns)
         for row in self._records(lines, self._unclosed):
-            if row is not None and len(row) == width:
+            if row is not None and len(row) == width and row != self._header:
                 yield [row[place] for place in places]
             else:
                 if row is not None:
-                    self._faults["ragged"] += 1
+                    self._faults["header" if row == self._header else "ragged"] += 1
                 yield None
 
     def _records(

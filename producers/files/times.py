@@ -20,7 +20,14 @@ _CLOCK = (
     r"(?:[T ,]+(?P<hour>\d{1,2})[:.h](?P<minute>\d{2})(?:[:.](?P<second>\d{2})(?:[.,](?P<part>\d{1,9}))?)?"
     r"(?:\s*(?P<half>[AaPp])\.?[Mm]\.?)?\s*(?P<zone>Z|[+-]\d{2}:?\d{2})?)?"
 )
-_WRITTEN = re.compile(rf"(?P<a>\d{{1,4}})(?P<sign>[./-])(?P<b>\d{{1,2}})(?P=sign)(?P<c>\d{{1,4}}){_CLOCK}")
+_WEEKDAY = r"(?:[^\W\d_]{2,10}[.,]*\s+)?"
+_WRITTEN = re.compile(rf"{_WEEKDAY}(?P<a>\d{{1,4}})(?P<sign>[./-])(?P<b>\d{{1,2}})(?P=sign)(?P<c>\d{{1,4}}){_CLOCK}")
+_MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
+_NAMED = re.compile(
+    rf"{_WEEKDAY}(?:(?P<day>\d{{1,2}})[ ./-]+(?P<month>[A-Za-z]{{3,9}})"
+    rf"|(?P<us_month>[A-Za-z]{{3,9}})\.? (?P<us_day>\d{{1,2}}))[ .,/-]+(?P<year>\d{{4}}|\d{{2}}){_CLOCK}"
+)
+"""5-Jan-2024 or January 5, 2024"""
 _SPACED = re.compile(r"(\d{4}) (\d{1,2}) (\d{1,2})((?: \d{1,2}(?:\.0)?){0,3})")
 _COMPACT = re.compile(r"(19|20)\d\d(0[1-9]|1[0-2])(0[1-9]|[12]\d|3[01])(([01]\d|2[0-3])[0-5]\d([0-5]\d)?)?")
 """20240131 or 202401311245: a date; as an epoch it would be a day in 1970"""
@@ -177,11 +184,16 @@ def _written(text: str, order: str | None) -> datetime | None:
     if spaced:
         clock = [int(float(part)) for part in spaced[4].split()]
         return _at(int(spaced[1]), int(spaced[2]), int(spaced[3]), *clock)
-    found = _WRITTEN.fullmatch(text)
-    if found is None or order is None:
+    if (found := _NAMED.fullmatch(text)) is not None:
+        name = (found["month"] or found["us_month"]).lower()[:3]
+        if name not in _MONTHS:
+            return None
+        year, month, day = int(found["year"]), 1 + _MONTHS.index(name), int(found["day"] or found["us_day"])
+    elif (found := _WRITTEN.fullmatch(text)) is not None and order is not None:
+        a, b, c = int(found["a"]), int(found["b"]), int(found["c"])
+        year, month, day = {"year-first": (a, b, c), "day-first": (c, b, a), "month-first": (c, a, b)}[order]
+    else:
         return None
-    a, b, c = int(found["a"]), int(found["b"]), int(found["c"])
-    year, month, day = {"year-first": (a, b, c), "day-first": (c, b, a), "month-first": (c, a, b)}[order]
     if year < 100:
         # As strptime's %y reads it.
         year += 2000 if year < 69 else 1900

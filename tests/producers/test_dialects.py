@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from producers.files.dialect import Dialect, DialectOptions, encoding_of
+from producers.files.dialect import Dialect, DialectOptions, encoding_of, preamble_of
 from producers.files.form import AS_FOUND, HELD_MAX, FileForm
 from producers.files.replay import Columns, Replay
 from producers.files.split import split_of
@@ -34,6 +34,8 @@ class Written(NamedTuple):
     number: Callable[[float], str]
     time: Callable[[datetime], tuple[str, ...]]
     zone: str | None = None
+    before: str = ""
+    """lines before the header"""
 
 
 def comma(value: float) -> str:
@@ -53,6 +55,16 @@ DIALECTS = {
     "columns of a date": Written(
         ",", "latin-1", repr, lambda t: tuple(str(n) for n in (t.year, t.month, t.day, t.hour, t.minute, t.second))
     ),
+    "export with titles": Written(
+        ";",
+        "cp1252",
+        comma,
+        lambda t: (f"{('Mo', 'Di', 'Mi', 'Do', 'Fr', 'Sa', 'So')[t.weekday()]}, {t:%d.%m.%Y %H:%M:%S}",),
+        before="Kl\u00e4ranlage S\u00fcd;Export\r\nam;12.06.2023 08:14\r\n\r\n",
+    ),
+    "spreadsheet with percent": Written(
+        ",", "utf-8-sig", lambda v: f"{v:,.2f} %", lambda t: (t.strftime("%d-%b-%Y %H:%M:%S"),), before="sep=,\r\n"
+    ),
     "compact": Written(";", "utf-16-le", comma, lambda t: (t.strftime("%Y%m%d%H%M%S"),)),
 }
 
@@ -61,6 +73,7 @@ def written(path: Path, way: Written, values: NDArray[np.float64], times: list[d
     """Writes the file; returns the names of its time columns."""
     columns = tuple(f"t{place}" for place in range(len(way.time(times[0]))))
     text = io.StringIO()
+    text.write(way.before)
     writer = csv.writer(text, delimiter=way.delimiter)
     writer.writerow([*columns, *FEATURES])
     for row, time in zip(values, times, strict=True):
@@ -155,6 +168,25 @@ def test_a_later_number_of_another_form_is_rejected_not_misread(tmp_path: Path) 
     found = all_of(Replay([tmp_path / "a.csv"], Columns(("a", "b")), split_of("round-robin", 1, 0)))
     assert found.values[2999][0] == 2999.5
     assert list(found.values[3000]) == ["<1.5>", 3.0]
+
+
+def test_a_header_that_is_repeated_is_no_reading_and_no_client(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("who,a,b\nx,1,2\ny,3,4\nwho,a,b\ny,5,6\nz,7\n")
+    source = Replay([tmp_path / "a.csv"], Columns(("a", "b")), split_of("column:who", 1, 0))
+    found = all_of(source)
+    assert [list(row) for row in found.values] == [[1.0, 2.0], [3.0, 4.0], [], [5.0, 6.0], []]
+    assert (list(found.clients), source.faults) == (["x", "y", "y", "y", "y"], {"header": 1, "ragged": 1})
+
+
+def test_a_first_row_of_numbers_is_not_taken_for_a_header_below_a_title() -> None:
+    assert preamble_of(["a,b\n", "1,2,3\n", "4,5,6\n", "7,8,9\n"]) == 0
+    assert preamble_of(["title\n", "a,b,c\n", "4,5,6\n", "7,8,9\n"]) == 1
+
+
+def test_a_column_with_percent_in_some_cells_is_not_guessed(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("a,b\n5%,1\n0.05,2\n")
+    found = all_of(Replay([tmp_path / "a.csv"], Columns(("a", "b")), split_of("round-robin", 1, 0)))
+    assert [list(row) for row in found.values] == [["5%", 1.0], [0.05, 2.0]]
 
 
 @pytest.mark.parametrize(

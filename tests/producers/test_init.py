@@ -204,6 +204,27 @@ def test_words_among_numbers_that_repeat_stand_for_no_value(folder: Path) -> Non
     assert (files.na_values, files.missing) == (("-", "n/a"), "hold")
 
 
+def test_an_export_of_a_spreadsheet_is_understood(folder: Path) -> None:
+    scrap = ["#DIV/0!" if n % 50 == 0 else f"{3 * n % 7}" for n in range(400)]
+    cells = [
+        f"{5 * n % 17}.5,{5 * n % 6}.25,{7 * n % 23}%,{scrap[n]},{1 + n % 9}/{13 + n % 9}/2024 2:05 PM"
+        for n in range(400)
+    ]
+    header = 'Oil Temp (\u00b0C),Oil Temp (\u00b0C),Load,Scrap,"Time\nStamp"'
+    (folder / "a.csv").write_text("\n".join(["sep=,", header, *cells]), encoding="utf-8")
+    output = run("a.csv").output
+    assert "header in line 2" in output
+    assert "Time Stamp" in output
+    config = load_config(folder / "a.toml")
+    features = [(feature.name, feature.unit) for feature in config.contract.features]
+    assert features[:3] == [("Oil Temp (\u00b0C) #1", "\u00b0C"), ("Oil Temp (\u00b0C) #2", "\u00b0C"), ("Load", "%")]
+    files = config.source("files")
+    assert isinstance(files, FilesSettings)
+    assert (files.na_values, files.time_columns) == (("#DIV/0!",), ("Time\nStamp",))
+    source = FILES.open(config.contract, with_settings({**PLAIN_REPLAY, "files": (folder / "a.csv",)}, config))
+    assert [list(row)[:3] for row in source.read(2).values] == [[0.5, 0.25, 0.0], [5.5, 5.25, 7.0]]
+
+
 def test_a_word_with_a_point_stands_for_no_value_in_a_file_of_decimal_commas(folder: Path) -> None:
     lines = [f"{'k.A.' if n % 40 == 0 else f'{n % 17},5'};{n % 5},25" for n in range(400)]
     (folder / "a.csv").write_text("\n".join(["Druck;Strom", *lines]), encoding="utf-8")
