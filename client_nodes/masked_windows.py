@@ -28,7 +28,7 @@ from shoal.config.resolved import ResolvedContract, ResolvedModel
 from shoal.errors import InvalidState
 from shoal.kernels.arrays import Bools, Ints
 from shoal.privacy.ledger import MaskedRelease
-from shoal.privacy.masked import Masked, readings_within
+from shoal.privacy.masked import Masked, clip_order, readings_within
 from shoal.protocol.checks import is_count
 from shoal.protocol.masked import PLAN_BYTES, MaskedCounts, OpenRound, bytes_of, message_name
 from shoal.runtime.checkpoint import OutboxRecord
@@ -105,7 +105,8 @@ class MaskedModel:
         from shoal.privacy.masks import mask, synthetic_nonce  # noqa: PLC0415 - needs an extra
 
         counts_of = partial(self._count, window, opened.round)
-        counted, _ = readings_within(counts_of, window.valid, self._order(window), self._mode.clip_squared)
+        order = clip_order(self._public_name, window.number, len(window.rows))
+        counted, _ = readings_within(counts_of, window.valid, order, self._mode.clip_squared)
         counts: Ints = counted.counts
         name = message_name(opened.round, window.number, opened.plan)
         nonce = synthetic_nonce(self._secret, name, counts.astype("<i8").tobytes())
@@ -130,11 +131,6 @@ class MaskedModel:
 
     def _count(self, window: PendingWindow, round_: int, valid: Bools) -> Any:
         return self._counter.count(window.rows, valid, self._public_name, window.number, (self._cohort, round_))
-
-    def _order(self, window: PendingWindow) -> Ints:
-        """(n,) a public order of the places of a window: what is cut off is spread over all of it."""
-        drawn = hashlib.shake_256(b"clip order" + self._public_name + window.number.to_bytes(8, "little"))
-        return np.argsort(np.frombuffer(drawn.digest(8 * len(window.rows)), dtype="<u8"), kind="stable")
 
 
 class MaskedWindows(CountWindows):

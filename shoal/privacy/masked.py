@@ -12,6 +12,7 @@ most the root of 2 apart times `clip`, and with noise of variance v a window cos
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Final
@@ -41,6 +42,8 @@ MECHANISM: Final = "masked-gaussian-counts"
 DELTA: Final = 1e-6
 CLIP_AXES: Final = 8
 """a window whose readings all lie in two bins of each of the `axes` is longer than W / sqrt(8 axes), and is cut off"""
+CLIENTS_ADVISED: Final = 100
+"""with fewer, noise hides most clusters"""
 SECONDS_OF_A_DAY: Final = 86_400.0
 COUNT_LIMIT: Final = 2**31
 """sums of counts and noise stay below it, as they travel modulo twice as much"""
@@ -104,15 +107,10 @@ class Masked(PrivacyMode):
             raise SettingsError("budget_epsilon needs budget_days, the span that it is for")
         self._axes, self._windows = int(self.values["axes"]), int(self.values["budget_windows"])
         self.delta = float(self.values["delta"])
-        clip = given.get("clip", window_readings / math.sqrt(CLIP_AXES * self._axes))
-        self.clip_squared = math.floor(clip * clip)
-        """largest sum of the squares of a client's counts"""
-        if self.clip_squared < 1:
-            raise SettingsError("clip must be at least 1: no reading could be counted")
-        self.variance = smallest_variance(
-            self.squared_distance, nano_rho_of(given["epsilon"], self.delta) // self._windows
+        self.clip_squared, self.variance = sum_terms(
+            given["epsilon"], self.delta, self._windows, window_readings, self._axes, given.get("clip")
         )
-        """variance of each helper's noise"""
+        """largest sum of the squares of a client's counts, and the variance of each helper's noise"""
         reach = NOISE_REACH * math.sqrt(self.variance * len(self.helpers))
         most = min(window_readings, math.isqrt(self.clip_squared))
         self.batch_max = max(0, math.floor((COUNT_LIMIT - 1 - reach) / most))
@@ -250,6 +248,30 @@ class Masked(PrivacyMode):
             f"models together, which is {self.span_nano // self.window_nano} windows of one model; its ledger refuses "
             "more.",
         )
+
+
+def sum_terms(
+    epsilon: float, delta: float, windows: int, window_readings: int, axes: int, clip: float | None = None
+) -> tuple[int, int]:
+    """(largest sum of the squares of a client's counts, variance of the noise) for `epsilon` in this many windows.
+
+    `axes`: how many of each leaf are counted. `clip`: largest length of the counts; None: what the readings of two bins
+    of each axis have. Raises `SettingsError` for a clip that allows no reading.
+    """
+    longest = window_readings / math.sqrt(CLIP_AXES * axes) if clip is None else clip
+    squared = math.floor(longest * longest)
+    if squared < 1:
+        raise SettingsError("clip must be at least 1: no reading could be counted")
+    return squared, smallest_variance(2 * squared, nano_rho_of(epsilon, delta) // windows)
+
+
+def clip_order(name: bytes, number: int, places: int) -> Ints:
+    """A public order (places,) of the places of window `number`: what is cut off is spread over all of it.
+
+    `name`: the public name of the client and its model.
+    """
+    drawn = hashlib.shake_256(b"clip order" + name + number.to_bytes(8, "little"))
+    return np.argsort(np.frombuffer(drawn.digest(8 * places), dtype="<u8"), kind="stable")
 
 
 def readings_within(counts_of: Any, valid: Bools, order: Ints, clip_squared: int) -> tuple[Any, int]:

@@ -12,7 +12,10 @@ from numpy.typing import NDArray
 from sklearn.metrics import adjusted_rand_score
 
 from shoal import DensityTree
+from shoal.algorithms.density_tree.server import DensityTreeServer
 from shoal.errors import InvalidData, InvalidState, SettingsError
+from shoal.privacy.gaussian import GaussianNoise, nano_rho_of
+from shoal.privacy.gaussian import variance_for as smallest_variance
 from shoal.protocol.codec import pack, unpack
 
 CENTRES = np.array([[2.0, 25.0], [8.0, 25.0], [5.0, 85.0]])
@@ -86,11 +89,12 @@ def test_another_seed_is_other_noise_and_the_same_seed_the_same() -> None:
     assert states[0] == states[1] != states[2]
 
 
-@pytest.mark.parametrize("cut", [1, 700, 4999])
-def test_a_restored_model_continues_bit_for_bit(cut: int) -> None:
+@pytest.mark.parametrize(("cut", "masked"), [(1, False), (700, False), (4999, False), (700, True), (4999, True)])
+def test_a_restored_model_continues_bit_for_bit(cut: int, masked: bool) -> None:
     rows, _ = plant(5000)
-    through = model().partial_fit(rows[:cut])
-    restored = model().restore(unpack(pack(through.state())))
+    size = 40 if masked else 400
+    through = model(masked=masked, window_readings=size).partial_fit(rows[:cut])
+    restored = model(masked=masked, window_readings=size).restore(unpack(pack(through.state())))
     for one in (through, restored):
         one.partial_fit(rows[cut:])
     assert pack(restored.state()) == pack(through.state())
@@ -100,7 +104,9 @@ def test_a_restored_model_continues_bit_for_bit(cut: int) -> None:
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"epsilon": 0.0}, {"epsilon": 100.0}, {"window_readings": 0}, {"clients": 0}, {"random_state": -1},
+    [{"budget_windows": 2}, {"budget_windows": 0, "masked": True}, {"delta": 0.1, "masked": True},
+     {"epsilon": 0.0, "masked": True}, {"epsilon": 0.0}, {"epsilon": 100.0},
+     {"window_readings": 0}, {"clients": 0}, {"random_state": -1},
      {"low": [0.0, 5.0, 1.0]}, {"high": [10.0, 5.0]}, {"low": "cold"}, {"leaves_max": 0}],
 )  # fmt: skip
 def test_a_parameter_out_of_range_is_refused_by_name(wrong: dict[str, Any]) -> None:
@@ -143,3 +149,68 @@ def test_gaps_between_whole_numbers_are_no_valleys_where_the_step_is_given(epsil
 def test_a_step_that_cannot_be_is_refused(step: Any) -> None:
     with pytest.raises(SettingsError, match="step"):
         model(step=step).fit(plant(50)[0])
+
+
+def masked(**parameters: Any) -> DensityTree:
+    return model(**{"masked": True, "window_readings": 100, "epsilon": 1.0, **parameters})
+
+
+def sums_of(monkeypatch: pytest.MonkeyPatch, found: DensityTree, rows: NDArray[np.float64]) -> list[dict[str, Any]]:
+    """The arrays of every sum that is absorbed while `found` learns rows."""
+    absorbed: list[dict[str, Any]] = []
+    absorb = DensityTreeServer.absorb
+
+    def look(server: DensityTreeServer, contributions: Any, seed: bytes) -> Any:
+        absorbed.extend(dict(one.arrays) for one in contributions)
+        return absorb(server, contributions, seed)
+
+    monkeypatch.setattr(DensityTreeServer, "absorb", look)
+    found.fit(rows)
+    return absorbed
+
+
+def test_sums_over_150_clients_find_the_clusters_at_an_epsilon_of_one_for_a_whole_window() -> None:
+    rows, truth = plant(150 * 8 * 100)
+    owner = np.arange(len(rows)) % 150
+    assert adjusted_rand_score(truth, masked(random_state=None).fit(rows, clients=owner).labels_) > 0.98
+    assert model(random_state=None, epsilon=0.02, window_readings=100).fit(rows, clients=owner).n_clusters_ <= 1
+
+
+@pytest.mark.filterwarnings("ignore:sums over few clients:UserWarning")
+def test_a_sum_is_of_one_window_of_every_client_with_noise_of_the_declared_variance(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    plain = sums_of(monkeypatch, masked(epsilon=None), plant(2500)[0])
+    assert [int(one["places"][0]) for one in plain] == [1000, 1000, 500]
+    assert [int(one["count"].sum()) for one in plain] == [1000, 1000, 500]
+    noise = []
+    for seed in range(40):
+        [first, *_] = sums_of(monkeypatch, masked(epsilon=1.0, random_state=seed), plant(1000)[0])
+        noise.append(first["count"] - plain[0]["count"])
+    # The clip for 100 readings is 25, so two clients' counts are 25 x sqrt(2) apart at most.
+    variance = smallest_variance(2 * 25**2, nano_rho_of(1.0, 1e-6))
+    cells = np.concatenate(noise)
+    assert np.sum(cells**2) / variance == pytest.approx(len(cells), abs=5 * np.sqrt(2 * len(cells)))
+
+
+@pytest.mark.filterwarnings("ignore:sums over few clients:UserWarning")
+def test_one_client_changes_a_sum_by_no_more_than_the_clip_allows(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn = GaussianNoise.draw
+    monkeypatch.setattr(GaussianNoise, "draw", lambda noise, seed, cells: 0 * drawn(noise, seed, cells))
+    rows = np.full((100, 2), [2.0, 25.0])
+    [absorbed] = sums_of(monkeypatch, masked(clients=1), rows)
+    assert 23**2 < int((absorbed["count"].astype(np.int64) ** 2).sum()) <= 25**2
+
+
+@pytest.mark.filterwarnings("ignore:500 readings are left out:UserWarning")
+def test_a_budget_of_windows_is_never_exceeded_and_what_is_left_out_is_said() -> None:
+    rows, _ = plant(3500)
+    found = masked(budget_windows=2, random_state=None)
+    with pytest.warns(UserWarning, match="1500 readings are left out"):
+        found.partial_fit(rows)
+    with pytest.warns(UserWarning, match="3500 readings are left out"):
+        found.partial_fit(rows)
+    with pytest.warns(UserWarning, match="sums over few clients, 10"):
+        found.fit(rows[:2500])
+    windows = found.state()["federation"]["clients"]
+    assert {client["windows"] for client in windows.values()} == {2}
