@@ -134,6 +134,8 @@ class ModelLearner:
         self._half = model.streaming.client(model.options, width)
         self._sequence = 0
         self._readings = 0
+        self._reported = 0
+        """rejected readings that the newest update has told of"""
 
     @property
     def name(self) -> str:
@@ -153,10 +155,16 @@ class ModelLearner:
         self._readings += places if self._model.counts_places else len(rows)
 
     def make_update(self, now: float, span: TimeSpan, rejected: int | None) -> EncodedUpdate | None:
-        """What changed since the previous update; None when there is nothing to publish yet."""
+        """What changed since the previous update; None when there is nothing to publish yet.
+
+        Where all readings were rejected, only their number is published, for those who look at the page.
+        """
         arrays = self._half.contribute()
         if not any(len(array) for array in arrays.values()):
-            return None
+            if not rejected or rejected == self._reported or self._readings:
+                return None
+            arrays = {}
+        self._reported = rejected or 0
         self._sequence += 1
         content = Content(self._sequence, self._readings, arrays, now, span, rejected=rejected)
         self._readings = 0
@@ -167,7 +175,8 @@ class ModelLearner:
         self._half.reset_published()
 
     def state(self) -> dict[str, Any]:
-        return {"half": self._half.state(), "sequence": self._sequence, "readings": self._readings}
+        counts = {"sequence": self._sequence, "readings": self._readings, "reported": self._reported}
+        return {"half": self._half.state(), **counts}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Raises `InvalidState`."""
@@ -175,5 +184,6 @@ class ModelLearner:
             self._half.restore(state["half"])
             self._sequence = state["sequence"]
             self._readings = state["readings"]
+            self._reported = state["reported"]
         except (KeyError, TypeError) as broken:
             raise InvalidState(f"the checkpoint of model {self._model.name} is damaged: {broken}") from None

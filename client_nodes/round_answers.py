@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -126,6 +127,10 @@ class RoundAnswers:
         self._answered = {model.name: 0 for model in self._models}
         """version of the newest request answered"""
         self._sequence = {model.name: 0 for model in self._models}
+        learns = any(model.family.client_learns for model in contract.models.values())
+        self._reports = bool(self._models) and not learns
+        """whether nothing else tells of readings that were all rejected"""
+        self._reported, self._reported_at, self._report_s = 0, -math.inf, settings.publish_s
 
     @property
     def expects_requests(self) -> bool:
@@ -158,7 +163,21 @@ class RoundAnswers:
                 answers.updates.append(self._answer(model, request, now))
             except (InvalidData, MessageRejected) as wrong:
                 answers.rejected.append(RejectedRequest(model.name, request.round, str(wrong)))
+        if self._reports and not len(self.window):
+            answers.updates.extend(self._make_report(now))
         return answers
+
+    def _make_report(self, now: float) -> Iterator[EncodedUpdate]:
+        """How many readings were rejected, of a client that has no row to answer with."""
+        rejected = self._rejected() or 0
+        # A clock that was set back must not lengthen the interval.
+        self._reported_at = min(self._reported_at, now)
+        if rejected > self._reported and now >= self._reported_at + self._report_s:
+            model = self._models[0]
+            self._sequence[model.name] += 1
+            content = Content(self._sequence[model.name], 0, {}, now, NO_SPAN, rejected=rejected)
+            self._reported, self._reported_at = rejected, now
+            yield self._publisher.make_update(model, content)
 
     def reset_published(self) -> None:
         """The requests answered so far were another server's; the versions of new ones begin at 1 again."""
@@ -166,7 +185,7 @@ class RoundAnswers:
 
     def state(self) -> dict[str, Any]:
         models = {name: {"answered": self._answered[name], "sequence": self._sequence[name]} for name in self._answered}
-        return {"models": models, "window": self.window.state() if models else None}
+        return {"models": models, "window": self.window.state() if models else None, "reported": self._reported}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Raises `InvalidState`."""
@@ -174,6 +193,7 @@ class RoundAnswers:
             return
         try:
             self.window.restore(state["window"])
+            self._reported = int(state["reported"])
             for name in self._answered:
                 saved = state["models"][name]
                 self._answered[name], self._sequence[name] = saved["answered"], saved["sequence"]

@@ -84,8 +84,9 @@ def rewritten(page: str) -> str:
 
 def in_order() -> list[type]:
     """Messages and entries as the page has them: an entry follows the message that lists it."""
-    entry_of = dict(zip((RegionUpdate, Snapshot, QuarantineList, ConflictList), ENTRIES, strict=True))
-    return [one for form in MESSAGES for one in (form, entry_of.get(form)) if one is not None]
+    lists = (RegionUpdate, Snapshot, QuarantineList, ConflictList, ConflictList)
+    pairs = list(zip(lists, ENTRIES, strict=True))
+    return [one for form in MESSAGES for one in (form, *(entry for lister, entry in pairs if lister is form))]
 
 
 if __name__ == "__main__":

@@ -181,7 +181,7 @@ class Ingest:
             self._server.validator.check_update(whole)
             update = _dated(whole, record)
             processed = model.process(update, outcome.at, content)
-        if processed.new:
+        if processed.new and not update.is_report:
             self._server.hierarchy.take(update, outcome.at)
             self._server.reassembly.drop(update.model, update.client)
         return outcome._replace(

@@ -179,6 +179,10 @@ class RoundsModel:
 
     def process(self, update: Update, now: float, content: Content = NO_CONTENT) -> Processed:
         """Take in one validated answer. Raises `MessageRejected`, with the reasons of `ServedModel.process`."""
+        if update.is_report:
+            new = self.clients.take(update.client, update.sequence, 0, now, content)
+            self.clients.note_rejected(update.client, update.rejected)
+            return Processed(new)
         assert update.round is not None, "the validator lets no answer pass without its round"
         state, answer = self._state, ReceivedAnswer.of(update)
         if update.round > state.round:

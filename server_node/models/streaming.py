@@ -110,6 +110,8 @@ class StreamingBase(ABC):
         if not self.clients.take(update.client, update.sequence, update.readings, now, content):
             return Processed(False)
         self.clients.note_rejected(update.client, update.rejected)
+        if update.is_report:
+            return Processed(True)
         self._news.updates += 1
         self._publisher.count_update(update)
         self._publisher.count_readings(update.readings)
@@ -279,7 +281,7 @@ class StreamingModel(StreamingBase):
     def process(self, update: Update, now: float, content: Content = NO_CONTENT) -> Processed:
         """Take in one validated update, and learn it. Raises `MessageRejected` ("sequence", "conflict")."""
         processed = super().process(update, now, content)
-        if not processed.new:
+        if not processed.new or update.is_report:
             return processed
         contribution = Contribution(update.client, update.sequence, update.arrays)
         if self._pool.waiting is None:

@@ -263,7 +263,8 @@ class Update(ModelMessage):
     """the same of the oldest one: its readings count as spread over the time between"""
     rejected: int | None = None
     """readings that the client has rejected or withheld since its first start; None where numbers must not tell whether
-    a reading was valid: in `formal`, and for private counts"""
+    a reading was valid: in `formal`, and for private counts. An update without arrays, readings or round says nothing
+    else: of a client with no reading to learn from"""
     round: int | None = None
     """the round it answers; None in the streaming family"""
     chunk: int = 1
@@ -280,6 +281,11 @@ class Update(ModelMessage):
         require(self.rejected is None or is_count(self.rejected), "malformed", "rejected")
         require(is_count(self.chunks, 1) and self.chunks <= CHUNKS_MAX, "chunks", f"chunks must be 1 to {CHUNKS_MAX}")
         require(is_count(self.chunk, 1) and self.chunk <= self.chunks, "chunks", "chunk must be from 1 to chunks")
+
+    @property
+    def is_report(self) -> bool:
+        """Whether it only says how many readings were rejected, as there was none to learn from."""
+        return not self.arrays and not self.readings and self.rejected is not None and self.round is None
 
 
 @dataclass(frozen=True)

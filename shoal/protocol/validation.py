@@ -53,6 +53,8 @@ class Validator:
             raise MessageRejected("privacy", "its model learns from sums of masked counts alone")
         if update.rejected is not None and (model.mode.formal or model.family.client_counts):
             raise MessageRejected("malformed", "it tells how many readings were rejected, which privacy hides")
+        if update.is_report:
+            return
         readings_max = model.declared.readings_max
         if update.readings > readings_max:
             raise MessageRejected("bounds", f"it is from more than the {readings_max} readings of readings_max")

@@ -113,10 +113,17 @@ def test_too_few_readings_for_a_node_publish_nothing_and_are_kept(site: Site) ->
     assert [update.readings for update in site.updates()] == [12]
 
 
-def test_rejected_readings_alone_publish_nothing(site: Site) -> None:
+@pytest.mark.parametrize("privacy", [{"mode": "off"}, PAPER, FORMAL], ids=lambda privacy: privacy["mode"])
+def test_of_rejected_readings_alone_their_number_is_published_and_none_where_it_is_private(
+    privacy: dict[str, object], tmp_path: Path
+) -> None:
+    site = Site(tmp_path, plant(privacy), publish_readings=50)
     site.add_records(*[(b"junk", HEADERS)] * 100)
     assert site.run()["rejected"] == 100
-    assert site.published() == []
+    found = [(update.readings, update.rejected, len(update.arrays)) for update in site.updates()]
+    assert found == ([] if privacy is FORMAL else [(0, 50, 0), (0, 100, 0)])
+    site.run()
+    assert len({update.sequence for update in site.updates()}) == len(found), "nothing more, as none was rejected since"
 
 
 # Publishing.
@@ -424,13 +431,14 @@ def test_in_mode_paper_readings_without_a_range_are_withheld_and_counted(tmp_pat
     assert [update.readings for update in site.updates()] == [50], "the withheld ones count among none"
 
 
-def test_withheld_readings_alone_publish_nothing(tmp_path: Path) -> None:
+def test_of_withheld_readings_alone_their_number_is_published_once(tmp_path: Path) -> None:
     site = Site(tmp_path, plant(PAPER), publish_s=1.0)
     site.add_readings(np.array([[20.0, 50.0]] * 100))
     with site.node() as node:
         node.step()
         site.clock.now += 10
         assert not node.step()
+        assert [update.rejected for update in site.updates()] == [100]
         assert node.totals == {
             "read": 100,
             "refused": 0,
@@ -438,7 +446,7 @@ def test_withheld_readings_alone_publish_nothing(tmp_path: Path) -> None:
             "rejected": 0,
             "withheld": 100,
             "clipped": 0,
-            "updates": 0,
+            "updates": 1,
         }
 
 

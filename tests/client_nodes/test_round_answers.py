@@ -83,6 +83,15 @@ def test_without_rows_nothing_is_published(site: Site) -> None:
     assert answers(site) == []
 
 
+def test_a_client_that_rejects_every_reading_says_how_many(site: Site) -> None:
+    for number in (3, 4):
+        site.add_readings(readings(number) * np.nan)
+        site.run()
+    reports = answers(site)
+    assert [report.rejected for report in reports] == [3, 7]
+    assert all(report.is_report for report in reports)
+
+
 def test_a_request_is_answered_once_from_the_window(site: Site) -> None:
     site.add_readings(readings(150))
     site.run()

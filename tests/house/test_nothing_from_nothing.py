@@ -99,3 +99,5 @@ def test_of_rejected_readings_no_model_has_a_cluster_an_event_or_an_accepted_rea
                 assert not model.status().events, name
                 counted = sum(readings for _, _, readings, _ in model.clients.totals())
                 assert counted == (places if resolved.models[name].family.client_counts else 0), name
+            [attic] = server.status().clients
+            assert attic.rejected == (None if resolved.mode.formal else INVALID), "the page shows it"
