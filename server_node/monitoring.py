@@ -29,7 +29,7 @@ from server_node.status import CLIENTS_SHOWN_MAX, ClientStatus
 from shoal.algorithms.view import ClusteringView
 from shoal.config.resolved import ResolvedContract
 from shoal.protocol.cluster_events import EVENT_KINDS
-from shoal.protocol.history import NO_CLUSTER, HistoryBin, HistoryNames, pairs
+from shoal.protocol.history import NO_CLUSTER, HistoryMessage, pairs
 from shoal.protocol.messages import Snapshot
 from shoal.protocol.rejected import REASONS
 from shoal.telemetry.events import log_event
@@ -94,7 +94,7 @@ class ClusterMonitoring:
             {(model, event.event, str(event.cluster), event.text): event.at for event in kept.values()}
         )
 
-    def counted(self, model: str, history: Iterable[HistoryBin | HistoryNames]) -> None:
+    def counted(self, model: str, history: Iterable[HistoryMessage]) -> None:
         """The bins that have changed with a snapshot: the newest one shows how much falls to no known cluster."""
         newest = newest_fine_bin(history)
         if newest is None:

@@ -50,7 +50,7 @@ from shoal.runtime.reader import read_next
 from shoal.telemetry.metrics import ServerMetrics
 from shoal.transports.base import Log, Positions, Record, beginning, first_positions, latest
 
-STATE_VERSION = 14
+STATE_VERSION = 15
 
 Models = Mapping[str, ServedModel]
 

@@ -87,6 +87,7 @@ def markdown(result: dict[str, Any]) -> str:
                 [
                     [f"file of the server after {year['days']:.0f} days", rounded(year["file_mib"])],
                     ["of it the bins of 5 minutes", rounded(year["fine_bins_mib"])],
+                    ["of it places", rounded(year["places_mib"])],
                     ["the embedded log with the topic of the history", rounded(year["log_mib"])],
                     ["memory of a process with the model alone", rounded(memory["alone_mib"])],
                     ["added by history and page", rounded(memory["added_mib"])],

@@ -14,6 +14,7 @@ import numpy as np
 from benchmarks.history.plant import CONTRACT, FEATURES, MODEL, Plant
 from benchmarks.results import spread
 from server_node.clusters.history.attribution import WaitingUpdate, WaitingUpdates
+from server_node.clusters.history.places import PlacesRecorder
 from server_node.clusters.history.recorder import NOTHING_PUBLISHED, Recorder
 from server_node.clusters.history.store import HistoryRecord, HistoryStore
 from server_node.models.publisher import ModelPublisher
@@ -22,11 +23,12 @@ WORK: Mapping[str, tuple[tuple[type, str], ...]] = {
     "which clusters readings fell to": ((ModelPublisher, "record"), (ModelPublisher, "_count_waiting")),
     "bins, names and their records": (
         *((Recorder, name) for name in ("name", "take_changed")),
+        (PlacesRecorder, "take_changed"),
         *((HistoryStore, name) for name in ("expired", "forgotten")),
         (HistoryRecord, "outbox_record"),
     ),
     "the file": ((HistoryStore, "apply"),),
-    "the checkpoint": ((Recorder, "state"),),
+    "the checkpoint": ((Recorder, "state"), (PlacesRecorder, "state")),
 }
 """what is done -> the functions that do it"""
 
@@ -101,6 +103,7 @@ def measured_spans(updates: int) -> dict[str, float]:
     spent = {}
     for hours in SPANS_H:
         recorder, waiting, took = Recorder(CONTRACT, MODEL, NOTHING_PUBLISHED), WaitingUpdates(), 0.0
+        places = PlacesRecorder(CONTRACT, MODEL, NOTHING_PUBLISHED)
         for first in range(0, updates, UPDATES_OF_SNAPSHOT):
             for number in range(first, first + UPDATES_OF_SNAPSHOT):
                 span = 3600.0 * hours
@@ -109,8 +112,11 @@ def measured_spans(updates: int) -> dict[str, float]:
             began = time.process_time()
             found = waiting.take(lambda points: (6 * points[:, 0]).astype(np.int64), {n: n for n in range(6)})
             assert found is not None
+            assert found.placed is not None
             recorder.count(found)
-            for message in recorder.take_changed(first + UPDATES_OF_SNAPSHOT):
+            places.count(found.placed, recorder.client_numbers(found.placed.clients), again=False)
+            upto = first + UPDATES_OF_SNAPSHOT
+            for message in (*recorder.take_changed(upto), *places.take_changed(upto)):
                 message.encode()
             took += time.process_time() - began
         spent[str(hours)] = 1000 * took / updates

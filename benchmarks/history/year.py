@@ -9,12 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.history.plant import CLIENT_NAMES, CLIENTS, CLUSTERS, CONTRACT
-from server_node.clusters.history.attribution import Attribution
+from benchmarks.history.plant import CLIENT_NAMES, CLIENTS, CLUSTERS, CONTRACT, FEATURES, SPREAD
+from server_node.clusters.history.attribution import Attribution, Placed
+from server_node.clusters.history.places import PlacesRecorder
 from server_node.clusters.history.recorder import Recorder
 from server_node.clusters.history.store import HISTORY_FILE, HistoryRecord, HistoryStore
 from shoal.config.settings import LogSettings
-from shoal.protocol.history import BINS_KEPT, COARSE_S, FINE_S
+from shoal.kernels.arrays import Floats, Ints
+from shoal.protocol.history import BINS_KEPT, COARSE_S, FINE_S, PLACE_UNITS, PLACES_KEPT
 from shoal.protocol.topics import ensure_topics
 from shoal.transports.sqlite.log import SqliteLog
 
@@ -40,6 +42,8 @@ def measured_year(folder: Path, bins: int) -> dict[str, Any]:
     ):
         ensure_topics(log, CONTRACT, LogSettings())
         recorder = Recorder(CONTRACT, CONTRACT.models[0].name, store)
+        places = PlacesRecorder(CONTRACT, CONTRACT.models[0].name, store)
+        centres = rng.uniform(size=(CLUSTERS, FEATURES))
         for identity in range(CLUSTERS):
             recorder.name(identity, f"cluster number {identity}", "light high, temperature low")
         for place in range(bins):
@@ -49,22 +53,38 @@ def measured_year(folder: Path, bins: int) -> dict[str, Any]:
                 np.put_along_axis(readings, fed, rng.poisson(rates[:, None] * shares), axis=1)
                 at, numbers = np.full(CLIENTS, float(start + part)), updates + 1 + np.arange(CLIENTS)
                 recorder.count(Attribution(at, CLIENT_NAMES, numbers, np.arange(CLUSTERS), readings))
+                places.count(placed(at, numbers, readings, centres, rng), np.arange(CLIENTS), again=False)
                 updates += CLIENTS
-                changed = [HistoryRecord(one.record_key, one) for one in recorder.take_changed(updates)]
+                messages = [*recorder.take_changed(updates), *places.take_changed(updates)]
+                changed = [HistoryRecord(one.record_key, one) for one in messages]
                 records = [*changed, *store.expired(changed)]
                 for record in records:
                     log.publish(*record.outbox_record(CONTRACT.history_topic))
                 log.flush()
                 store.apply(records)
-    lengths = dict.fromkeys(BINS_KEPT, 0)
     with closing(sqlite3.connect(folder / HISTORY_FILE)) as file:
-        for width in BINS_KEPT:
-            (lengths[width],) = file.execute(f"SELECT sum(length(value)) FROM bins_{width}").fetchone()
+        lengths = {width: _length(file, f"bins_{width}") for width in BINS_KEPT}
+        of_places = sum(_length(file, f"places_{width}") for width in PLACES_KEPT)
     return {
         "bins": bins,
         "days": bins * COARSE_S / 86_400,
         "coarse_bytes_per_bin": lengths[COARSE_S] / bins,
         "fine_bins_mib": lengths[FINE_S] / MIB,
+        "places_mib": of_places / MIB,
         "file_mib": (folder / HISTORY_FILE).stat().st_size / MIB,
         "log_mib": (folder / "log.db").stat().st_size / MIB,
     }
+
+
+def placed(at: Floats, numbers: Ints, readings: Ints, centres: Floats, rng: np.random.Generator) -> Placed:
+    """Readings (u, k) of updates around centres (k, d), which move a little from one update to the next."""
+    update, cluster = np.nonzero(readings)
+    some = readings[update, cluster]
+    means = centres[cluster] + rng.normal(0, SPREAD, (len(update), FEATURES))
+    sums = np.rint(PLACE_UNITS * means * some[:, None]).astype(np.int64)
+    columns = np.column_stack([some, sums])
+    return Placed(at, CLIENT_NAMES, numbers, np.arange(CLUSTERS), readings, update, cluster, columns)
+
+
+def _length(file: sqlite3.Connection, table: str) -> int:
+    return int(file.execute(f"SELECT coalesce(sum(length(value)), 0) FROM {table}").fetchone()[0])

@@ -13,7 +13,7 @@ from server_node.models.sequences import NO_CONTENT, Content
 from server_node.status import ModelStatus
 from shoal.algorithms.view import ClusteringView
 from shoal.protocol.cluster_events import ClusterEventMessage
-from shoal.protocol.history import HistoryBin, HistoryNames
+from shoal.protocol.history import HistoryMessage
 from shoal.protocol.messages import Snapshot, Update
 from shoal.runtime.checkpoint import SavedPart
 from shoal.transports.base import Positions
@@ -144,7 +144,7 @@ class PublishedSnapshot(NamedTuple):
     lineage: Lineage
     events: Sequence[ClusterEventMessage]
     """what became of known clusters since the snapshot before"""
-    history: Sequence[HistoryBin | HistoryNames] = ()
+    history: Sequence[HistoryMessage] = ()
     """the bins of the history, and the names in it, that have changed since then"""
     history_begins_again: bool = False
     """whether these are all, and those published before are to be removed"""

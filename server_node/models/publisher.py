@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from server_node.clusters.description import describe
 from server_node.clusters.event_messages import event_messages
 from server_node.clusters.history.attribution import POINTS_MAX, WaitingUpdate, WaitingUpdates, points_compared
+from server_node.clusters.history.places import PlacesRecorder
 from server_node.clusters.history.recorder import NOTHING_PUBLISHED, PublishedHistory, Recorder
 from server_node.clusters.lineage import (
     ClusterChange,
@@ -33,6 +34,7 @@ from shoal.errors import MessageRejected
 from shoal.kernels.arrays import Floats, Ints
 from shoal.protocol.checks import COUNT_MAX
 from shoal.protocol.cluster_events import ClusterEventMessage
+from shoal.protocol.history import HistoryMessage
 from shoal.protocol.messages import RoundRequest, Snapshot, Update
 from shoal.runtime.checkpoint import SavedFields, SavedPart, SavedParts, SavedValue, pairs_of
 from shoal.transports.base import Positions
@@ -115,6 +117,7 @@ class ModelPublisher:
         self.events: list[RecentEvent] = []
         """events of clusters, the newest last"""
         self._recorder = Recorder(self._contract, model.name, published_history)
+        self._places = PlacesRecorder(self._contract, model.name, published_history)
         self._uncounted = WaitingUpdates()
         """updates that the history does not have yet; never beyond the snapshot by which they are counted"""
 
@@ -151,6 +154,9 @@ class ModelPublisher:
         found = self._uncounted.take(predict, self.lineage.of_number, points_max)
         if found is not None:
             self._recorder.count(found)
+            if found.placed is not None:
+                numbers = self._recorder.client_numbers(found.placed.clients)
+                self._places.count(found.placed, numbers, self._recorder.begins_again)
 
     def adopt(self, published: Snapshot) -> None:
         """Go on from a snapshot that was published before the checkpoint was lost."""
@@ -179,6 +185,7 @@ class ModelPublisher:
         """Forget the history, whose bins do not show which of their readings came from a client that is unlearned."""
         self._uncounted.clear()
         self._recorder.begin_again()
+        self._places.begin_again()
 
     def change_cluster(self, change: ClusterChange, place: tuple[int, int]) -> bool:
         """Change a known cluster; `place` is (partition, offset) of the request. Raises `MessageRejected`.
@@ -251,8 +258,13 @@ class ModelPublisher:
         self._remember(snapshot, lineage, events)
         self.lineage, self.counts.changed = lineage, []
         again = self._recorder.begins_again
-        history = self._recorder.take_changed(self.counts.updates)
-        return PublishedSnapshot(snapshot, value, view, lineage, events, history, again)
+        return PublishedSnapshot(snapshot, value, view, lineage, events, self._changed_history(), again)
+
+    def _changed_history(self) -> list[HistoryMessage]:
+        return [
+            *self._recorder.take_changed(self.counts.updates),
+            *self._places.take_changed(self.counts.updates),
+        ]
 
     def _remember(self, snapshot: Snapshot, lineage: Lineage, events: Sequence[ClusterEventMessage]) -> None:
         """Keep sizes and events for people to read, and give the clusters of the history their names."""
@@ -307,6 +319,7 @@ class ModelPublisher:
             "history": SavedValue(lambda: as_columns(self.history), self._restore_history),
             "events": SavedValue(lambda: [list(event) for event in self.events], self._restore_events),
             "recorder": self._recorder,
+            "places": self._places,
         }
         return SavedParts(f"the checkpoint of model {self._model.name}", parts)
 

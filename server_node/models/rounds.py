@@ -86,7 +86,7 @@ def unlearned(rules: RoundRules, state: RoundState, client: str) -> RoundState:
     )
 
 
-STATE_VERSION = 10
+STATE_VERSION = 11
 
 
 class RoundsModel:

@@ -1,8 +1,9 @@
 """The history of a model as it travels: how many readings fell to each cluster, and came from each client, in each bin.
 
-A bin is a span of 5 minutes, of 30 minutes or of a day (UTC), by the times in the updates. The server publishes each
-bin that has changed with the snapshot that follows, to the compacted topic `<federation>.history`, so that what it has
-decided (which cluster a reading fell to) is recorded and never decided again.
+A bin is a span of 5 minutes, of 30 minutes or of a day (UTC), by the times in the updates. Where the readings of each
+cluster lay is kept in bins of 5 minutes and of 6 hours. The server publishes each bin that has changed with the next
+snapshot, to the compacted topic `<federation>.history`, so that what it has decided (which cluster a reading fell
+to) is recorded and never decided again.
 
 Its numbers travel in packed tables. A packed table is compressed by zlib (RFC 1950). Within are the number of rows (4
 bytes, little-endian), then the columns, one after the other: 1, 2, 4 or 8, the bytes of each number in it, then its
@@ -18,7 +19,7 @@ import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import ClassVar, Final, NamedTuple, Self
+from typing import ClassVar, Final, Literal, NamedTuple, Self
 
 import numpy as np
 
@@ -121,6 +122,21 @@ COARSE_S: Final = 1800
 DAY_S: Final = 86_400
 BINS_KEPT: Final = {FINE_S: 576, COARSE_S: 17_520, DAY_S: 7_300}
 """width of a bin in seconds -> how many are kept, by the newest one: two days, a year, and 20 years"""
+PLACES_S: Final = 21_600
+PLACES_KEPT: Final = {FINE_S: 576, PLACES_S: 1_460}
+"""the same for the bins that hold places: two days, and a year"""
+PLACE_UNITS: Final = 10_000
+"""places are whole numbers, this many for 1 in unit coordinates"""
+PLACE_MIN, PLACE_MAX = -10 * PLACE_UNITS, 11 * PLACE_UNITS
+"""places beyond are counted as these: noise may have put readings that far outside the declared bounds"""
+PLACES_MAX: Final = 1024
+"""numbers for places in a bin: those of the clusters with the most readings"""
+PLACES_FEATURES_MAX: Final = 128
+"""features whose places are kept, the first ones of the contract"""
+PLACED_MAX: Final = 2**45
+"""readings of a cluster in a bin that holds places: 64 bits hold the sum of their places"""
+PAIRS_MAX: Final = 256
+"""pairs of client and cluster in a bin that holds places; it holds none of more"""
 NO_CLUSTER: Final = -1
 """stands for all readings that fell to no known cluster"""
 OTHER_CLIENTS: Final = -1
@@ -132,16 +148,21 @@ CLUSTERS_PER_BIN_MAX: Final = 200
 CELLS_MAX: Final = 2000
 
 
+Holds = Literal["bins", "places"]
+
+
 class BinKey(NamedTuple):
-    """Which bin: its model, its width and its start, both in seconds (the start since 1970)."""
+    """Which bin: its model, its width and its start, both in seconds (the start since 1970), and what it holds."""
 
     model: str
     width_s: int
     start: int
+    holds: Holds = "bins"
 
     def encode(self) -> bytes:
         """The key of its record."""
-        return f"{self.model}/{self.width_s}/{self.start}".encode()
+        of_places = "places/" if self.holds == "places" else ""
+        return f"{self.model}/{of_places}{self.width_s}/{self.start}".encode()
 
 
 @dataclass(frozen=True)
@@ -204,6 +225,53 @@ class HistoryBin(ModelMessage):
 
 
 @dataclass(frozen=True)
+class HistoryPlaces(ModelMessage):
+    """Where the readings of each known cluster lay in one bin. Raises `MessageRejected` ("malformed").
+
+    Each update counts whole, at the time of its newest reading.
+    """
+
+    TYPE: ClassVar[str] = "history_places"
+
+    width_s: int
+    start: int
+    """seconds since 1970, a multiple of `width_s`"""
+    updates: int
+    """updates that the model had absorbed when this was published: later ones are not in it"""
+    features: int
+    """features of the contract whose places are here, the first ones"""
+    places: bytes
+    """a packed table: identity of each cluster; for each feature the mean of its readings, in 1/10000 of unit
+    coordinates; readings"""
+    cells: bytes
+    """a packed table: number, identity and readings of each client and cluster; none where there are more than 256"""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(self.width_s in PLACES_KEPT, "malformed", "width_s")
+        whole = type(self.start) is int and is_count(abs(self.start))
+        require(whole and self.start % self.width_s == 0, "malformed", "start")
+        require(is_count(self.updates), "malformed", "updates")
+        require(is_count(self.features) and self.features <= PLACES_FEATURES_MAX, "malformed", "features")
+        require(isinstance(self.places, bytes) and _are_places(self.places, self.features), "malformed", "places")
+        require(_is_table(self.cells, 3), "malformed", "cells")
+
+    @property
+    def key(self) -> BinKey:
+        """Which bin it is."""
+        return BinKey(self.model, self.width_s, self.start, "places")
+
+    @property
+    def record_key(self) -> bytes:
+        """The key of its record: the newest one of a bin counts."""
+        return self.key.encode()
+
+    def table(self) -> Ints:
+        """table (k, 2 + features): identity, mean places, readings."""
+        return places_table(self.places, self.features)
+
+
+@dataclass(frozen=True)
 class HistoryNames(ModelMessage):
     """The clients and clusters that the bins of a model name by number. Raises `MessageRejected` ("malformed")."""
 
@@ -227,11 +295,17 @@ class HistoryNames(ModelMessage):
         return f"{self.model}/names".encode()
 
 
+HistoryMessage = HistoryBin | HistoryPlaces | HistoryNames
+HISTORY_MESSAGES: Final = (HistoryBin, HistoryPlaces, HistoryNames)
+
+
 def key_of(record_key: bytes) -> BinKey | None:
     """The bin whose record has this key; None for the names of a model, and for keys of nothing known."""
     try:
-        model, width, start = record_key.decode().rsplit("/", 2)
-        return BinKey(model, int(width), int(start))
+        model, *of, width, start = record_key.decode().split("/")
+        if of not in ([], ["places"]):
+            return None
+        return BinKey(model, int(width), int(start), "places" if of else "bins")
     except ValueError:  # also of a key that is not UTF-8
         return None
 
@@ -260,6 +334,16 @@ def triples(table: bytes) -> list[tuple[int, int, int]]:
     return [(client, identity, readings) for client, identity, readings in cells_table(table).tolist()]
 
 
+def places_table(packed: bytes, features: int) -> Ints:
+    """A packed table of places as an array (k, 2 + features): identity, mean places, readings."""
+    return unpack_table(packed, 2 + features, clusters_placed(features))
+
+
+def clusters_placed(features: int) -> int:
+    """Number of clusters whose places a bin can hold."""
+    return PLACES_MAX // max(1, features)
+
+
 def _unpacked(table: bytes, columns: int) -> Ints:
     return unpack_table(table, columns, CELLS_MAX)
 
@@ -271,6 +355,14 @@ def _is_table(value: object, columns: int) -> bool:
         return True
     *keys, readings = _unpacked_columns(value, columns, CELLS_MAX)
     return all(_lie_in(column, NO_CLUSTER) for column in keys) and _lie_in(readings, 0)
+
+
+def _are_places(packed: bytes, features: int) -> bool:
+    table = places_table(packed, features)
+    identities, means, readings = table[:, 0], table[:, 1:-1], table[:, -1]
+    if not (_lie_in(identities, 0) and _lie_in(readings, 1) and readings.max(initial=0) <= PLACED_MAX):
+        return False
+    return bool((means >= PLACE_MIN).all() and (means <= PLACE_MAX).all())
 
 
 def _lie_in(column: Sequence[int] | Ints, least: int) -> bool:

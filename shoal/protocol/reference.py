@@ -15,7 +15,7 @@ from shoal.config.contract import Contract
 from shoal.config.settings import LogSettings
 from shoal.protocol.checks import CLUSTER_NAME_CHARACTERS_MAX
 from shoal.protocol.conflicts import Conflict, ConflictList, Copy
-from shoal.protocol.history import FINE_S, NO_CLUSTER, HistoryBin, HistoryNames
+from shoal.protocol.history import FINE_S, NO_CLUSTER, HistoryBin, HistoryNames, HistoryPlaces
 from shoal.protocol.lease import Lease
 from shoal.protocol.masked import MASKED_MESSAGES
 from shoal.protocol.messages import ClusterAlerts, ClusterIdentity, ClusterName, Snapshot, Update, Wake
@@ -27,7 +27,8 @@ from shoal.protocol.topics import declared_topics
 
 MESSAGES: Final = (
     *(Update, RegionUpdate, Snapshot, Wake, Contribute, ClusterName, ClusterAlerts, QuarantineRequest),
-    *(QuarantineList, ConflictList, PublishedContract, Lease, HistoryBin, HistoryNames, *MASKED_MESSAGES, Reading),
+    *(QuarantineList, ConflictList, PublishedContract, Lease, HistoryBin, HistoryPlaces, HistoryNames),
+    *(*MASKED_MESSAGES, Reading),
 )
 ENTRIES: Final = (Region, ClusterIdentity, QuarantinedClient, Conflict, Copy)
 """lists within messages whose places have names"""

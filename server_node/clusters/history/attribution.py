@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from shoal.kernels.arrays import Floats, Ints
-from shoal.protocol.history import FINE_S, NO_CLUSTER
+from shoal.protocol.history import FINE_S, NO_CLUSTER, PLACE_MAX, PLACE_MIN, PLACE_UNITS, PLACES_FEATURES_MAX
 
 POINTS_MIN, POINTS_MAX = 16, 128
 """fewest and most points of an update that are compared with the nodes: fewer where there are more nodes"""
@@ -27,6 +27,8 @@ PARTS_MAX = 8
 """moments over which the readings of an update are spread"""
 LARGEST_WEIGHT = 2**32
 """the largest weight of an update, when its weights are made whole numbers; 64 bits hold the sum of 2^31 of them"""
+READINGS_PLACED_MAX = 2**31
+"""readings of an update in a cluster beyond which their place counts no more"""
 GOLDEN = (math.sqrt(5) - 1) / 2
 """its multiples less their whole parts spread evenly over 0 to 1, however many there are"""
 
@@ -48,6 +50,27 @@ class WaitingUpdate(NamedTuple):
     """seconds from its oldest reading to the newest"""
 
 
+class Placed(NamedTuple):
+    """Where the readings of updates lay. Each update is one whole, at the time of its newest reading."""
+
+    at: Floats
+    """(w,) times of the updates, seconds since 1970, in the order in which they came"""
+    clients: Sequence[str]
+    """client of each update"""
+    numbers: Ints
+    """(w,) of the updates among those of the model"""
+    identities: Ints
+    """(k,) in their order, each once; `NO_CLUSTER` stands for no known cluster"""
+    readings: Ints
+    """(w, k)"""
+    update: Ints
+    """(r,) place among the updates"""
+    cluster: Ints
+    """(r,) identity of a known cluster"""
+    sums: Ints
+    """(r, 1 + f): the readings of the update that fell to the cluster, and the sums of their places in each feature"""
+
+
 class Attribution(NamedTuple):
     """The readings of updates by the cluster that they fell to."""
 
@@ -61,6 +84,7 @@ class Attribution(NamedTuple):
     """(k,) in their order, each once; `NO_CLUSTER` stands for no known cluster"""
     readings: Ints
     """(u, k)"""
+    placed: Placed | None = None
 
 
 class Sample(NamedTuple):
@@ -117,14 +141,47 @@ def attributed(
     weights = whole_weights(np.concatenate([one.weights for one in updates]), having)
     sample = sampled(weights, having, numbers, points_max)
     identities = np.full(len(sample.place), NO_CLUSTER, dtype=np.int64)
+    points = np.empty((0, 0))
     if len(identities):
         # The empty points of an update without any may have no features.
-        clusters = predict(np.concatenate([one.points for one in updates if len(one.points)])[sample.place])
+        points = np.concatenate([one.points for one in updates if len(one.points)])[sample.place]
+        clusters = predict(points)
         # The last place is that of the number -1: of no cluster.
         known = [of_number.get(number, NO_CLUSTER) for number in range(int(clusters.max()) + 1)]
         identities = np.array([*known, NO_CLUSTER], dtype=np.int64)[clusters]
     names, readings = divided_readings(claimed, sample, identities)
-    return spread(updates, numbers, names, readings)
+    at = np.array([one.at for one in updates])
+    where = placed_readings(sample, points, names.searchsorted(identities), names, readings)
+    placed = Placed(at, [one.client for one in updates], numbers, names, readings, *where)
+    return spread(updates, numbers, names, readings)._replace(placed=placed)
+
+
+def placed_readings(
+    sample: Sample, points: Floats, column: Ints, identities: Ints, readings: Ints
+) -> tuple[Ints, Ints, Ints]:
+    """Updates (r,), known clusters (r,) and sums (r, 1 + f) of `Placed`, of sampled points (m, d), the place of the
+    identity of each (m,) among `identities` (k,), and readings (w, k).
+
+    The mean place of an update's points in a cluster stands for its readings there. Sums are of whole numbers, so the
+    order of points and updates changes no bit.
+    """
+    features = min(points.shape[1], PLACES_FEATURES_MAX)
+    kept = np.flatnonzero((identities[column] != NO_CLUSTER) & (sample.weight > 0))
+    if not len(kept):
+        return np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64), np.empty((0, 1 + features), dtype=np.int64)
+    key = sample.update[kept] * len(identities) + column[kept]
+    order = np.argsort(key, kind="stable")
+    kept, key = kept[order], key[order]
+    starts = np.flatnonzero(np.diff(key, prepend=-1))
+    units = np.rint(np.clip(points[kept, :features] * PLACE_UNITS, PLACE_MIN, PLACE_MAX)).astype(np.int64)
+    weights = sample.weight[kept]
+    masses = np.add.reduceat(weights, starts)
+    means = np.add.reduceat(units * weights[:, None], starts) / masses[:, None]
+    update, of = np.divmod(key[starts], len(identities))
+    some = np.minimum(readings[update, of], READINGS_PLACED_MAX)
+    sums = np.rint(means * some[:, None]).astype(np.int64)
+    counted = some > 0
+    return update[counted], identities[of[counted]], np.column_stack([some, sums])[counted]
 
 
 def spread(updates: Sequence[WaitingUpdate], numbers: Ints, identities: Ints, readings: Ints) -> Attribution:

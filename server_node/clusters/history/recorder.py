@@ -25,7 +25,10 @@ from shoal.protocol.history import (
     OTHER_CLIENTS,
     BinKey,
     HistoryBin,
+    HistoryMessage,
     HistoryNames,
+    HistoryPlaces,
+    Holds,
     cells_table,
     pack_table,
     readings_table,
@@ -239,7 +242,11 @@ class PublishedHistory(Protocol):
         """The newest names of a model; None if there are none."""
         ...
 
-    def newest(self, model: str, width_s: int) -> int | None:
+    def places(self, key: BinKey) -> HistoryPlaces | None:
+        """The newest version of a bin that holds places; None if there is none."""
+        ...
+
+    def newest(self, model: str, width_s: int, holds: Holds = "bins") -> int | None:
         """The start of its newest bin of this width; None if there is none."""
         ...
 
@@ -253,7 +260,10 @@ class _NothingPublished:
     def names(self, model: str) -> None:
         return None
 
-    def newest(self, model: str, width_s: int) -> None:
+    def places(self, key: BinKey) -> None:
+        return None
+
+    def newest(self, model: str, width_s: int, holds: Holds = "bins") -> None:
         return None
 
 
@@ -288,7 +298,7 @@ class Recorder:
         the bins that were published. One that is older than all bins kept is not counted at all.
         """
         self._begin()
-        clients = np.array([self._number_of(client) for client in found.clients], dtype=np.int64)
+        clients = self.client_numbers(found.clients)
         summed: dict[bytes, Summed] = {}
         for width, number in BINS_KEPT.items():
             starts = (found.at // width).astype(np.int64) * width
@@ -307,6 +317,10 @@ class Recorder:
                 if (key := here.tobytes()) not in summed:
                     summed[key] = Summed.of(clients[here], found.identities, found.readings[here])
                 one.add(summed[key], with_cells=width == FINE_S)
+
+    def client_numbers(self, clients: Iterable[str]) -> Ints:
+        """The numbers of clients, which those that have none get."""
+        return np.array([self._number_of(client) for client in clients], dtype=np.int64)
 
     @property
     def open_bins(self) -> int:
@@ -329,9 +343,9 @@ class Recorder:
         while len(self._clusters) > CLUSTERS_MAX:
             self._clusters.pop(min(self._clusters))
 
-    def take_changed(self, updates: int) -> list[HistoryBin | HistoryNames]:
+    def take_changed(self, updates: int) -> list[HistoryMessage]:
         """The bins and names that have changed since the last call; the model has absorbed `updates`."""
-        changed: list[HistoryBin | HistoryNames] = []
+        changed: list[HistoryMessage] = []
         for width, start in [key for key in self._bins if self._is_too_old(*key)]:
             del self._bins[width, start]
         for (width, start), one in sorted(self._bins.items()):

@@ -8,17 +8,29 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
+from typing import Final
 
 from shoal.config.contract import Contract
 from shoal.errors import LogUnavailable, MessageRejected, SettingsError
 from shoal.files import NO_ACCESS, primary_code, writing
-from shoal.protocol.history import BINS_KEPT, BinKey, HistoryBin, HistoryNames, key_of
+from shoal.protocol.history import (
+    BINS_KEPT,
+    HISTORY_MESSAGES,
+    PLACES_KEPT,
+    BinKey,
+    HistoryBin,
+    HistoryMessage,
+    HistoryNames,
+    HistoryPlaces,
+    Holds,
+    key_of,
+)
 from shoal.runtime.checkpoint import OutboxRecord
 from shoal.transports.base import Log, Positions, Record, beginning
 
@@ -28,7 +40,7 @@ class HistoryRecord:
     """A record of the topic: a bin, the names of a model, or None for a bin that is kept no longer."""
 
     key: bytes
-    message: HistoryBin | HistoryNames | None
+    message: HistoryMessage | None
 
     @cached_property
     def value(self) -> bytes | None:
@@ -46,9 +58,10 @@ def decode_record(record: Record, contract: Contract) -> HistoryRecord | None:
         return None
     if record.value is None:
         return HistoryRecord(record.key, None)
-    form = HistoryNames if ("type", HistoryNames.TYPE.encode()) in record.headers else HistoryBin
+    named = dict(record.headers).get("type", b"")
+    form = next((form for form in HISTORY_MESSAGES if form.TYPE.encode() == named), HistoryBin)
     try:
-        message = form.decode(record.value, record.headers)
+        message: HistoryMessage = form.decode(record.value, record.headers)
     except MessageRejected:
         return None
     expected = (contract.federation, contract.digest, record.key)
@@ -60,18 +73,21 @@ def decode_record(record: Record, contract: Contract) -> HistoryRecord | None:
 
 HISTORY_FILE = "history.db"
 """name of the file in the server's folder"""
-FORMAT = 3
+FORMAT = 4
 EXPIRED_MAX = 100
 """bins removed at once; later ones follow with the next snapshot"""
+WIDTHS: Final[Mapping[Holds, Mapping[int, int]]] = {"bins": BINS_KEPT, "places": PLACES_KEPT}
+"""what bins hold -> width in seconds -> how many are kept"""
+BIN_TABLES: Final = [f"{holds}_{width}" for holds, widths in WIDTHS.items() for width in widths]
 _SCHEMA = (
     "CREATE TABLE IF NOT EXISTS about (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID",
     "CREATE TABLE IF NOT EXISTS names (model TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID",
     # A table for each width: small bins that stay for a year, between large ones that are removed after two days, would
     # leave most of their pages empty. With row ids, as else a value of a quarter of a page has pages of its own.
     *(
-        f"CREATE TABLE IF NOT EXISTS bins_{width} (model TEXT, start INTEGER, value BLOB NOT NULL, "
+        f"CREATE TABLE IF NOT EXISTS {table} (model TEXT, start INTEGER, value BLOB NOT NULL, "
         "PRIMARY KEY (model, start))"
-        for width in BINS_KEPT
+        for table in BIN_TABLES
     ),
 )
 
@@ -93,6 +109,11 @@ class HistoryReader:
         """All such bins, one after the other: never in memory together."""
         with self._opened() as file:
             yield from _bins(file, model, width_s, first, last)
+
+    def places(self, model: str, width_s: int, first: float, last: float) -> Iterator[HistoryPlaces]:
+        """The bins of this width that hold places and start from `first` to `last`, oldest first. Raises as `bins`."""
+        with self._opened() as file:
+            yield from _places(file, model, width_s, first, last)
 
     def newest_bins(self, model: str, width_s: int, limit: int) -> list[HistoryBin]:
         """The newest bins of this width, the newest first."""
@@ -159,7 +180,7 @@ class HistoryStore:
             at = {partition: max(first, kept.get(partition, first)) for partition, first in at.items()}
         else:
             with self._transaction() as file:
-                for table in (*(f"bins_{width}" for width in BINS_KEPT), "names", "about"):
+                for table in (*BIN_TABLES, "names", "about"):
                     file.execute(f"DELETE FROM {table}")
                 file.execute("INSERT INTO about VALUES ('log', ?)", (identity,))
         ends = {partition: end for partition, (_, end) in log.bounds(self._topic).items()}
@@ -174,27 +195,31 @@ class HistoryStore:
 
     def expired(self, records: Iterable[HistoryRecord]) -> list[HistoryRecord]:
         """The bins to remove now that `records` are published: those of the same model and width that are too old."""
-        bins = [one.message for one in records if isinstance(one.message, HistoryBin)]
-        newest = {(one.model, one.width_s): one.start for one in sorted(bins, key=lambda one: one.start)}
+        bins = [one.message for one in records if isinstance(one.message, HistoryBin | HistoryPlaces)]
+        newest = {one.key._replace(start=0): one.start for one in sorted(bins, key=lambda one: one.start)}
         with self._used() as file:
             return [
-                HistoryRecord(BinKey(model, width, start).encode(), None)
-                for (model, width), end in newest.items()
+                HistoryRecord(of._replace(start=start).encode(), None)
+                for of, end in newest.items()
                 for (start,) in file.execute(
-                    f"SELECT start FROM bins_{width} WHERE model = ? AND start <= ? ORDER BY start LIMIT ?",
-                    (model, end - BINS_KEPT[width] * width, EXPIRED_MAX),
+                    f"SELECT start FROM {_table(of)} WHERE model = ? AND start <= ? ORDER BY start LIMIT ?",
+                    (of.model, end - WIDTHS[of.holds][of.width_s] * of.width_s, EXPIRED_MAX),
                 )
             ]
 
     def forgotten(self, models: Sequence[str], records: Iterable[HistoryRecord]) -> list[HistoryRecord]:
         """The bins to remove of models whose history begins again with `records`."""
         kept = {one.key for one in records}
+        every = (
+            BinKey(model, width, 0, holds) for model in models for holds, widths in WIDTHS.items() for width in widths
+        )
         with self._used() as file:
             keys = [
-                BinKey(model, width, start).encode()
-                for model in models
-                for width in BINS_KEPT
-                for (start,) in file.execute(f"SELECT start FROM bins_{width} WHERE model = ? ORDER BY start", [model])
+                of._replace(start=start).encode()
+                for of in every
+                for (start,) in file.execute(
+                    f"SELECT start FROM {_table(of)} WHERE model = ? ORDER BY start", [of.model]
+                )
             ]
         return [HistoryRecord(key, None) for key in keys if key not in kept]
 
@@ -203,14 +228,19 @@ class HistoryStore:
         with self._used() as file:
             return next(_bins(file, key.model, key.width_s, key.start, key.start), None)
 
+    def places(self, key: BinKey) -> HistoryPlaces | None:
+        """The newest version of a bin that holds places; None if there is none."""
+        with self._used() as file:
+            return next(_places(file, key.model, key.width_s, key.start, key.start), None)
+
     def names(self, model: str) -> HistoryNames | None:
         """The newest names of a model; None if there are none."""
         with self._used() as file:
             return _names(file, model)
 
-    def newest(self, model: str, width_s: int) -> int | None:
+    def newest(self, model: str, width_s: int, holds: Holds = "bins") -> int | None:
         """The start of the newest bin of this width; None if there is none."""
-        query = f"SELECT max(start) FROM bins_{width_s} WHERE model = ?"
+        query = f"SELECT max(start) FROM {holds}_{width_s} WHERE model = ?"
         with self._used() as file:
             newest: tuple[int | None] = file.execute(query, (model,)).fetchone()
         return newest[0]
@@ -267,13 +297,13 @@ class HistoryStore:
                 elif message is not None:
                     # In its place, so that the bins of a year stay side by side.
                     file.execute(
-                        f"INSERT INTO bins_{message.width_s} VALUES (?, ?, ?) "
+                        f"INSERT INTO {_table(message.key)} VALUES (?, ?, ?) "
                         "ON CONFLICT (model, start) DO UPDATE SET value = excluded.value",
                         (message.model, message.start, record.value),
                     )
-                elif (gone := key_of(record.key)) is not None and gone.width_s in BINS_KEPT:
+                elif (gone := key_of(record.key)) is not None and gone.width_s in WIDTHS[gone.holds]:
                     where = gone.model, gone.start
-                    file.execute(f"DELETE FROM bins_{gone.width_s} WHERE model = ? AND start = ?", where)
+                    file.execute(f"DELETE FROM {_table(gone)} WHERE model = ? AND start = ?", where)
             if at is not None:
                 saved = json.dumps(sorted(at.items()))
                 file.execute("INSERT OR REPLACE INTO about VALUES ('positions', ?)", (saved,))
@@ -292,6 +322,17 @@ class HistoryStore:
 def _bins(file: sqlite3.Connection, model: str, width: int, *span: float) -> Iterator[HistoryBin]:
     query = f"SELECT value FROM bins_{width} WHERE model = ? AND start BETWEEN ? AND ? ORDER BY start"
     return _decoded(file.execute(query, (model, *span)))
+
+
+def _places(file: sqlite3.Connection, model: str, width: int, *span: float) -> Iterator[HistoryPlaces]:
+    query = f"SELECT value FROM places_{width} WHERE model = ? AND start BETWEEN ? AND ? ORDER BY start"
+    rows = file.execute(query, (model, *span))
+    return (HistoryPlaces.decode(value, HistoryPlaces.headers()) for (value,) in rows)
+
+
+def _table(key: BinKey) -> str:
+    """The table of the bins that hold the same, of the same width."""
+    return f"{key.holds}_{key.width_s}"
 
 
 def _decoded(rows: Iterable[tuple[bytes]]) -> Iterator[HistoryBin]:

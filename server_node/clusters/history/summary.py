@@ -27,7 +27,7 @@ from shoal.protocol.history import (
     NO_CLUSTER,
     OTHER_CLIENTS,
     HistoryBin,
-    HistoryNames,
+    HistoryMessage,
     cells_table,
     pairs,
     readings_table,
@@ -79,7 +79,7 @@ class RecentHistory:
         return f"{named} and {others} other{'s' * (others > 1)}" if others > 0 else named
 
 
-def newest_fine_bin(history: Iterable[HistoryBin | HistoryNames]) -> HistoryBin | None:
+def newest_fine_bin(history: Iterable[HistoryMessage]) -> HistoryBin | None:
     """The newest of the fine bins among these messages; None if there is none."""
     bins = [one for one in history if isinstance(one, HistoryBin) and one.width_s == FINE_S]
     return max(bins, key=lambda one: one.start, default=None)
