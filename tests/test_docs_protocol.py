@@ -89,5 +89,9 @@ def in_order() -> list[type]:
     return [one for form in MESSAGES for one in (form, *(entry for lister, entry in pairs if lister is form))]
 
 
+def test_tables_made_anew_are_those_of_the_page() -> None:
+    assert rewritten(PAGE) == PAGE
+
+
 if __name__ == "__main__":
     FILE.write_text(rewritten(PAGE), encoding="utf-8")
