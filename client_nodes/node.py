@@ -314,14 +314,18 @@ class ClientNode:
         if not allowed and self._budget.pauses:
             time.sleep(timeout_s)
             return none, none
-        before = dict(self._intake.positions)
+        before, read_before = dict(self._intake.positions), self._intake.state()
         interrupt = self._request_is_due if self._round_answers.expects_requests else None
         batch = self._intake.read(timeout_s, interrupt, allowed or None)
-        if not allowed:
-            return batch, none
-        self._budget.reserve(batch.records)
-        self._row_charges.add(before, self._intake.positions)
-        return batch, batch
+        if allowed and (not batch.records or self._budget.claim(batch.records)):
+            self._budget.reserve(batch.records)
+            self._row_charges.add(before, self._intake.positions)
+            return batch, batch
+        if self._budget.pauses:
+            # They wait in their log; the next step finds the limit reached.
+            self._intake.restore(read_before)
+            return none, none
+        return batch, none
 
     def _spread(self, batch: Batch) -> Batch:
         """What is learnt of a batch: its values spread over the steps of their features."""

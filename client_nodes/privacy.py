@@ -21,7 +21,7 @@ from shoal.config.sections import ClientSettings
 from shoal.errors import InvalidState, SettingsError
 from shoal.kernels.arrays import Ints
 from shoal.privacy import Bounds, Mechanism
-from shoal.privacy.ledger import Ledger, Noised, Spending, nano
+from shoal.privacy.ledger import NANO, Ledger, Noised, Spending, nano
 from shoal.protocol.reading_faults import outside_of
 from shoal.telemetry.events import log_event
 from shoal.transports.base import Positions
@@ -101,8 +101,8 @@ class Budget:
         self._windows: CountWindows | None = None
         self._windows_before = 0
         self._ledger = ledger
-        self._others, self._others_version = 0.0, -1
-        """what a person has spent at most by the other accounts of the ledger, and of which version of it"""
+        self._others, self._others_version = 0, -1
+        """billionths that a person has spent at most by the other accounts of the ledger, and of which version of it"""
         streams = {model.counts.stream: model.epsilon for model in contract.counted if model.counts is not None}
         self._counts_cost = sum(nano(epsilon or 0.0) for epsilon in streams.values())
         self._rows_epsilon = contract.rows_epsilon or 0.0
@@ -117,6 +117,12 @@ class Budget:
                 'out, or choose mode = "formal"'
             )
 
+        if self._limit and unit.hides_presence and self.pauses:
+            raise SettingsError(
+                '[client] at_epsilon_max = "pause" cannot be with hide_presence: windows go by with the clock, so '
+                'that readings that wait would be counted in none. Write at_epsilon_max = "refuse"'
+            )
+
     @property
     def pauses(self) -> bool:
         """Whether a client reads nothing more at the limit; otherwise it reads on and releases nothing."""
@@ -124,7 +130,17 @@ class Budget:
 
     def allows_window(self) -> bool:
         """Whether the limit allows the open window, where the number of windows alone decides."""
-        return not (self._limit and self._by_window) or self._spent_with(0) <= self._limit
+        return not (self._limit and self._by_window) or (self._spent_with(0) <= self._limit and self.claim(0))
+
+    def claim(self, places: int) -> bool:
+        """Whether this many places that were read may be released, by the ledger, which notes it.
+
+        False where another federation of the site has spent or claimed the rest of the limit meanwhile.
+        """
+        if not self._limit or self._ledger is None:
+            return True
+        self._others_version = -1
+        return self._ledger.claim(nano(self._own_with(places)), nano(self._limit), self._readings)
 
     def resume(self, ledger: Ledger | None, windows: CountWindows) -> None:
         """Begin with what the ledger holds, and the open window, which is not charged yet."""
@@ -158,14 +174,18 @@ class Budget:
         """Other federations may charge the same readings meanwhile."""
         if self._ledger is not None and (version := self._ledger.version()) != self._others_version:
             self._others_version = version
-            self._others = sum(each.of_person(self._readings) for each in self._ledger.spending_of_others())
+            self._others = self._ledger.spent_by_others(self._readings)
 
     def _spent_with(self, places: int) -> float:
-        """What a person will have spent at most once this many more places are released."""
+        """What a person will have spent at most, by all accounts, once this many more places are released."""
+        return self._others / NANO + self._own_with(places)
+
+    def _own_with(self, places: int) -> float:
+        """The same by this account."""
         if self._windows is None or not self._by_window:
-            return self._others + self._with(places, places).of_person(self._readings)
+            return self._with(places, places).of_person(self._readings)
         begun = (self._windows.begun_with(places) - self._windows_before) * self._window_units
-        return self._others + self._with(0, begun).of_person(self._readings)
+        return self._with(0, begun).of_person(self._readings)
 
     def _with(self, rows: int, counted: int) -> Spending:
         """The spending if this many more noisy rows, and counted places or windows, were charged."""

@@ -6,11 +6,13 @@ import math
 from typing import Any, Final, NamedTuple
 
 from shoal.algorithms.counting import CountingAlgorithm
+from shoal.algorithms.density_tree import DENSITY_TREE
 from shoal.algorithms.from_counts.grid import FEATURES_MAX
 from shoal.config.base import DAY_S
 from shoal.config.contract import Privacy
 from shoal.config.resolved import ResolvedContract, ResolvedModel
 from shoal.privacy.formal import protection
+from shoal.privacy.masked import CLIENTS_ADVISED, Masked
 
 
 def privacy_report(contract: ResolvedContract) -> dict[str, Any]:
@@ -81,7 +83,9 @@ def spent_in_a_day(
     units, where = readings, ""
     if contract.mode.unit.is_user:
         privacy = contract.contract.privacy
-        closed = max(DAY_S / privacy.window_s, readings / privacy.window_readings) if windows is None else windows
+        closed = DAY_S / privacy.window_s
+        if not contract.mode.unit.hides_presence:
+            closed = max(closed, readings / privacy.window_readings) if windows is None else windows
         units = min(readings, closed)
         where = f" in {_number(units)} windows"
     epsilon, noun = contract.total_epsilon * units, "reading" if readings == 1 else "readings"
@@ -96,6 +100,68 @@ def _number(value: float) -> str:
     """Three significant digits, so that a rate that hardly changes is the same text."""
     rounded = float(f"{value:.3g}")
     return f"{rounded:,.0f}" if rounded >= 100 else f"{rounded:g}"
+
+
+def hidden_presence_cost(contract: ResolvedContract, readings: float) -> str | None:
+    """What it costs that windows close by the clock, at this many readings a day; None where they do not."""
+    privacy, unit = contract.contract.privacy, contract.mode.unit
+    if not unit.hides_presence:
+        return None
+    windows, places = DAY_S / privacy.window_s, privacy.window_readings
+    charged = (contract.total_epsilon or 0.0) * windows * (1 if unit.is_user else places)
+    # Readings at random times fall into places as balls do into urns.
+    expected = readings / windows
+    lost = 1.0 - places * -math.expm1(expected * math.log1p(-1.0 / places)) / expected if places > 1 else 1.0
+    return (
+        f"Windows close by the clock, {_number(windows)} a day, empty ones too, and the ledger charges each as full: "
+        f"epsilon {_number(charged)} a day. Of {_number(readings)} readings a day at random times "
+        f"{_number(100 * max(0.0, lost))} % share a place with another and are not counted; a shorter window_s makes "
+        "that fewer"
+    )
+
+
+CLIENTS_SHOWN: Final = (50, 100, 200, 500, 1000)
+MANY_FEATURES: Final = 8
+"""from which on masked counts take twice as many clients"""
+
+
+class Need(NamedTuple):
+    """What it takes until clusters are found in masked counts."""
+
+    clients: int
+    windows: int
+    """of each client"""
+    days: float
+    advised: bool
+    text: str
+
+
+def needs_of(contract: ResolvedContract, readings_per_day: float, clients: int | None = None) -> list[Need]:
+    """What it takes to find clusters that lie apart, with this many clients or with some numbers of them.
+
+    Only for masked counts and density_tree, on which the figures rest.
+    """
+    mode = contract.mode
+    if not isinstance(mode, Masked) or all(model.algorithm.name != DENSITY_TREE.name for model in contract.counted):
+        return []
+    privacy = contract.contract.privacy
+    window_s = min(privacy.window_s, privacy.window_readings / readings_per_day * DAY_S)
+    least = CLIENTS_ADVISED * (1 + (contract.width >= MANY_FEATURES))
+    found = []
+    for number in CLIENTS_SHOWN if clients is None else (clients,):
+        windows = mode.windows_needed(number, contract.width, window_s * readings_per_day / DAY_S)
+        days = windows * window_s / DAY_S
+        text = (
+            f"{number} clients: {_number(windows)} windows of each, {_number(days)} days at [client] readings_per_day"
+        )
+        if window_s == privacy.window_s:
+            text += f"; window_s closes them with about {_number(window_s * readings_per_day / DAY_S)} readings"
+        if mode.span_nano is not None and windows * len(contract.counted) * mode.window_nano > mode.span_nano:
+            text += ", more than its budget allows in one span"
+        if number < least:
+            text += f". Advised against: take {least} clients or more"
+        found.append(Need(number, windows, days, number >= least, text))
+    return found
 
 
 ROWS_EPSILON_MIN: Final = 100.0

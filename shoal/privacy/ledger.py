@@ -168,14 +168,15 @@ def account(client: str, federation: str) -> str:
     return f"client {client} of {federation}"
 
 
-FORMAT: Final = "3"
+FORMAT: Final = "4"
 IDENTITY_BYTES: Final = 16
 _WAIT_S: Final = 30.0
 """for the charge of another process"""
 _TABLES: Final = frozenset({"about", "accounts", "releases", "noised", "masked"})
 _SCHEMA: Final = (
     "CREATE TABLE about (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID",
-    "CREATE TABLE accounts (owner TEXT PRIMARY KEY, fingerprint TEXT NOT NULL, stored INTEGER NOT NULL) WITHOUT ROWID",
+    "CREATE TABLE accounts (owner TEXT PRIMARY KEY, fingerprint TEXT NOT NULL, stored INTEGER NOT NULL, "
+    "claimed INTEGER NOT NULL) WITHOUT ROWID",
     "CREATE TABLE releases ("
     "owner TEXT NOT NULL, model TEXT NOT NULL, number INTEGER NOT NULL, plan BLOB NOT NULL, counts BLOB NOT NULL, "
     "places INTEGER NOT NULL, units INTEGER NOT NULL, epsilon INTEGER NOT NULL, charged_at REAL NOT NULL, "
@@ -319,10 +320,29 @@ class Ledger:
         with self._sqlite_errors():
             return _spending(self._file, self._owner)
 
-    def spending_of_others(self) -> list[Spending]:
-        """What was charged to each of the other accounts."""
+    def spent_by_others(self, readings: int | None) -> int:
+        """Billionths of epsilon that a person with this number of readings has spent by all other accounts at most.
+
+        What an account has claimed counts as spent. `readings`: see `Spending.of_person`.
+        """
         with self._sqlite_errors():
-            return [_spending(self._file, owner) for owner in _owners(self._file) if owner != self._owner]
+            return self._of_others(readings)
+
+    def claim(self, epsilon: int, most: int, readings: int | None) -> bool:
+        """Claim that this account spends this much in all; it is on the disk when this returns. All in billionths.
+
+        False, and nothing is claimed, where a person would then have spent more than `most` by all accounts together:
+        of two clients that would both pass the limit, one gets the rest of it.
+        """
+        with self._transaction() as file:
+            if epsilon + self._of_others(readings) > most:
+                return False
+            file.execute("UPDATE accounts SET claimed = MAX(claimed, ?) WHERE owner = ?", (epsilon, self._owner))
+        return True
+
+    def _of_others(self, readings: int | None) -> int:
+        accounts = self._file.execute("SELECT owner, claimed FROM accounts WHERE owner <> ?", (self._owner,)).fetchall()
+        return sum(max(claimed, nano(_spending(self._file, owner).of_person(readings))) for owner, claimed in accounts)
 
     def version(self) -> int:
         """A number that changes with every charge of another process: to ask for it costs less than their sums."""
@@ -395,7 +415,7 @@ class Ledger:
         if tables != _TABLES or "identity" not in about:
             raise unreadable(self._path, "not all of its tables are there")
         with self._transaction() as file:
-            file.execute("INSERT OR IGNORE INTO accounts VALUES (?, ?, 0)", (self._owner, fingerprint))
+            file.execute("INSERT OR IGNORE INTO accounts VALUES (?, ?, 0, 0)", (self._owner, fingerprint))
         known = self._file.execute("SELECT fingerprint FROM accounts WHERE owner = ?", (self._owner,)).fetchone()
         if known != (fingerprint,):
             raise InvalidState(

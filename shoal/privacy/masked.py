@@ -44,6 +44,10 @@ CLIP_AXES: Final = 8
 """a window whose readings all lie in two bins of each of the `axes` is longer than W / sqrt(8 axes), and is cut off"""
 CLIENTS_ADVISED: Final = 100
 """with fewer, noise hides most clusters"""
+SIGNAL_NEEDED: Final = ((2, 200.0), (4, 250.0), (8, 370.0), (16, 430.0))
+"""(features, clients x readings of a window x root of windows / standard deviation of the noise) from which on
+density_tree found 4 to 8 Gaussian clusters that lie apart: an adjusted Rand index of .95
+(python -m benchmarks.privacy.masked --choosing)"""
 SECONDS_OF_A_DAY: Final = 86_400.0
 COUNT_LIMIT: Final = 2**31
 """sums of counts and noise stay below it, as they travel modulo twice as much"""
@@ -166,6 +170,12 @@ class Masked(PrivacyMode):
             return None
         epsilon = min(self.values["budget_epsilon"], 1e3)
         return nano_rho_of(self.values["epsilon"] if math.isinf(self.values["budget_epsilon"]) else epsilon, self.delta)
+
+    def windows_needed(self, clients: int, features: int, readings: float) -> int:
+        """Windows of `readings` of each client until density_tree finds clusters that lie apart: `SIGNAL_NEEDED`."""
+        signal = next((signal for most, signal in SIGNAL_NEEDED if features <= most), SIGNAL_NEEDED[-1][1])
+        deviation = math.sqrt(self.counts_variance(None))
+        return max(1, math.ceil((signal * deviation / (clients * readings)) ** 2))
 
     def noise(self) -> GaussianNoise:
         """The noise that each helper adds to each count of a sum. Raises `SettingsError` for a table that is wrong."""

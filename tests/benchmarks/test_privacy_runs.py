@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
 if find_spec("sklearn") is None:
     reason = "sklearn: the peers come with the extra 'bench'"
@@ -19,6 +20,7 @@ if find_spec("sklearn") is None:
     pytest.skip(reason, allow_module_level=True)
 
 from benchmarks.privacy import __main__ as privacy
+from benchmarks.privacy import masked
 from benchmarks.privacy.counting import WINDOW, windows_of
 from benchmarks.privacy.families import CLIENTS, SKEWED_CLUSTERS, families
 from benchmarks.privacy.goals import GOALS, judged
@@ -149,3 +151,37 @@ def test_central_k_means_runs_where_diffprivlib_is_installed() -> None:
     labels = running(Path(python)).label(stream, 4.0, 1)
     assert len(labels) == len(stream.rows)
     assert 2 <= len(np.unique(labels)) <= stream.k_told
+
+
+@pytest.mark.integration
+def test_masked_sums_and_their_cost_are_measured(tmp_path: Path) -> None:
+    CliRunner().invoke(masked.main, ["--quick", "--out", str(tmp_path)], catch_exceptions=False)
+    found = json.loads((tmp_path / "privacy_masked.json").read_text(encoding="utf-8"))
+    assert {(cell["scheme"], cell["clients"], cell["d"]) for cell in found["cells"]} == {
+        (one.name, 20, 2) for one in (masked.SUMS[1], *masked.OTHERS, masked.SUMS[-1])
+    }
+    message, client, *_ = found["cost"]
+    assert 0 < message["figure"] <= message["goal"]
+    assert client["figure"] > 0
+    assert "| clients |" in (tmp_path / "privacy_masked.md").read_text(encoding="utf-8")
+
+
+def test_a_goal_of_masked_sums_is_reached_from_its_figure_on() -> None:
+    goal = masked.GOALS[0]
+    cell = {"scheme": goal.scheme, "clients": goal.clients, "d": 8, "ari": {5: [0.0], goal.windows: [0.9, 1.0]}}
+    (found,) = masked.judged([cell])
+    assert (found["ari"], found["reached"]) == (0.95, True)
+    assert not masked.judged([cell | {"ari": {goal.windows: [0.9, 0.99]}}])[0]["reached"]
+    assert masked.judged([cell | {"d": 16}]) == masked.judged([cell | {"clients": 50}]) == []
+
+
+def test_clients_of_a_stream_see_the_clusters_they_are_to_see_and_some_do_not_answer() -> None:
+    lost, sees = (scheme._replace(clients=40, window=50) for scheme in masked.OTHERS)
+    rows, owner = masked.Clusters(1, 8, 6, lost).round()
+    assert rows.shape == (len(owner), 8)
+    assert set(np.bincount(owner).tolist()) <= {0, 50}
+    assert 25 <= len(np.unique(owner)) < 40
+    stream = masked.Clusters(1, 8, 6, sees)
+    rows, owner = stream.round()
+    nearest = np.argmin(((rows[:, None] - stream._centres) ** 2).sum(axis=2), axis=1)
+    assert {len(np.unique(nearest[owner == client])) for client in range(40)} == {2}

@@ -175,12 +175,18 @@ def test_windows_depend_on_the_log_and_not_on_when_a_client_reads_it(tmp_path: P
 def test_the_limit_is_reached_after_the_same_windows_with_and_without_readings(tmp_path: Path) -> None:
     for number, (privacy, cost) in enumerate(((READING, 60 * 4), (USER, 4))):
         for times in ([], EVERY_5_S):
-            feed = Feed(tmp_path / f"{number} {len(times)}", privacy, epsilon_max=3.5 * cost)
+            limit = {"epsilon_max": 3.5 * cost, "at_epsilon_max": "refuse"}
+            feed = Feed(tmp_path / f"{number} {len(times)}", privacy, **limit)
             feed.write(times)
             feed.run(500, 900)
             assert len(feed.public()) == 3
             (account,) = read_spending(feed.folder / "ledger.db").values()
             assert account.of_person() == 3 * cost
+
+
+def test_readings_cannot_wait_at_the_limit_while_windows_go_by(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match='Write at_epsilon_max = "refuse"'):
+        Feed(tmp_path / "waits", epsilon_max=100.0).run(10)
 
 
 def test_after_a_very_long_absence_as_many_of_the_newest_windows_are_published_with_and_without_readings(

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import shutil
 import uuid
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from client_nodes.bootstrap import open_client
+from client_nodes.privacy import Budget
 from client_nodes.releases import Releases
 from shoal.config.settings import Config, load_config
 from shoal.errors import InvalidState, SettingsError
@@ -224,6 +225,28 @@ def test_the_limit_of_a_client_counts_what_other_federations_have_spent(config: 
         while node.step():
             pass
         assert node.totals["read"] == 60
+
+
+@pytest.mark.parametrize("action", ["pause", "refuse"])
+def test_two_federations_that_read_at_once_do_not_pass_the_limit_together(
+    config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, action: str
+) -> None:
+    limits = {"epsilon_max": 4 * 90.0, "at_epsilon_max": action, "batch_readings_max": 30}
+    configs = [
+        config.model_copy(update={"client": config.client.model_copy(update=limits)}),
+        shared(config, tmp_path, **limits),
+    ]
+    # As if the other one had always charged a moment after this one looked.
+    monkeypatch.setattr(Budget, "_read_others", lambda budget: None)
+    with ExitStack() as stack:
+        nodes = [stack.enter_context(open_client(each, CLIENT, clock=clock)) for each in configs]
+        for _ in range(6):
+            for node in nodes:
+                node.step()
+    accounts = read_spending(folder(config) / "ledger.db")
+    assert 4 * 30 <= sum(each.of_person() for each in accounts.values()) <= 4 * 90
+    if action == "pause":
+        assert sum(node.totals["read"] for node in nodes) == 90, "the others wait in their log"
 
 
 def test_a_federation_that_guarantees_nothing_does_not_share_readings_that_a_ledger_counts(

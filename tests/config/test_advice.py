@@ -129,3 +129,85 @@ def test_shoal_check_says_what_a_device_spends_in_a_day(tmp_path: Path, given: s
     assert words in day["text"]
     assert day["text"].endswith(protection(day["epsilon"]))
     assert day["text"] in CliRunner().invoke(check, [str(file)], catch_exceptions=False).stdout
+
+
+HIDDEN = FILE.replace(
+    "epsilon_per_reading = 4", "counts_epsilon = 4\nhide_presence = true\nwindow_s = 3600\n{}"
+).replace('"fcac"', '"density_tree"')
+
+
+@pytest.mark.parametrize(("more", "charged"), [("", "38,400"), ('unit = "user"\nreadings_per_window_max = 2', "96")])
+def test_shoal_check_says_what_hidden_presence_costs(tmp_path: Path, more: str, charged: str) -> None:
+    file = tmp_path / "plant.toml"
+    file.write_text(HIDDEN.format(more) + "[client]\nreadings_per_day = 4800\n", encoding="utf-8")
+    text = CliRunner().invoke(check, [str(file)], catch_exceptions=False).stdout
+    assert (
+        f"Windows close by the clock, 24 a day, empty ones too, and the ledger charges each as full: epsilon {charged}"
+        in text
+    )
+    # 200 readings of an hour at random in 400 places: 400 (1 - (399 / 400)^200) = 157.5 are counted.
+    assert "Of 4,800 readings a day at random times 21.2 % share a place" in text
+    day = json.loads(CliRunner().invoke(check, [str(file), "--json"], catch_exceptions=False).stdout)["day"]
+    assert ("in 24 windows" in day["text"]) == bool(more), "windows do not close with readings"
+
+
+MASKED = """
+[federation]
+name = "plant"
+{features}
+[privacy]
+mode = "masked"
+unit = "client"
+epsilon = 1
+window_s = {window_s}
+{terms}
+[[privacy.helpers]]
+name = "h1"
+key = "{key}"
+[[models]]
+name = "clusters"
+algorithm = "{algorithm}"
+"""
+
+
+def needs(
+    tmp_path: Path, d: int, *options: str, terms: str = "", algorithm: str = "density_tree", window_s: int = 86_400
+) -> tuple[str, Any]:
+    file = tmp_path / "masked.toml"
+    features = "\n".join(f'[[features]]\nname = "f{n}"\nlow = 0\nhigh = 1' for n in range(d))
+    named = {"features": features, "terms": terms, "key": "ab" * 64, "algorithm": algorithm, "window_s": window_s}
+    file.write_text(MASKED.format(**named), encoding="utf-8")
+    text, found = (
+        CliRunner().invoke(check, [str(file), *options, *as_json], catch_exceptions=False).stdout
+        for as_json in ([], ["--json"])
+    )
+    return text, json.loads(found)["needs"]
+
+
+def test_shoal_check_says_what_masked_counts_take_and_advises_against_few_clients(tmp_path: Path) -> None:
+    text, found = needs(tmp_path, 8)
+    assert [(one["clients"], one["advised"]) for one in found] == [
+        (50, False), (100, False), (200, True), (500, True), (1000, True)
+    ]  # fmt: skip
+    windows = [one["windows"] for one in found]
+    # The noise counts as the root of the windows, and clients count whole: half of them need four times the windows.
+    assert windows[1] == pytest.approx(4 * windows[2], abs=4)
+    assert 5 < windows[2] < 20, "the table of the benchmark has .80 after 5 windows and .99 after 20"
+    assert "50 clients" in text
+    assert "Advised against: take 200 clients or more" in text
+    _, two = needs(tmp_path, 2)
+    assert [one["advised"] for one in two] == [False, True, True, True, True]
+    assert all(few["windows"] <= many["windows"] for few, many in zip(two, found, strict=True))
+    _, (own,) = needs(tmp_path, 2, "--clients", "60")
+    assert (own["clients"], own["advised"]) == (60, False)
+    assert own["days"] == pytest.approx(own["windows"] * 400 / 1440)
+
+
+def test_short_windows_take_more_of_them_and_a_budget_may_not_allow_them(tmp_path: Path) -> None:
+    _, full = needs(tmp_path, 4, "--clients", "150")
+    text, short = needs(tmp_path, 4, "--clients", "150", window_s=12_000)
+    assert short[0]["windows"] == pytest.approx(4 * full[0]["windows"], abs=4)
+    assert "window_s closes them with about 200 readings" in text
+    text, _ = needs(tmp_path, 4, "--clients", "150", terms="budget_days = 30")
+    assert "more than its budget allows in one span" in text
+    assert needs(tmp_path, 4, algorithm="gmm_from_counts")[1] == [], "measured with density_tree alone"

@@ -26,7 +26,7 @@ VARIABLES = {
     "SHOAL_CLIENT_NAME": "mill",
     "SHOAL_PASSWORD_FILE": "/etc/hostname",
     "SHOAL_CA_FILE": "/etc/hostname",
-    "COMPOSE_PROFILES": "centre,site,mqtt,events",
+    "COMPOSE_PROFILES": "centre,site,helper,mqtt,events",
 }
 """variables that the files require"""
 
@@ -65,6 +65,8 @@ def test_signing_keys_are_mounted_where_they_are_needed_only(version: str, reque
     assert "page_token" not in of_client, "a client does not read the page"
     assert "signing_key" not in of_server, "the server needs no client's signing key"
     assert "client_keys" not in of_client, "a client needs no public keys"
+    assert "source: helper_key" in services["helper"]
+    assert not any("helper_key" in services[name] for name in ("server", "client")), "a helper is another party"
 
 
 @pytest.mark.parametrize("file", [*FILES, TOP / "deploy/Dockerfile"], ids=lambda file: file.name)
@@ -155,6 +157,7 @@ def test_what_the_image_locks_is_all_that_shoal_needs_there() -> None:
     project = tomllib.loads((TOP / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     extras = project["optional-dependencies"]
     needed = [*project["dependencies"], *extras["kafka"], *extras["server"], *extras["mqtt"], *extras["sign"]]
+    needed += extras["masked"]
     names = {re.split(r"[<>=~!\[; ]", one)[0].lower().replace("_", "-") for one in needed}
     locked = (TOP / "deploy/requirements.txt").read_text(encoding="utf-8").lower().replace("_", "-")
     assert all(f"\n{name}==" in locked for name in names if name != "shoal"), names

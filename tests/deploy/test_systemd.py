@@ -14,17 +14,21 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from producers.mqtt.settings import mqtt_settings
 from producers.synthetic import federation_file
+from shoal.cli.main import shoal
 from shoal.config.settings import load_config
 from tests.mosquitto_broker import PATIENCE_S
 
 UNITS = Path(__file__).parents[2] / "deploy" / "systemd"
-SERVICES = ("shoal-server.service", "shoal-client@.service", "shoal-producer-mqtt@.service")
+SERVICES = ("shoal-server.service", "shoal-client@.service", "shoal-producer-mqtt@.service", "shoal-helper.service")
 EXPOSURE_MAX = 12
 """exposure by `systemd-analyze security` in tenths: 0 is fully confined, 100 not at all"""
 TOPICS = '[mqtt]\nhost = "127.0.0.1"\nport = {port}\n[mqtt.topics]\n'
+
+MASKED = '[privacy]\nmode = "masked"\nunit = "client"\nepsilon = 1\n'
 
 needs_systemd = pytest.mark.needs("systemd-analyze")
 
@@ -95,6 +99,7 @@ def test_no_unit_can_access_the_folder_of_another() -> None:
     folders = {service: settings_of(service)["StateDirectory"][0].split() for service in SERVICES}
     assert folders["shoal-server.service"] == ["shoal-server", "shoal-log"]
     assert folders["shoal-client@.service"] == ["shoal-client/%i", "shoal-log"]
+    assert folders["shoal-helper.service"] == ["shoal-helper", "shoal-log"]
     assert folders["shoal-producer-mqtt@.service"] == ["shoal-client/%i"], "the producer does not use the log"
 
 
@@ -140,6 +145,7 @@ def started(service: str, confined: list[str], state: Path, config: Path) -> Ite
     """Run the unit's ExecStart with its environment; yields its first two notifications to systemd."""
     settings = settings_of(service)
     command = settings["ExecStart"][0].replace("%i", "attic").replace("/etc/shoal/federation.toml", str(config))
+    command = command.replace("%d", str(config.parent)).replace("%S", str(state)).replace("--port 9109", "--port 0")
     program, *arguments = command.split()
     assert program == "/opt/shoal/bin/shoal"
     given = dict(pair.split("=", 1) for line in settings.get("Environment", []) for pair in line.split())
@@ -179,10 +185,14 @@ def test_the_process_of_a_unit_runs_when_it_can_write_its_own_folders_only(
     plant = federation_file("gaussians")
     features = re.findall(r'\[\[features\]\]\nname = "([^"]+)"', plant)
     topics = "".join(f'{name} = "{tmp_path.name}/{name}"\n' for name in features)
+    if service == "shoal-helper.service":
+        made = CliRunner().invoke(shoal, ["keys", "helper", str(tmp_path / "helper.key")], catch_exceptions=False)
+        plant = re.sub(r"(?s)\[privacy\].*?(?=\[\[models)", f"{MASKED}{made.stdout}", plant)
     log = f'[log]\naddress = "sqlite:{state}/shoal-log/federation.db"\n[server]\nport = 0\n'
     config.write_text(plant + log + TOPICS.format(port=mosquitto_port) + topics)
     begun = {
         "shoal-server.service": "shoal-server/checkpoint.db",
+        "shoal-helper.service": "shoal-helper/helper.db",
         "shoal-client@.service": "shoal-client/attic/checkpoint.db",
         "shoal-producer-mqtt@.service": "shoal-client/attic/mqtt.db",
     }

@@ -101,12 +101,24 @@ def test_federations_that_share_a_ledger_have_accounts_of_their_own(path: Path, 
         other.check_windows(["clusters"], 0)
         other.charge([release._replace(epsilon=1.0)], 1.0)
         other.charge_rows({0: (0, 50)}, 8.0)
-        assert [each.of_person(1) for each in other.spending_of_others()] == [12.0]
+        assert other.spent_by_others(1) == nano(12.0)
     assert ledger.spending().of_person(1) == 12.0
     assert {owner: each.of_person(1) for owner, each in read_spending(path).items()} == {
         "client a of plant": 12.0,
         "client a of office": 9.0,
     }
+
+
+def test_of_two_accounts_that_claim_at_once_one_gets_the_rest_of_the_limit(path: Path, ledger: Ledger) -> None:
+    with Ledger(path, "client a of office", "4567") as other:
+        assert ledger.claim(6, 10, None)
+        assert not other.claim(5, 10, None)
+        assert other.claim(4, 10, None)
+        assert not ledger.claim(7, 10, None)
+        assert ledger.claim(5, 10, None), "less than was claimed before"
+        assert other.spent_by_others(None) == 6, "what was claimed stays so"
+        ledger.charge([Release("clusters", 0, PLAN, COUNTS, 1, 4.0)], 1.0)
+        assert other.spent_by_others(None) == nano(4.0), "more was charged than claimed"
 
 
 def test_a_ledger_of_another_version_is_refused(path: Path) -> None:
