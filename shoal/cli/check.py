@@ -65,18 +65,14 @@ def check(
     contract = config.resolved
     upstream = load_upstream(config)
     states = _model_states(config) if with_log else {}
-    day = spent_in_a_day(contract, config.client.readings_per_day)
-    presence = hidden_presence_cost(contract, config.client.readings_per_day)
-    needs = needs_of(contract, config.client.readings_per_day, clients)
+    costs = _costs(contract, config.client.readings_per_day, clients)
     if as_json:
         models = contract.models.values()
         checked: dict[str, object] = {"digest": contract.digest, "privacy_statement": contract.statement}
         checked["epsilon_per_model"] = {model.name: model.epsilon for model in models}
         checked["epsilon_total"] = contract.total_epsilon
-        checked["day"] = None if day is None else day._asdict()
         checked["advice"] = [one._asdict() for one in advice_on(contract)]
-        checked["hidden_presence"] = presence
-        checked["needs"] = [one._asdict() for one in needs]
+        checked |= costs
         checked["region_of"] = None if upstream is None else upstream.summary()
         checked["paper_only"] = [model.name for model in models if model.algorithm.paper_only]
         if with_log:
@@ -89,10 +85,7 @@ def check(
             *_upstream_lines(upstream),
             *_setting_lines(config, file, everything),
             contract.mode.describe().text(),
-            *([] if day is None else [f"in a day    {day.text} ([client] readings_per_day)"]),
-            *([] if presence is None else [f"presence    {presence}"]),
-            *([NEEDS] if needs else []),
-            *(f"takes       {need.text}" for need in needs),
+            *_cost_lines(costs),
             *(f"advice      {model}  {text}" for model, text in advice_on(contract)),
             *(f"found       {model}  {text or NOTHING_REMARKABLE}" for model, text in states.items()),
         ]
@@ -101,6 +94,26 @@ def check(
 
 NEEDS = "takes       until density_tree finds clusters that lie apart (adjusted Rand index .95 in simulations):"
 NOTHING_REMARKABLE = "several clusters, none of them remarkable"
+
+
+def _costs(contract: ResolvedContract, readings_per_day: float, clients: int | None) -> dict[str, Any]:
+    """What privacy costs a device in a day, what hidden presence costs, and what masked counts take."""
+    day = spent_in_a_day(contract, readings_per_day)
+    return {
+        "day": None if day is None else day._asdict(),
+        "hidden_presence": hidden_presence_cost(contract, readings_per_day),
+        "needs": [one._asdict() for one in needs_of(contract, readings_per_day, clients)],
+    }
+
+
+def _cost_lines(costs: Mapping[str, Any]) -> list[str]:
+    day, presence, needs = costs["day"], costs["hidden_presence"], costs["needs"]
+    return [
+        *([] if day is None else [f"in a day    {day['text']} ([client] readings_per_day)"]),
+        *([] if presence is None else [f"presence    {presence}"]),
+        *([NEEDS] if needs else []),
+        *(f"takes       {need['text']}" for need in needs),
+    ]
 
 
 def _model_states(config: Config) -> dict[str, str]:
