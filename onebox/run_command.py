@@ -42,6 +42,7 @@ from shoal.protocol.topics import readings_settings
 from shoal.runtime.logs import open_readings
 from shoal.runtime.service import stopped_by_signals
 from shoal.telemetry.events import start_logging
+from shoal.transports import open_log
 from shoal.transports.base import Log
 
 STATUS_EVERY_S = 0.2
@@ -161,9 +162,8 @@ def run_command(file: Path, **options: Any) -> None:
         server = run.config.server
         history = HistoryReader(server.folder / HISTORY_FILE)
         publisher = request_publisher(run.config)
-        web = page_server(
-            run.board, run.box.server.metrics.registry, server.host, server.port, publisher, history=history
-        )
+        registry, reader = run.box.server.metrics.registry, partial(open_log, run.config.log)
+        web = page_server(run.board, registry, server.host, server.port, publisher, history=history, open_log=reader)
         page = f"http://{server.host}:{web.start()}/"
         try:
             click.echo(f"The live page: {page}", err=True)

@@ -7,6 +7,7 @@ import logging
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,7 +29,7 @@ from shoal.runtime.logs import open_federation_log
 from shoal.runtime.service import run, stopped_by_signals
 from shoal.telemetry.events import log_event, start_logging
 from shoal.telemetry.metrics import ServerMetrics
-from shoal.transports import check_installed
+from shoal.transports import check_installed, open_log
 
 if TYPE_CHECKING:
     from server_node.web import WebServer
@@ -49,7 +50,7 @@ def server(
 ) -> None:
     """Run the server node: merge the updates of all clients into one growing clustering and publish its snapshots.
 
-    Serves the live page, /snapshot, /predict, /metrics, /livez and /readyz at [server] host and port of the
+    Serves the live page, HTTP under /v1, /metrics, /livez and /readyz at [server] host and port of the
     federation file. Stop it with Ctrl-C or SIGTERM, or kill it: started again it continues from its checkpoint, to the
     same clustering bit for bit.
     """
@@ -120,7 +121,8 @@ def _page(
         yield
         return
     history = HistoryReader(config.server.folder / HISTORY_FILE)
-    web = page_server(config.server, board, metrics.registry, request_publisher(config), history)
+    publisher, reader = request_publisher(config), partial(open_log, config.log)
+    web = page_server(config.server, board, metrics.registry, publisher, history, reader)
     web.start()
     log_event("page_served", address=web.address, needs_token=config.server.token_file is not None)
     if web.is_open:

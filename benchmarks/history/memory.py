@@ -103,7 +103,7 @@ def read_the_page(folder: Path, plant: Plant) -> None:
             with urllib.request.urlopen(f"http://127.0.0.1:{port}/{path}", timeout=60) as answer:
                 while answer.read(4096):  # in pieces, as this process is not the browser
                     pass
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/events", timeout=60) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/v1/status/stream", timeout=60) as answer:
             answer.readline()
     finally:
         web.stop()

@@ -29,6 +29,7 @@ from shoal.config.settings import Config
 from shoal.kernels.forms import PROCESS
 from shoal.privacy.count_noise import EPSILON_MAX, EPSILON_MIN
 from shoal.runtime.service import stopped_by_signals
+from shoal.transports import open_log
 
 LINE_EVERY_S = 5.0
 REFRESHES_PER_S = 8.0
@@ -201,7 +202,8 @@ def demo(**options: Any) -> None:
     ):
         registry, host = run.box.server.metrics.registry, run.config.server.host
         history = HistoryReader(run.config.server.folder / HISTORY_FILE)
-        web = page_server(run.board, registry, host, options["port"], request_publisher(run.config), history=history)
+        publisher, reader = request_publisher(run.config), partial(open_log, run.config.log)
+        web = page_server(run.board, registry, host, options["port"], publisher, history=history, open_log=reader)
         page = f"http://{host}:{web.start()}/"
         try:
             click.echo(price(run.config.resolved), err=True)

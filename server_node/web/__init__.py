@@ -10,6 +10,7 @@ from server_node.web.access import Access, make_access
 from server_node.web.app import PublishRequest, create_app
 from server_node.web.connections import DEFAULT_LIMITS, Limits
 from server_node.web.server import TlsFiles, WebServer
+from server_node.web.topic_pages import OpenLog
 from shoal.config.resolved import ResolvedContract
 from shoal.config.sections import ServerSettings
 from shoal.kernels.arrays import Floats, Ints
@@ -24,6 +25,7 @@ def configured_server(
     registry: CollectorRegistry,
     publish_request: PublishRequest,
     history: HistoryReader | None = None,
+    open_log: OpenLog | None = None,
 ) -> WebServer:
     """The web server that [server] describes. Raises `SettingsError` for a token that cannot be used."""
     access = make_access(settings.host, settings.allowed_hosts, settings.token_file)
@@ -31,8 +33,18 @@ def configured_server(
     if settings.certificate_file is not None and settings.key_file is not None:
         tls = TlsFiles(settings.certificate_file, settings.key_file)
     limits = Limits(settings.connections_max, settings.requests_per_s, settings.request_s)
-    where = settings.host, settings.port
-    return page_server(board, registry, *where, publish_request, history=history, access=access, tls=tls, limits=limits)
+    return page_server(
+        board,
+        registry,
+        settings.host,
+        settings.port,
+        publish_request,
+        history=history,
+        open_log=open_log,
+        access=access,
+        tls=tls,
+        limits=limits,
+    )
 
 
 def page_server(  # noqa: PLR0913 - one argument for each part of a page
@@ -43,6 +55,7 @@ def page_server(  # noqa: PLR0913 - one argument for each part of a page
     publish_request: PublishRequest | None = None,
     *,
     history: HistoryReader | None = None,
+    open_log: OpenLog | None = None,
     access: Access | None = None,
     tls: TlsFiles | None = None,
     limits: Limits = DEFAULT_LIMITS,
@@ -50,12 +63,13 @@ def page_server(  # noqa: PLR0913 - one argument for each part of a page
     """A web server, not started yet: it serves the status on `board` and the metrics in `registry`.
 
     `publish_request` publishes what people ask for clusters on the page, names and alerts; None: it takes none.
-    `history` reads the history of all models; None: there is none. `access`: who may send requests; by default all
+    `history` reads the history of all models; None: there is none. `open_log` opens the federation's log, for lists of
+    events and labels; None: there are none. `access`: who may send requests; by default all
     that call it by its address or a name of the loopback. `tls`: its certificate. `limits`: how much others may ask of
     it.
     """
     access = access or make_access(host)
-    app = create_app(board, registry, predict, publish_request, access, limits, history)
+    app = create_app(board, registry, predict, publish_request, access, limits, history, open_log)
     return WebServer(app, host, port, tls, limits, needs_token=bool(access.token))
 
 

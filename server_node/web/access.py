@@ -37,7 +37,7 @@ from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Re
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from server_node.ingest.request_commands import alerts_request, name_request
-from server_node.web.responses import read_body
+from server_node.web.responses import problem, read_body
 from shoal.config.resolved import ResolvedContract
 from shoal.config.sections import is_loopback
 from shoal.errors import SettingsError
@@ -204,7 +204,7 @@ def grant_of(request: Request, access: Access) -> Grant | None:
 def _unknown_host(header: str) -> Response:
     name = host_name(header) or "without a name"
     advice = f"this server is not called {name}; if it is yours, add that name to [server] allowed_hosts"
-    return JSONResponse({"error": advice}, HTTPStatus.MISDIRECTED_REQUEST)
+    return problem(HTTPStatus.MISDIRECTED_REQUEST, advice)
 
 
 def _without_token(request: Request) -> Response:
@@ -212,7 +212,7 @@ def _without_token(request: Request) -> Response:
     if request.url.path == "/" and "text/html" in request.headers.get("accept", ""):
         return login_form()
     headers = {"www-authenticate": 'Bearer realm="shoal"', "cache-control": "no-store"}
-    return JSONResponse({"error": "the token is missing or wrong; send Authorization: Bearer TOKEN"}, 401, headers)
+    return problem(401, "the token is missing or wrong; send Authorization: Bearer TOKEN", headers)
 
 
 REQUEST_BYTES_MAX = 4096

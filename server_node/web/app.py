@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable
-from typing import TypeVar
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
 
 import numpy as np
 from prometheus_client import CollectorRegistry
@@ -23,7 +23,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from server_node.clusters.history.store import HistoryReader
-from server_node.status import StatusBoard
+from server_node.status import ServerStatus, StatusBoard
 from server_node.web.access import (
     REQUEST_BYTES_MAX,
     Access,
@@ -34,16 +34,17 @@ from server_node.web.access import (
     parse_name,
 )
 from server_node.web.changes import as_json
-from server_node.web.clusters import cluster_routes, known_cluster, requested_model
+from server_node.web.clusters import cluster_operations, known_cluster, no_clustering, requested_model
 from server_node.web.connections import DEFAULT_LIMITS, Limits, RateLimit, bounded_by_descriptors
+from server_node.web.operations import JSON, Operation, openapi
 from server_node.web.page import SUBSCRIBERS_MAX, Page
-from server_node.web.page_renderer import NO_SNAPSHOT
 from server_node.web.predictions import (
+    MEDIA_TYPES,
     ROWS_BYTES_MAX,
     first_predicting,
-    parse_rows,
     predicted_feature,
     predictions_json,
+    read_readings,
     rules_response,
 )
 from server_node.web.responses import (
@@ -56,11 +57,26 @@ from server_node.web.responses import (
     internal_error,
     read_body,
     shoal_error,
+    tagged,
+)
+from server_node.web.schemas import (
+    CLIENTS,
+    NEW_ALERTS,
+    NEW_NAME,
+    PREDICTIONS,
+    PRIVACY,
+    READINGS,
+    REQUESTED_ALERTS,
+    REQUESTED_NAME,
+    RULES,
+    SNAPSHOT,
+    Schema,
 )
 from server_node.web.snapshot_json import snapshot_json
+from server_node.web.topic_pages import OpenLog, TopicPages
 from shoal.config.privacy_report import privacy_report
 from shoal.config.resolved import ResolvedContract
-from shoal.errors import ShoalError
+from shoal.errors import MissingExtra, ShoalError
 from shoal.kernels.arrays import Floats, Ints
 from shoal.protocol.messages import OperatorRequest, Snapshot
 
@@ -89,28 +105,37 @@ def create_app(
     access: Access = LOOPBACK_ONLY,
     limits: Limits = DEFAULT_LIMITS,
     history: HistoryReader | None = None,
+    open_log: OpenLog | None = None,
 ) -> Starlette:
-    """The application. Setting `app.state.closing` ends the open event streams.
+    """The application. Setting `app.state.closing` ends the open event streams; `app.state.operations` is its table.
 
     `publish_request` publishes requests about clusters; None: they are not accepted. `access`: who may send
-    requests; `limits`: how many. `history` None: there is none.
+    requests; `limits`: how many. `history` None: there is none. `open_log` opens the federation's log, of which events
+    and labels are listed; None: they are not.
     """
     closing = threading.Event()
     subscribers_max = min(SUBSCRIBERS_MAX, bounded_by_descriptors(limits.connections_max) // 2)
     endpoints = Endpoints(board, registry, predict, publish_request)
+    page = Page(board, history, closing, subscribers_max)
+    operations = [
+        *endpoints.operations(),
+        *cluster_operations(board, history),
+        *TopicPages(board, open_log).operations(),
+        *page.operations(),
+    ]
+    described = openapi(operations)
+
+    async def openapi_document(request: Request) -> Response:
+        return tagged(request, described)
+
     routes = [
         Route("/livez", endpoints.livez),
         Route("/readyz", endpoints.readyz),
         Route("/metrics", endpoints.metrics),
-        Route("/snapshot", endpoints.snapshot),
-        Route("/predict", endpoints.predict, methods=["POST"]),
-        Route("/rules", endpoints.rules),
-        Route("/clusters/{identity}/name", endpoints.name, methods=["POST"]),
-        Route("/clusters/{identity}/alerts", endpoints.alerts, methods=["POST"]),
-        *cluster_routes(board, history),
-        Route("/privacy", endpoints.privacy),
         Route("/session", Sessions(access).endpoint, methods=["GET", "POST", "DELETE"]),
-        *Page(board, history, closing, subscribers_max).routes(),
+        Route("/v1/openapi.json", openapi_document),
+        *(operation.route() for operation in operations),
+        *page.routes(),
     ]
     app = Starlette(
         routes=routes,
@@ -129,7 +154,19 @@ def create_app(
         },
     )
     app.state.closing = closing
+    app.state.operations = operations
     return app
+
+
+UNDECLARED = ("", "application/x-www-form-urlencoded")
+"""media types of a program that names none, such as `curl -d`: the body is read as JSON"""
+
+
+def asking(what: str, endpoint: Callable[[Request], Awaitable[Response]], body: Schema, answer: Schema) -> Operation:
+    """The operation of a request about one cluster."""
+    errors = (400, 403, 404, 413, 415)
+    path = f"/v1/clusters/{{identity}}/{what}"
+    return Operation(path, endpoint, answer, method="POST", body={JSON: body}, status=202, errors=errors)
 
 
 class Endpoints:
@@ -145,6 +182,21 @@ class Endpoints:
         self._board, self._registry = board, registry
         self._predict, self._publish_request = predict, publish_request
         self._logs = asyncio.Semaphore(LOGS_MAX)
+
+    def operations(self) -> list[Operation]:
+        """The operations of snapshots, predictions, clients, privacy, and requests about clusters."""
+        readings = {media: READINGS if media == MEDIA_TYPES[0] else {"type": "string"} for media in MEDIA_TYPES}
+        return [
+            Operation("/v1/snapshot", self.snapshot, SNAPSHOT, errors=(404,), etag=True),
+            Operation(
+                "/v1/predict", self.predict, PREDICTIONS, method="POST", body=readings, errors=(404, 413, 415, 422)
+            ),
+            Operation("/v1/rules", self.rules, RULES, errors=(404,), etag=True),
+            Operation("/v1/clients", self.clients, CLIENTS, (), etag=True),
+            Operation("/v1/privacy", self.privacy, PRIVACY, (), etag=True),
+            asking("name", self.name, NEW_NAME, REQUESTED_NAME),
+            asking("alerts", self.alerts, NEW_ALERTS, REQUESTED_ALERTS),
+        ]
 
     async def livez(self, request: Request) -> Response:
         """200 while the process runs."""
@@ -171,8 +223,7 @@ class Endpoints:
         model = requested_model(request, status)
         snapshot = model.snapshot
         if snapshot is None:
-            missing = {"error": "no clustering yet", "waiting_for": model.waiting_for or NO_SNAPSHOT}
-            return JSONResponse(missing, 404)
+            return no_clustering(model)
         # The version alone is not unique: a federation restarted on an empty log counts from 1 again.
         etag = f"{snapshot.contract[:8]}-{snapshot.model}-{snapshot.version}-{int(snapshot.made_at * 1000)}"
         return conditional(
@@ -182,31 +233,43 @@ class Endpoints:
     async def predict(self, request: Request) -> Response:
         """The cluster of each posted reading: its number in this version, and its identity over all versions.
 
-        Both are -1 before the first snapshot. Readings are clipped to the bounds of the contract. Of a model that
-        predicts a feature, also the predictions.
+        Both are -1 before the first snapshot. At most 10 000 readings in 4 MiB, as JSON, CSV with names in the first
+        line, Parquet (uncompressed or Snappy) or a stream of uncompressed Arrow record batches; those two where the
+        extra `parquet` is installed. Other columns are ignored. Readings are clipped to the bounds of the contract. Of
+        a model that predicts a feature, also the predictions.
         """
+        media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        if media_type not in (*MEDIA_TYPES, *UNDECLARED):
+            raise HTTPException(415, f"send the readings as {', '.join(MEDIA_TYPES)}")
         status = self._board.status
         model = requested_model(request, status)
         target = predicted_feature(status.contract, model.name)
-        readings = parse_rows(await read_body(request, ROWS_BYTES_MAX), status.contract.width, target)
-        snapshot = model.snapshot
+        body, media_type = await read_body(request, ROWS_BYTES_MAX), "" if media_type in UNDECLARED else media_type
+        try:
+            readings = await in_thread(read_readings, media_type, body, status.contract, target)
+        except MissingExtra as missing:
+            raise HTTPException(415, str(missing)) from None
+        snapshot, answer = model.snapshot, {"model": model.name}
         if snapshot is None or not len(readings):
             version = snapshot.version if snapshot else 0
             none = [-1] * len(readings)
             more = predictions_json(target, None, readings, status.contract)
-            return JSONResponse({"clusters": none, "identities": none, "version": version, **more})
+            return JSONResponse(answer | {"clusters": none, "identities": none, "version": version, **more})
         bounds = status.contract.bounds
         rows = bounds.to_unit(bounds.clip(readings)[0])
         clusters = await in_thread(self._predict, snapshot, rows, status.contract)
         numbers = np.asarray(clusters).tolist()
         identities = [model.lineage.of_number.get(number, -1) for number in numbers]
         more = await in_thread(predictions_json, target, snapshot, rows, status.contract)
-        return JSONResponse({"clusters": numbers, "identities": identities, "version": snapshot.version, **more})
+        return JSONResponse(
+            answer | {"clusters": numbers, "identities": identities, "version": snapshot.version, **more}
+        )
 
     async def rules(self, request: Request) -> Response:
         """The rules by which a model predicts a feature, by default the first one that does. 404 if there are none."""
         status = self._board.status
-        return rules_response(requested_model(request, status, first_predicting(status.contract)), status.contract)
+        model = requested_model(request, status, first_predicting(status.contract))
+        return rules_response(request, model, status.contract)
 
     async def name(self, request: Request) -> Response:
         """Request a name for the cluster with this identity; the server takes it when it reads the request in its log.
@@ -237,4 +300,24 @@ class Endpoints:
 
     async def privacy(self, request: Request) -> Response:
         """Guarantees of the contract, in all and for each model, and what they do not cover."""
-        return JSONResponse(privacy_report(self._board.status.contract))
+        return tagged(request, privacy_report(self._board.status.contract))
+
+    async def clients(self, request: Request) -> Response:
+        """The clients as the server knows them from their updates: of very many the thousand seen last."""
+        status = self._board.status
+        return tagged(request, clients_json(status))
+
+
+def clients_json(status: ServerStatus) -> dict[str, Any]:
+    """The clients, by name."""
+    quarantined: dict[str, list[str]] = {}
+    for one in status.quarantined:
+        quarantined.setdefault(one.client, []).append(one.model)
+    fields = ("client", "last_seen", "updates", "readings", "readings_per_s", "interval_s", "rejected")
+    return {
+        "clients": [
+            {name: getattr(client, name) for name in fields}
+            | {"quarantined": sorted(quarantined.get(client.client, []))}
+            for client in status.clients
+        ]
+    }

@@ -1,4 +1,4 @@
-"""The clusters of a model and its history, as JSON for programs: `/clusters`, `/v1/history` and `/v1/feeds`."""
+"""The clusters of a model and its history, as JSON for programs: `/v1/clusters`, `/v1/history` and `/v1/feeds`."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
-from starlette.routing import Route
+from starlette.responses import Response
 
 from server_node.clusters.description import Description, Histogram, Interval, describe, heaviest_numbers, histograms
 from server_node.clusters.history.store import HistoryReader
@@ -16,22 +15,29 @@ from server_node.clusters.history.summary import RecentHistory, recent_history
 from server_node.clusters.lineage import Cluster
 from server_node.status import ModelStatus, ServerStatus, StatusBoard
 from server_node.web.history_json import read_feeds, read_history
-from server_node.web.responses import PiecesResponse
-from server_node.web.snapshot_json import view_of
+from server_node.web.operations import MODEL, Operation, Parameter
+from server_node.web.responses import PiecesResponse, problem, tagged
+from server_node.web.schemas import CLUSTERS, FEEDS, HISTOGRAMS, HISTORY, TEXT
+from server_node.web.snapshot_json import NO_SNAPSHOT, view_of
 from server_node.web.tables import history_fields
 from server_node.web.units import digits, feature_json
 from shoal.config.resolved import ResolvedContract
 
+FROM = Parameter("from", TEXT, "seconds since 1970, or a time of ISO 8601")
+TO = Parameter("to", TEXT, "as from")
+STEP = Parameter("step", TEXT, "seconds of a column: a multiple of 300 up to a week")
+OF = Parameter("of", TEXT, "clusters: leave the clients out")
 
-def cluster_routes(board: StatusBoard, history: HistoryReader | None) -> list[Route]:
-    """The routes of `/clusters`, `/v1/history` and `/v1/feeds`. `history` None: there is no history."""
+
+def cluster_operations(board: StatusBoard, history: HistoryReader | None) -> list[Operation]:
+    """The operations of `/v1/clusters`, `/v1/history` and `/v1/feeds`. `history` None: there is no history."""
 
     async def clusters(request: Request) -> Response:
         """The known clusters of a model with what each is, in the units of the contract."""
         status = board.status
         model = requested_model(request, status)
         recent = None if history is None else recent_history(history, model.name)
-        return JSONResponse(clusters_json(model, status.contract, recent))
+        return tagged(request, clusters_json(model, status.contract, recent))
 
     async def past(request: Request) -> Response:
         """The bins of a model's history in a span of time; 404 where no history is kept."""
@@ -42,19 +48,19 @@ def cluster_routes(board: StatusBoard, history: HistoryReader | None) -> list[Ro
     async def feeds(request: Request) -> Response:
         """Shares of each client's readings by cluster in a span of time; 404 where no history is kept."""
         model = requested_model(request, board.status)
-        return JSONResponse(await read_feeds(kept(history), model.name, request.query_params))
+        return tagged(request, await read_feeds(kept(history), model.name, request.query_params))
 
     async def spread(request: Request) -> Response:
         """Histograms of a known cluster and of all others in each feature, in units."""
         status = board.status
         model = requested_model(request, status)
-        return JSONResponse(histograms_json(model, known_cluster(request, model), status.contract))
+        return tagged(request, histograms_json(model, known_cluster(request, model), status.contract))
 
     return [
-        Route("/clusters", clusters),
-        Route("/clusters/{identity}/histograms", spread),
-        Route("/v1/history", past),
-        Route("/v1/feeds", feeds),
+        Operation("/v1/clusters", clusters, CLUSTERS, errors=(404,), etag=True),
+        Operation("/v1/clusters/{identity}/histograms", spread, HISTOGRAMS, errors=(404,), etag=True),
+        Operation("/v1/history", past, HISTORY, (MODEL, FROM, TO, STEP, OF), errors=(400, 404)),
+        Operation("/v1/feeds", feeds, FEEDS, (MODEL, FROM, TO), errors=(400, 404), etag=True),
     ]
 
 
@@ -72,6 +78,11 @@ def requested_model(request: Request, status: ServerStatus, default: str | None 
     if name not in configured:
         raise HTTPException(404, f"no such model; this federation has {', '.join(configured)}")
     return status.models.get(name) or ModelStatus(name, configured[name].declared.algorithm)
+
+
+def no_clustering(model: ModelStatus) -> Response:
+    """404 with what a model waits for, before its first snapshot."""
+    return problem(404, "no clustering yet", waiting_for=model.waiting_for or NO_SNAPSHOT)
 
 
 def known_cluster(request: Request, model: ModelStatus) -> int:

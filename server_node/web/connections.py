@@ -21,10 +21,10 @@ from ipaddress import IPv6Address, ip_address
 from typing import Any, ClassVar, NamedTuple, Protocol
 
 import h11
-from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from server_node.web.responses import problem
 from shoal.telemetry.events import log_event
 
 SLACK = 16
@@ -257,7 +257,7 @@ class RateLimit:
             return
         self._log(address)
         error = f"more than {self._per_s:g} requests a second from your address; wait and send fewer"
-        await JSONResponse({"error": error}, 429, {"retry-after": str(math.ceil(wait_s))})(scope, receive, send)
+        await problem(429, error, {"retry-after": str(math.ceil(wait_s))})(scope, receive, send)
 
     def take(self, address: str) -> float:
         """Count one request of this address; 0 if it may be answered, else the seconds until the next one may."""

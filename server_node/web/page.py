@@ -10,16 +10,18 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from server_node.clusters.history.store import HistoryReader
 from server_node.status import StatusBoard
 from server_node.web.changes import as_json
-from server_node.web.clusters import requested_model
-from server_node.web.page_renderer import NO_SNAPSHOT, PageRenderer, RenderedStatus
-from server_node.web.responses import Disconnection, PiecesResponse, conditional
+from server_node.web.clusters import no_clustering, requested_model
+from server_node.web.operations import MODEL, Operation, Parameter
+from server_node.web.page_renderer import PageRenderer, RenderedStatus
+from server_node.web.responses import Disconnection, PiecesResponse, conditional, problem
+from server_node.web.schemas import OPEN, TEXT
 
 INTERVAL_S = 0.2
 """seconds between two events of a stream: at most five a second"""
@@ -95,7 +97,7 @@ class EventResponse(Response):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         with self._stream.subscription() as granted:
             if not granted:
-                refusal = JSONResponse({"error": "too many event streams are open; try again later"}, 503)
+                refusal = problem(503, "too many event streams are open; try again later")
                 await refusal(scope, receive, send)
                 return
             headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
@@ -141,11 +143,18 @@ class Page:
         self._event_stream = EventStream(board, self._renderer, closing, subscribers_max)
 
     def routes(self) -> list[Route]:
+        """The files of the page."""
+        return [Route(path, self.file) for path in FILES]
+
+    def operations(self) -> list[Operation]:
+        """What the page reads besides what all programs do."""
+        after = Parameter("after", TEXT, "the etag of the status that the subscriber has")
         return [
-            Route("/status", self.status),
-            Route("/nodes", self.nodes),
-            Route("/events", self.events),
-            *(Route(path, self.file) for path in FILES),
+            Operation("/v1/status", self.status, OPEN, errors=(404,), etag=True),
+            Operation(
+                "/v1/status/stream", self.stream, TEXT, (MODEL, after), errors=(404,), media_type="text/event-stream"
+            ),
+            Operation("/v1/nodes", self.nodes, OPEN, errors=(404,), etag=True),
         ]
 
     async def status(self, request: Request) -> Response:
@@ -159,13 +168,13 @@ class Page:
         model = requested_model(request, status)
         rendered = self._renderer.nodes(status, model.name)
         if rendered is None:
-            return JSONResponse({"error": "no clustering yet", "waiting_for": model.waiting_for or NO_SNAPSHOT}, 404)
+            return no_clustering(model)
         return conditional(request, rendered.etag, lambda: rendered.body)
 
-    async def events(self, request: Request) -> Response:
+    async def stream(self, request: Request) -> Response:
         """The status and its changes as server-sent events, with the clustering of one model or of all.
 
-        `Last-Event-ID`, or else `after` in the query, is the etag of the status that the subscriber has already.
+        At most five a second. `Last-Event-ID`, or else `after`, is the etag of the status that the subscriber has.
         """
         last_etag = request.headers.get("last-event-id") or request.query_params.get("after", "")
         return EventResponse(self._event_stream, last_etag, self._shown(request))

@@ -18,7 +18,7 @@ from server_node.status import HistoryPoint, ModelStatus, RoundStatus, ServerSta
 from server_node.web.changes import UNCHANGED, as_json, change
 from server_node.web.map import axis_sample, map_json, scatter, steady_axes
 from server_node.web.predictions import rules_table
-from server_node.web.snapshot_json import view_of
+from server_node.web.snapshot_json import NO_SNAPSHOT, view_of
 from server_node.web.tables import clients_table, clusters_table, overview_json, privacy_text, spent_by_one
 from server_node.web.units import feature_json, feature_label
 from shoal import __version__
@@ -37,7 +37,6 @@ HISTORY_MAX = 240
 REGIONS_MAX = 200
 FEATURES_NAMED_MAX = 3
 """features named in the label of an axis"""
-NO_SNAPSHOT = "No snapshot has been published yet."
 
 
 class RenderedStatus(NamedTuple):

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import json
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from http import HTTPStatus
-from typing import TypeVar, TypeVarTuple
+from typing import Any, TypeVar, TypeVarTuple
 
 from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.responses import Response, StreamingResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from shoal.errors import InvalidData
@@ -90,20 +92,33 @@ def conditional(
     return Response(make(), media_type=media_type, headers=headers)
 
 
+def tagged(request: Request, value: Any) -> Response:
+    """`value` as JSON with an etag of its bytes, or 304 where the request names it."""
+    body = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
+    return conditional(request, hashlib.sha256(body).hexdigest()[:16], lambda: body)
+
+
+def problem(status: int, detail: str, headers: Mapping[str, str] | None = None, **more: str) -> Response:
+    """An error as JSON (RFC 9457): `detail` says what is wrong and what to do."""
+    body = {"type": "about:blank", "title": HTTPStatus(status).phrase, "status": status, "detail": detail, **more}
+    content = json.dumps(body, ensure_ascii=False).encode()
+    return Response(content, status, headers, media_type="application/problem+json")
+
+
 async def http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     reason = error.detail
     if reason == HTTPStatus(error.status_code).phrase:
         allowed = (error.headers or {}).get("Allow", "")
         reason = f"this path accepts {allowed} only" if allowed else "there is nothing at this path; the page is at /"
-    return JSONResponse({"error": reason}, error.status_code, headers=error.headers)
+    return problem(error.status_code, reason, error.headers)
 
 
 async def shoal_error(request: Request, error: Exception) -> Response:
     if not isinstance(error, InvalidData):
         _log.error("%s failed: %s", request.url.path, error)
-        return JSONResponse({"error": "the server cannot answer this now"}, 503)
-    return JSONResponse({"error": str(error)}, 422)
+        return problem(503, "the server cannot answer this now")
+    return problem(422, str(error))
 
 
 async def aborted(request: Request, error: Exception) -> Response:
@@ -114,7 +129,7 @@ async def aborted(request: Request, error: Exception) -> Response:
 
 async def internal_error(request: Request, error: Exception) -> Response:
     """The response to any other exception. It bypasses the middleware, so it sets the security headers itself."""
-    return JSONResponse({"error": "internal error; the server's log has the details"}, 500, headers=HEADERS)
+    return problem(500, "internal error; the server's log has the details", HEADERS)
 
 
 class PiecesResponse(StreamingResponse):

@@ -12,6 +12,8 @@ from shoal.algorithms.view import ClusteringView
 from shoal.config.resolved import ResolvedContract
 from shoal.protocol.messages import Snapshot
 
+NO_SNAPSHOT = "No snapshot has been published yet."
+
 
 def view_of(snapshot: Snapshot, contract: ResolvedContract) -> ClusteringView:
     """The clustering in `snapshot`, as its algorithm reads it."""

@@ -116,11 +116,11 @@ def name_a_cluster(federation: MonitoredFederation, model: str) -> None:
     """Wait until the model has at least two known clusters, and give the first one a name that its metric shows."""
 
     def known() -> list[int]:
-        clusters = json.loads(fetched(f"{federation.server}/clusters?model={model}"))["clusters"]
+        clusters = json.loads(fetched(f"{federation.server}/v1/clusters?model={model}"))["clusters"]
         return [cluster["identity"] for cluster in clusters]
 
     until(lambda: len(known()) >= 2, federation)
-    url = f"{federation.server}/clusters/{known()[0]}/name?model={model}"
+    url = f"{federation.server}/v1/clusters/{known()[0]}/name?model={model}"
     headers = {"Content-Type": "application/json"}
     request = urllib.request.Request(url, json.dumps({"name": f"{NAME} {model}"}).encode(), headers, method="POST")
     with urllib.request.urlopen(request, timeout=10) as answer:

@@ -95,7 +95,7 @@ def produced(project: Project) -> dict[str, int]:
 
 def snapshot(project: Project) -> dict[str, Any]:
     """The newest snapshot of the model `fcac`, which learns every reading at once; `rooms` waits for full windows."""
-    found: dict[str, Any] = wait_for("a snapshot", lambda: project.get("/snapshot?model=fcac"))
+    found: dict[str, Any] = wait_for("a snapshot", lambda: project.get("/v1/snapshot?model=fcac"))
     return found
 
 
@@ -115,7 +115,7 @@ class Names:
         return all(self._is_there(model) for model in MODELS)
 
     def _is_there(self, model: str) -> bool:
-        known = (self._project.get(f"/clusters?model={model}") or {"clusters": []})["clusters"]
+        known = (self._project.get(f"/v1/clusters?model={model}") or {"clusters": []})["clusters"]
         if any(cluster["name"] for cluster in known):
             self._asked.pop(model, None)
             return True

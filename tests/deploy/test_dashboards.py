@@ -178,7 +178,7 @@ def test_the_table_of_centres_has_names_and_units_and_the_values_of_the_page(fed
         def agree(model: str = model) -> bool:
             rows = answered(federation, CENTRES.replace("$model", model))
             found = {(labels["title"], labels["column"]): value for labels, value in rows}
-            clusters = json.loads(fetched(f"{federation.server}/clusters?model={model}"))["clusters"]
+            clusters = json.loads(fetched(f"{federation.server}/v1/clusters?model={model}"))["clusters"]
             expected = {
                 (one["name"] or f"cluster {one['identity']}", column): one["centre"][place]
                 for one in clusters

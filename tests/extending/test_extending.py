@@ -114,7 +114,7 @@ def server(environment: dict[str, str], file: Path) -> Iterator[str]:
 
 def wait_for(address: str, holds: Any) -> None:
     until = time.monotonic() + PATIENCE_S
-    while not holds(status := answer(address, "/status")):
+    while not holds(status := answer(address, "/v1/status")):
         assert time.monotonic() < until, status
         time.sleep(0.1)
 
@@ -151,20 +151,20 @@ def test_a_wrong_term_of_the_mode_is_reported_as_any_other(environment: dict[str
 
 
 def test_the_streaming_algorithm_finds_both_tides_and_its_clusters_have_identities(server: str) -> None:
-    snapshot = answer(server, "/snapshot?model=tides")
+    snapshot = answer(server, "/v1/snapshot?model=tides")
     found = sorted((cluster["centre"], cluster["identity"]) for cluster in snapshot["clusters"])
     assert [centre for centre, _ in found] == [[0.0, -2.0], [10.0, 2.0]]
     assert sorted(identity for _, identity in found) == [0, 1]
 
 
 def test_the_algorithm_in_rounds_finds_the_mean_of_all_rows(server: str) -> None:
-    (cluster,) = answer(server, "/snapshot?model=mean")["clusters"]
+    (cluster,) = answer(server, "/v1/snapshot?model=mean")["clusters"]
     # 1 m and 9 m, and the currents likewise, rounded to nine levels: .1 and .9 of each range become 1/8 and 7/8.
     assert np.allclose(cluster["centre"], [5.0, 0.0])
 
 
 def test_the_page_shows_both_models_and_the_mode(server: str) -> None:
-    status = answer(server, "/status")
+    status = answer(server, "/v1/status")
     assert [model["algorithm"] for model in status["models"]] == ["corners", "middle"]
     assert status["privacy"]["title"] == "Coarse values, no guarantee"
     labels = [cluster["label"] for cluster in status["models"][0]["clustering"]["clusters"].values()]
@@ -172,7 +172,7 @@ def test_the_page_shows_both_models_and_the_mode(server: str) -> None:
 
 
 def test_predictions_tell_identities(server: str) -> None:
-    told = answer(server, "/predict?model=tides", [[9.0, 1.6], [1.0, -1.6], [9.0, 1.6]])
+    told = answer(server, "/v1/predict?model=tides", [[9.0, 1.6], [1.0, -1.6], [9.0, 1.6]])
     high, low, again = told["identities"]
     assert high == again != low
 

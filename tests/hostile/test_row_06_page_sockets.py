@@ -22,8 +22,8 @@ from tests.house.processes import wait_until
 
 MANY = 1500
 HALF_A_REQUEST = b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Half: "
-HALF_A_BODY = b"POST /predict HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 100000\r\n\r\n[[1,"
-ANSWERED_BEFORE_ITS_BODY = HALF_A_BODY.replace(b"POST /predict", b"GET /livez")
+HALF_A_BODY = b"POST /v1/predict HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 100000\r\n\r\n[[1,"
+ANSWERED_BEFORE_ITS_BODY = HALF_A_BODY.replace(b"POST /v1/predict", b"GET /livez")
 EVENTS = b"GET /events HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
 LOG_BYTES_MAX = 100_000
 
@@ -122,7 +122,7 @@ def test_with_few_descriptors_the_server_lives_answers_and_reads_its_log(tmp_pat
             assert page.request("/livez").status == 200
         name = {"Content-Type": "application/json"}
         wait_until(lambda: page.request("/readyz").status == 200)
-        assert page.request("/clusters/0/name", name, "POST", '{"name": "night"}').status == 404
+        assert page.request("/v1/clusters/0/name", name, "POST", '{"name": "night"}').status == 404
         assert page.running(), page.log_text()
         assert len(page.log_text()) < LOG_BYTES_MAX
 
@@ -151,13 +151,13 @@ def test_as_many_event_streams_open_as_may_and_not_one_more(tmp_path: Path) -> N
 
 def test_one_address_gets_so_many_requests_a_second_and_health_is_always_answered(tmp_path: Path) -> None:
     with serving(tmp_path, "requests_per_s = 5.0\n") as page:
-        answers = [page.request("/privacy") for _ in range(60)]
+        answers = [page.request("/v1/privacy") for _ in range(60)]
         refused = [answer for answer in answers if answer.status == 429]
         assert answers[0].status == 200
         assert len(refused) > 1
         assert int(refused[0].headers["retry-after"]) >= 1
         assert page.request("/livez").status == 200
-        wait_until(lambda: page.request("/privacy").status == 200)
+        wait_until(lambda: page.request("/v1/privacy").status == 200)
         assert len(page.events("requests_limited")) == 1
 
 

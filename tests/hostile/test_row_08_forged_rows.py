@@ -74,11 +74,11 @@ def test_rows_that_no_log_has_written_are_set_aside_in_every_topic(tmp_path: Pat
         log.flush()
 
         def rejected() -> int:
-            return sum(json.loads(page.request("/status").body)["rejected"].values())
+            return sum(json.loads(page.request("/v1/status").body)["rejected"].values())
 
         wait_until(lambda: not page.running() or rejected() == len(ROWS))
         assert page.running(), page.log_text()
-        wait_until(lambda: json.loads(page.request("/status").body)["clients"]["name"] == [update.client])
+        wait_until(lambda: json.loads(page.request("/v1/status").body)["clients"]["name"] == [update.client])
 
 
 def test_a_key_of_forged_rows_can_be_written_again(tmp_path: Path) -> None:

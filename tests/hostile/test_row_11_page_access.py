@@ -38,7 +38,9 @@ def cookie_of(answer: Answer) -> str:
     return (answer.headers["set-cookie"] or "").partition(";")[0]
 
 
-@pytest.mark.parametrize("path", ["/", "/livez", "/metrics", "/status", "/snapshot", "/events", "/session"])
+@pytest.mark.parametrize(
+    "path", ["/", "/livez", "/metrics", "/v1/status", "/v1/snapshot", "/v1/status/stream", "/session"]
+)
 @pytest.mark.parametrize("host", ["evil.example", "evil.example:8765", "127.0.0.1.evil.example", "[bad", ""])
 def test_a_request_under_a_foreign_host_name_is_refused(open_page: ServedPage, path: str, host: str) -> None:
     assert open_page.request(path, {"Host": host}).status == 421
@@ -49,7 +51,9 @@ def test_a_request_under_a_name_of_this_server_is_answered(open_page: ServedPage
     assert open_page.request("/livez", {"Host": host}).status == 200
 
 
-@pytest.mark.parametrize("path", ["/", "/readyz", "/metrics", "/status", "/snapshot", "/events", "/page.js"])
+@pytest.mark.parametrize(
+    "path", ["/", "/readyz", "/metrics", "/v1/status", "/v1/snapshot", "/v1/status/stream", "/page.js"]
+)
 def test_without_the_token_only_livez_answers(guarded_page: ServedPage, path: str) -> None:
     assert guarded_page.request("/livez").status == 200
     for headers in ({}, {"Authorization": "Bearer wrong-wrong-wrong-wrong"}, {"Authorization": TOKEN}):
@@ -61,7 +65,7 @@ def test_without_the_token_only_livez_answers(guarded_page: ServedPage, path: st
 
 def test_the_token_opens_every_path(guarded_page: ServedPage) -> None:
     wait_until(lambda: guarded_page.request("/readyz", BEARER).status != 503)
-    for path in ("/", "/readyz", "/metrics", "/status", "/privacy", "/page.js"):
+    for path in ("/", "/readyz", "/metrics", "/v1/status", "/v1/privacy", "/page.js"):
         assert guarded_page.request(path, BEARER).status == 200
 
 
@@ -76,7 +80,7 @@ def test_a_browser_gets_a_form_and_the_token_a_session_that_scripts_cannot_read(
     assert {"httponly", "samesite=strict", "path=/"} <= attributes
     assert TOKEN not in logged_in.headers["set-cookie"]
     session = {"Cookie": cookie_of(logged_in)}
-    assert guarded_page.request("/status", session).status == 200
+    assert guarded_page.request("/v1/status", session).status == 200
     assert guarded_page.request("/", session).status == 200
 
 
@@ -94,7 +98,7 @@ def test_a_session_that_was_changed_opens_nothing(guarded_page: ServedPage) -> N
     name, _, value = cookie_of(log_in(guarded_page)).partition("=")
     expires, _, rest = value.partition(".")
     for forged in (f"{int(expires) + 1}.{rest}", f"{expires}.{'0' * len(rest)}", "", ".", "x.y", f"{expires}."):
-        assert guarded_page.request("/status", {"Cookie": f"{name}={forged}"}).status == 401
+        assert guarded_page.request("/v1/status", {"Cookie": f"{name}={forged}"}).status == 401
 
 
 def test_only_with_the_token_or_a_session_of_this_page_a_cluster_may_be_named(guarded_page: ServedPage) -> None:
@@ -102,7 +106,7 @@ def test_only_with_the_token_or_a_session_of_this_page_a_cluster_may_be_named(gu
     here = {"Host": "shoal.example", "X-Forwarded-For": "192.0.2.7"}
 
     def name(headers: dict[str, str]) -> int:
-        return guarded_page.request("/clusters/0/name", headers, "POST", '{"name": "night"}').status
+        return guarded_page.request("/v1/clusters/0/name", headers, "POST", '{"name": "night"}').status
 
     unknown_cluster = 404  # the request was accepted, as this server has no clustering yet
     assert name(here | session | {"Origin": "http://shoal.example"}) == unknown_cluster

@@ -54,7 +54,7 @@ def test_a_server_whose_updates_take_long_keeps_its_lease_and_shows_each_step(fi
         lags = set()
 
         def read() -> bool:
-            status = json.loads(page.request("/status").body)
+            status = json.loads(page.request("/v1/status").body)
             lags.add(status["lag_records"])
             return bool(status["ready"])
 

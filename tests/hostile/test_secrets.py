@@ -128,7 +128,7 @@ def test_no_secret_is_printed_logged_served_or_stored(file: Path, caplog: pytest
         headers = {"authorization": f"Bearer {(file.parent / 'page.token').read_text(encoding='ascii').strip()}"}
         answers = [
             web.get(path, headers=headers)
-            for path in ("/", "/status", "/metrics", "/snapshot", "/privacy", "/clusters")
+            for path in ("/", "/v1/status", "/metrics", "/v1/snapshot", "/v1/privacy", "/v1/clusters")
         ]
         assert [answer.status_code for answer in answers].count(200) >= 5
         shown += [answer.text for answer in answers]

@@ -130,7 +130,7 @@ def test_over_http_as_by_command() -> None:
     web = WebClient(create_app(StatusBoard(LEARNT), CollectorRegistry(), predict, asked.append), address="127.0.0.1")
 
     def post(content: str) -> int:
-        return web.post("/clusters/2/alerts?model=fcac", content=content, headers=HERE).status_code
+        return web.post("/v1/clusters/2/alerts?model=fcac", content=content, headers=HERE).status_code
 
     assert post('{"action": "mute", "until": 4000000000}') == 202
     assert post('{"action": "confirm"}') == 202

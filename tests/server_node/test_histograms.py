@@ -59,7 +59,7 @@ def test_the_server_answers_with_the_histograms_of_a_known_cluster_in_thousandth
     contract = a_contract(4)
     status = a_status(contract, [a_snapshot(contract, some_nodes(4, 3, 120))])
     client = WebClient(create_app(StatusBoard(status), CollectorRegistry(), predict))
-    body = client.get("/clusters/1/histograms").json()
+    body = client.get("/v1/clusters/1/histograms").json()
     assert [body["model"], body["identity"], body["version"]] == ["fcac", 1, 1]
     assert [feature["name"] for feature in body["features"]] == ["temperature", "humidity", "light", "voltage"]
     for feature in body["features"]:
@@ -67,7 +67,7 @@ def test_the_server_answers_with_the_histograms_of_a_known_cluster_in_thousandth
         for which in ("own", "others"):
             assert len(feature[which]) == BINS
             assert sum(feature[which]) == pytest.approx(1000, abs=BINS / 2)
-    assert client.get("/clusters/77/histograms").status_code == 404
-    assert client.get("/clusters/1/histograms?model=other").status_code == 404
+    assert client.get("/v1/clusters/77/histograms").status_code == 404
+    assert client.get("/v1/clusters/1/histograms?model=other").status_code == 404
     nothing = WebClient(create_app(StatusBoard(a_status(contract)), CollectorRegistry(), predict))
-    assert nothing.get("/clusters/1/histograms").status_code == 404
+    assert nothing.get("/v1/clusters/1/histograms").status_code == 404

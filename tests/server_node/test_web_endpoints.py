@@ -22,7 +22,7 @@ from shoal.config.privacy_report import privacy_report
 from shoal.config.resolved import ResolvedContract
 from shoal.protocol.messages import Snapshot
 from tests.server_node.rounds_harness import contract_with
-from tests.server_node.web_client import WebClient
+from tests.server_node.web_client import PROBLEM, WebClient
 from tests.server_node.web_statuses import a_contract, a_snapshot, a_status, some_nodes
 
 
@@ -34,10 +34,17 @@ def test_before_the_first_snapshot_every_path_responds_with_what_is_missing() ->
     contract = a_contract()
     client = client_of(a_status(contract))
     assert client.get("/livez").status_code == 200
-    missing = client.get("/snapshot")
+    missing = client.get("/v1/snapshot")
     assert missing.status_code == 404
-    assert missing.json() == {"error": "no clustering yet", "waiting_for": "1 of 2 clients have sent updates."}
-    status = client.get("/status").json()
+    assert missing.headers["content-type"] == "application/problem+json"
+    assert missing.json() == {
+        "type": "about:blank",
+        "title": "Not Found",
+        "status": 404,
+        "detail": "no clustering yet",
+        "waiting_for": "1 of 2 clients have sent updates.",
+    }
+    status = client.get("/v1/status").json()
     assert status["models"][0]["clustering"] is None
     assert status["models"][0]["waiting_for"] == "1 of 2 clients have sent updates."
     assert client.get("/metrics").text == ""
@@ -73,7 +80,7 @@ def test_a_snapshot_is_in_the_units_of_the_contract() -> None:
     arrays = some_nodes(2, 3, 12)
     arrays["weight"][0] = [0.5, 1.0]
     arrays["sigma"][1] = math.inf
-    body = client_of(a_status(contract, [a_snapshot(contract, arrays, version=4)])).get("/snapshot").json()
+    body = client_of(a_status(contract, [a_snapshot(contract, arrays, version=4)])).get("/v1/snapshot").json()
     assert (body["model"], body["algorithm"], body["version"]) == ("fcac", "fcac", 4)
     assert body["contract"] == contract.digest
     assert body["positions"] == [[0, 480]]
@@ -94,11 +101,11 @@ def test_a_snapshot_the_client_has_is_not_sent_again() -> None:
     first = a_status(contract, [a_snapshot(contract, some_nodes(2, 3, 12), version=1)])
     board = StatusBoard(first)
     client = WebClient(create_app(board, CollectorRegistry(), predict))
-    etag = client.get("/snapshot").headers["etag"]
-    again = client.get("/snapshot", headers={"if-none-match": f'"other", W/{etag}'})
+    etag = client.get("/v1/snapshot").headers["etag"]
+    again = client.get("/v1/snapshot", headers={"if-none-match": f'"other", W/{etag}'})
     assert (again.status_code, again.content, again.headers["etag"]) == (304, b"", etag)
     board.set(a_status(contract, [a_snapshot(contract, some_nodes(2, 3, 12), version=2)]))
-    newer = client.get("/snapshot", headers={"if-none-match": etag})
+    newer = client.get("/v1/snapshot", headers={"if-none-match": etag})
     assert (newer.status_code, newer.json()["version"]) == (200, 2)
 
 
@@ -106,7 +113,7 @@ def test_a_restarted_federation_has_another_etag_at_the_same_version() -> None:
     contract = a_contract(2)
     snapshot = a_snapshot(contract, some_nodes(2, 3, 12))
     restarted = replace(snapshot, made_at=snapshot.made_at + 3600)
-    etags = {client_of(a_status(contract, [one])).get("/snapshot").headers["etag"] for one in (snapshot, restarted)}
+    etags = {client_of(a_status(contract, [one])).get("/v1/snapshot").headers["etag"] for one in (snapshot, restarted)}
     assert len(etags) == 2
 
 
@@ -114,25 +121,25 @@ def test_each_model_has_its_own_snapshot() -> None:
     contract = a_contract(2, models=("fast", "slow"))
     snapshot = a_snapshot(contract, some_nodes(2, 3, 12), model="slow")
     client = client_of(a_status(contract, [snapshot]))
-    assert client.get("/snapshot").status_code == 404  # the first model of the contract has none
-    assert client.get("/snapshot?model=slow").json()["model"] == "slow"
-    unknown = client.get("/snapshot?model=<b>x</b>")
+    assert client.get("/v1/snapshot").status_code == 404  # the first model of the contract has none
+    assert client.get("/v1/snapshot?model=slow").json()["model"] == "slow"
+    unknown = client.get("/v1/snapshot?model=<b>x</b>")
     assert unknown.status_code == 404
-    assert unknown.json() == {"error": "no such model; this federation has fast, slow"}
+    assert unknown.json()["detail"] == "no such model; this federation has fast, slow"
 
 
 def test_a_snapshot_of_centres_only_has_one_node_per_centre() -> None:
     contract = contract_with("kmeans")
     centres = {"centre": some_nodes(2, 3, 12)["centre"], "weight": np.array([5.0, 2.0, 9.0])}
     snapshot = a_snapshot(contract, centres, model="heaps", algorithm="kmeans")
-    body = client_of(a_status(contract, [snapshot])).get("/snapshot").json()
+    body = client_of(a_status(contract, [snapshot])).get("/v1/snapshot").json()
     assert [node["cluster"] for node in body["nodes"]] == [0, 1, 2]
     assert body["edges"] == []
 
 
 def test_privacy_is_what_the_contract_guarantees_for_each_model_and_in_all() -> None:
     status = a_status(a_contract(2))
-    body = client_of(status).get("/privacy").json()
+    body = client_of(status).get("/v1/privacy").json()
     assert body == privacy_report(status.contract)
     assert body["epsilon"] == 4.0
     assert 3.99 < body["epsilon_spent"] <= 4.0
@@ -145,11 +152,11 @@ def test_a_status_the_client_has_is_not_sent_again() -> None:
     status = a_status(contract, [a_snapshot(contract, some_nodes(2, 3, 12))])
     board = StatusBoard(status)
     client = WebClient(create_app(board, CollectorRegistry(), predict))
-    etag = client.get("/status").headers["etag"]
+    etag = client.get("/v1/status").headers["etag"]
     board.set(replace(status, now=status.now + 60))
-    assert client.get("/status", headers={"if-none-match": etag}).status_code == 304
+    assert client.get("/v1/status", headers={"if-none-match": etag}).status_code == 304
     board.set(replace(status, lag_records=1))
-    assert client.get("/status", headers={"if-none-match": etag}).status_code == 200
+    assert client.get("/v1/status", headers={"if-none-match": etag}).status_code == 200
 
 
 @pytest.mark.parametrize("path", FILES)
@@ -170,13 +177,13 @@ def test_every_static_file_is_served_and_loads_nothing_from_elsewhere() -> None:
         assert "https://" not in text
 
 
-@pytest.mark.parametrize("path", ["/nothing", "/page.html", "/../view.py", "/predict"])
+@pytest.mark.parametrize("path", ["/nothing", "/page.html", "/../view.py", "/v1/predict"])
 def test_an_unknown_path_or_method_gets_one_line_of_json(path: str) -> None:
     answer = client_of(a_status(a_contract())).get(path)
     assert answer.status_code in (404, 405)
-    assert set(json.loads(answer.text)) == {"error"}
+    assert set(json.loads(answer.text)) == PROBLEM
     assert answer.headers["x-content-type-options"] == "nosniff"
-    assert answer.json()["error"] in (
+    assert answer.json()["detail"] in (
         "there is nothing at this path; the page is at /",
         "this path accepts POST only",
     )
@@ -189,9 +196,9 @@ def test_an_unexpected_error_gets_one_line_of_json_with_the_security_headers_and
     contract = a_contract(2)
     status = a_status(contract, [a_snapshot(contract, some_nodes(2, 3, 12))])
     client = WebClient(create_app(StatusBoard(status), CollectorRegistry(), broken), raise_errors=False)
-    answer = client.post("/predict", json=[[1.0, 2.0]])
-    assert (answer.status_code, answer.json()) == (500, {"error": "internal error; the server's log has the details"})
+    answer = client.post("/v1/predict", json=[[1.0, 2.0]])
+    assert (answer.status_code, answer.json()["detail"]) == (500, "internal error; the server's log has the details")
     for name, content in HEADERS.items():
         assert answer.headers[name] == content
     with pytest.raises(RuntimeError, match="never seen before"):
-        WebClient(create_app(StatusBoard(status), CollectorRegistry(), broken)).post("/predict", json=[[1.0, 2.0]])
+        WebClient(create_app(StatusBoard(status), CollectorRegistry(), broken)).post("/v1/predict", json=[[1.0, 2.0]])

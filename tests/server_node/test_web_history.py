@@ -94,7 +94,7 @@ def test_a_span_of_time_is_asked_for_in_seconds_or_as_a_time(tmp_path: Path, que
 def test_a_span_that_cannot_be_is_answered_with_what_can(tmp_path: Path, query: str) -> None:
     answer = client_of(stored(tmp_path, the_bins())).get(f"/v1/history{query}")
     assert answer.status_code == 400
-    assert "is" in answer.json()["error"]
+    assert "is" in answer.json()["detail"]
 
 
 def test_an_unknown_model_no_history_and_a_file_that_is_away(tmp_path: Path) -> None:
@@ -172,7 +172,7 @@ def test_which_client_feeds_which_cluster_is_counted_over_the_time_that_is_asked
 
 
 def test_the_clusters_say_what_they_are_which_clients_feed_them_and_how_their_shares_moved(tmp_path: Path) -> None:
-    body = client_of(stored(tmp_path, the_bins())).get("/clusters").json()
+    body = client_of(stored(tmp_path, the_bins())).get("/v1/clusters").json()
     assert len(body["clusters"]) == 3
     (one,) = [cluster for cluster in body["clusters"] if cluster["identity"] == 1]
     assert one["trend"] == [750, 500]
@@ -186,10 +186,10 @@ def test_the_clusters_say_what_they_are_which_clients_feed_them_and_how_their_sh
 
 
 def test_clusters_without_a_history_and_a_model_without_a_snapshot(tmp_path: Path) -> None:
-    (one, *_) = client_of(None).get("/clusters").json()["clusters"]
+    (one, *_) = client_of(None).get("/v1/clusters").json()["clusters"]
     assert (one["trend"], one["fed_by"], one["trend_text"], one["fed_by_text"]) == ([], [], "", "")
     empty = WebClient(create_app(StatusBoard(a_status(CONTRACT)), CollectorRegistry(), predict))
-    assert empty.get("/clusters").json()["clusters"] == []
+    assert empty.get("/v1/clusters").json()["clusters"] == []
 
 
 def test_the_page_gets_the_same(tmp_path: Path) -> None:

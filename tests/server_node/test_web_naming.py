@@ -22,7 +22,7 @@ from shoal.errors import LogUnavailable
 from shoal.protocol.messages import ClusterName
 from shoal.transports import open_log
 from shoal.transports.base import beginning
-from tests.server_node.web_client import WebClient
+from tests.server_node.web_client import PROBLEM, WebClient
 from tests.server_node.web_statuses import a_contract, a_snapshot, a_status, some_nodes
 
 CONTRACT = a_contract(2, models=("fcac", "slow"))
@@ -51,7 +51,7 @@ def client_of(publish: Callable[[ClusterName], None] | None, address: str = "127
 
 
 def test_a_name_is_published_as_the_request_of_shoal_name(published: Published) -> None:
-    answer = client_of(published).post("/clusters/2/name?model=fcac", content='{"name": " night "}', headers=HERE)
+    answer = client_of(published).post("/v1/clusters/2/name?model=fcac", content='{"name": " night "}', headers=HERE)
     assert answer.status_code == 202
     assert answer.json() == {"model": "fcac", "cluster": 2, "name": "night"}
     (request,) = published.requests
@@ -61,7 +61,7 @@ def test_a_name_is_published_as_the_request_of_shoal_name(published: Published) 
 
 
 def test_an_empty_name_takes_it_away(published: Published) -> None:
-    assert client_of(published).post("/clusters/0/name", content='{"name": ""}', headers=HERE).status_code == 202
+    assert client_of(published).post("/v1/clusters/0/name", content='{"name": ""}', headers=HERE).status_code == 202
     assert published.requests[0].name == ""
 
 
@@ -79,7 +79,7 @@ def test_an_empty_name_takes_it_away(published: Published) -> None:
 def test_a_page_of_this_server_and_a_program_on_this_machine_may_name(
     published: Published, more: Mapping[str, str]
 ) -> None:
-    assert client_of(published).post("/clusters/0/name", content=NAME, headers=HERE | more).status_code == 202
+    assert client_of(published).post("/v1/clusters/0/name", content=NAME, headers=HERE | more).status_code == 202
     assert len(published.requests) == 1
 
 
@@ -109,16 +109,16 @@ def test_a_page_of_this_server_and_a_program_on_this_machine_may_name(
     ],
 )
 def test_a_page_of_another_site_and_a_proxy_may_not(published: Published, more: Mapping[str, str], status: int) -> None:
-    answer = client_of(published).post("/clusters/0/name", content=NAME, headers=HERE | more)
-    assert (answer.status_code, set(answer.json())) == (status, {"error"})
+    answer = client_of(published).post("/v1/clusters/0/name", content=NAME, headers=HERE | more)
+    assert (answer.status_code, set(answer.json())) == (status, PROBLEM)
     assert published.requests == []
 
 
 @pytest.mark.parametrize("address", ["192.0.2.7", "::ffff:192.0.2.7", "2001:db8::1", "0.0.0.0", "unix"])
 def test_another_machine_may_not(published: Published, address: str) -> None:
-    answer = client_of(published, address).post("/clusters/0/name", content=NAME, headers=HERE)
+    answer = client_of(published, address).post("/v1/clusters/0/name", content=NAME, headers=HERE)
     assert answer.status_code == 403
-    assert "shoal name" in answer.json()["error"]
+    assert "shoal name" in answer.json()["detail"]
     assert published.requests == []
 
 
@@ -130,20 +130,20 @@ def test_the_addresses_of_this_machine_for_itself(address: str) -> None:
 @pytest.mark.parametrize(
     ("path", "error"),
     [
-        ("/clusters/3/name", "no cluster"),
-        ("/clusters/-2/name", "no cluster"),
-        ("/clusters/+1/name", "no cluster"),
-        ("/clusters/01/name", "no cluster"),
-        (f"/clusters/{'9' * 5000}/name", "no cluster"),
-        ("/clusters/first/name", "no cluster"),
-        ("/clusters/0/name?model=slow", "model slow has no cluster"),
-        ("/clusters/0/name?model=other", "no such model; this federation has fcac, slow"),
+        ("/v1/clusters/3/name", "no cluster"),
+        ("/v1/clusters/-2/name", "no cluster"),
+        ("/v1/clusters/+1/name", "no cluster"),
+        ("/v1/clusters/01/name", "no cluster"),
+        (f"/v1/clusters/{'9' * 5000}/name", "no cluster"),
+        ("/v1/clusters/first/name", "no cluster"),
+        ("/v1/clusters/0/name?model=slow", "model slow has no cluster"),
+        ("/v1/clusters/0/name?model=other", "no such model; this federation has fcac, slow"),
     ],
 )
 def test_an_unknown_cluster_or_model_is_not_found(published: Published, path: str, error: str) -> None:
     answer = client_of(published).post(path, content=NAME, headers=HERE)
     assert answer.status_code == 404
-    assert error in answer.json()["error"]
+    assert error in answer.json()["detail"]
     assert published.requests == []
 
 
@@ -166,36 +166,36 @@ def test_an_unknown_cluster_or_model_is_not_found(published: Published, path: st
     ],
 )
 def test_a_body_without_a_valid_name_is_refused(published: Published, body: str, error: str) -> None:
-    answer = client_of(published).post("/clusters/0/name", content=body, headers=HERE)
+    answer = client_of(published).post("/v1/clusters/0/name", content=body, headers=HERE)
     assert answer.status_code == 400
-    assert set(answer.json()) == {"error"}
-    assert error in answer.json()["error"]
+    assert set(answer.json()) == PROBLEM
+    assert error in answer.json()["detail"]
     assert published.requests == []
 
 
 def test_the_longest_name_fits_and_a_larger_body_is_refused(published: Published) -> None:
     longest = json.dumps({"name": "\U0001f41f" * 60})
-    assert client_of(published).post("/clusters/0/name", content=longest, headers=HERE).status_code == 202
+    assert client_of(published).post("/v1/clusters/0/name", content=longest, headers=HERE).status_code == 202
     large = NAME + " " * REQUEST_BYTES_MAX
-    assert client_of(published).post("/clusters/0/name", content=large, headers=HERE).status_code == 413
+    assert client_of(published).post("/v1/clusters/0/name", content=large, headers=HERE).status_code == 413
 
 
 def test_only_post_names() -> None:
-    answer = client_of(Published()).get("/clusters/0/name", headers=HERE)
-    assert (answer.status_code, answer.json()) == (405, {"error": "this path accepts POST only"})
+    answer = client_of(Published()).get("/v1/clusters/0/name", headers=HERE)
+    assert (answer.status_code, answer.json()["detail"]) == (405, "this path accepts POST only")
 
 
 def test_a_server_without_a_log_to_publish_to_takes_no_names() -> None:
-    answer = client_of(None).post("/clusters/0/name", content=NAME, headers=HERE)
-    assert (answer.status_code, "shoal name" in answer.json()["error"]) == (503, True)
+    answer = client_of(None).post("/v1/clusters/0/name", content=NAME, headers=HERE)
+    assert (answer.status_code, "shoal name" in answer.json()["detail"]) == (503, True)
 
 
 def test_a_log_that_is_away_is_reported_and_nothing_of_it_is_quoted() -> None:
     def away(_: ClusterName) -> None:
         raise LogUnavailable("broker secret-host:9092 is away")
 
-    answer = client_of(away).post("/clusters/0/name", content=NAME, headers=HERE)
-    assert (answer.status_code, answer.json()) == (503, {"error": "the server cannot answer this now"})
+    answer = client_of(away).post("/v1/clusters/0/name", content=NAME, headers=HERE)
+    assert (answer.status_code, answer.json()["detail"]) == (503, "the server cannot answer this now")
 
 
 FILE = """

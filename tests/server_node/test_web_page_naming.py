@@ -236,7 +236,7 @@ def test_the_page_of_another_site_cannot_name(browser: Browser, server: NamingSe
         tab.until(f"{TITLES}.length === 4")
         body = "method: 'POST', body: JSON.stringify({name: 'hacked'})"
         for more in ("mode: 'no-cors'", "headers: {'Content-Type': 'application/json'}"):
-            sent = f"fetch('http://127.0.0.1:{port}/clusters/0/name', {{{body}, {more}}}).then(() => 1, () => 0)"
+            sent = f"fetch('http://127.0.0.1:{port}/v1/clusters/0/name', {{{body}, {more}}}).then(() => 1, () => 0)"
             tab.value_of(sent)
         assert server.requests == []
     finally:

@@ -106,7 +106,7 @@ def test_the_first_picture_is_at_most_60_kb_compressed(crowded: ServerStatus, tm
     client = WebClient(create_app(StatusBoard(crowded), CollectorRegistry(), predict, history=history(tmp_path)))
     sizes = {}
     past = f"/v1/history?model=fcac&of=clusters&step=7200&from={NEWEST - 7 * 86_400}"
-    for path in (*(set(FILES) - LATER), "/status?model=", past):
+    for path in (*(set(FILES) - LATER), "/v1/status?model=", past):
         answer = client.get(path, headers={"accept-encoding": "gzip"})
         assert (answer.status_code, answer.headers.get("content-encoding")) in ((200, "gzip"), (200, None))
         sizes[path] = answer.num_bytes_downloaded

@@ -1,16 +1,19 @@
-"""Predictions: the clusters of readings posted to /predict."""
+"""Predictions: the clusters of readings posted to /v1/predict."""
 
 from __future__ import annotations
 
+import io
 import json
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
+from pyarrow import ipc, parquet
 
 from server_node.clusters.lineage import Lineage
 from server_node.status import StatusBoard
@@ -18,7 +21,7 @@ from server_node.web import create_app, predict
 from server_node.web.predictions import ROWS_BYTES_MAX, ROWS_MAX
 from shoal.algorithms.registry import streaming_algorithm
 from shoal.errors import InvalidState
-from tests.server_node.web_client import WebClient
+from tests.server_node.web_client import PROBLEM, WebClient
 from tests.server_node.web_statuses import a_contract, a_snapshot, a_status, some_nodes
 
 CONTRACT = a_contract(2)
@@ -30,7 +33,8 @@ SECRET = 31.41592
 
 def test_before_learning_every_reading_is_in_no_cluster() -> None:
     client = WebClient(create_app(StatusBoard(a_status(CONTRACT)), CollectorRegistry(), predict))
-    assert client.post("/predict", json=[[20.0, 50.0], [1.0, 2.0]]).json() == {
+    assert client.post("/v1/predict", json=[[20.0, 50.0], [1.0, 2.0]]).json() == {
+        "model": "fcac",
         "clusters": [-1, -1],
         "identities": [-1, -1],
         "version": 0,
@@ -38,15 +42,17 @@ def test_before_learning_every_reading_is_in_no_cluster() -> None:
 
 
 def test_no_rows_have_no_clusters() -> None:
-    assert LEARNT.post("/predict", json=[]).json() == {"clusters": [], "identities": [], "version": 9}
-    assert LEARNT.post("/predict", json={"rows": []}).json() == {"clusters": [], "identities": [], "version": 9}
+    none = {"model": "fcac", "clusters": [], "identities": [], "version": 9}
+    assert LEARNT.post("/v1/predict", json=[]).json() == none
+    assert LEARNT.post("/v1/predict", json={"rows": []}).json() == none
 
 
 def test_without_nodes_every_reading_is_in_no_cluster() -> None:
     empty = {name: array[:0] for name, array in ARRAYS.items()}
     status = a_status(CONTRACT, [a_snapshot(CONTRACT, empty)])
     client = WebClient(create_app(StatusBoard(status), CollectorRegistry(), predict))
-    assert client.post("/predict", json=[[20.0, 50.0]]).json() == {
+    assert client.post("/v1/predict", json=[[20.0, 50.0]]).json() == {
+        "model": "fcac",
         "clusters": [-1],
         "identities": [-1],
         "version": 1,
@@ -54,10 +60,10 @@ def test_without_nodes_every_reading_is_in_no_cluster() -> None:
 
 
 def test_a_node_is_in_its_own_cluster() -> None:
-    nodes = LEARNT.get("/snapshot").json()["nodes"]
-    answer = LEARNT.post("/predict", json={"rows": [node["position"] for node in nodes]})
+    nodes = LEARNT.get("/v1/snapshot").json()["nodes"]
+    answer = LEARNT.post("/v1/predict", json={"rows": [node["position"] for node in nodes]})
     numbers = [node["cluster"] for node in nodes]
-    assert answer.json() == {"clusters": numbers, "identities": numbers, "version": 9}
+    assert answer.json() == {"model": "fcac", "clusters": numbers, "identities": numbers, "version": 9}
 
 
 def test_a_prediction_has_the_identity_of_its_cluster_whatever_its_number() -> None:
@@ -65,9 +71,9 @@ def test_a_prediction_has_the_identity_of_its_cluster_whatever_its_number() -> N
     renumbered = Lineage(9, of_number={0: 8, 1: 2, 2: 5})
     status = replace(status, models={"fcac": replace(status.models["fcac"], lineage=renumbered)})
     client = WebClient(create_app(StatusBoard(status), CollectorRegistry(), predict))
-    body = client.get("/snapshot").json()
+    body = client.get("/v1/snapshot").json()
     assert {cluster["cluster"]: cluster["identity"] for cluster in body["clusters"]} == {0: 8, 1: 2, 2: 5}
-    answer = client.post("/predict", json=[node["position"] for node in body["nodes"]]).json()
+    answer = client.post("/v1/predict", json=[node["position"] for node in body["nodes"]]).json()
     assert answer["identities"] == [renumbered.of_number[node["cluster"]] for node in body["nodes"]]
 
 
@@ -78,12 +84,12 @@ def test_readings_in_units_are_predicted_as_the_algorithm_predicts_them_in_unit_
 ) -> None:
     rows = (np.array(readings).reshape(-1, 2) - [-20, 0]) / [80, 100]
     expected = streaming_algorithm("fcac").predict(ARRAYS, rows).tolist()
-    assert LEARNT.post("/predict", json=readings).json()["clusters"] == expected
+    assert LEARNT.post("/v1/predict", json=readings).json()["clusters"] == expected
 
 
 def test_a_reading_outside_the_bounds_is_clipped_as_clients_do() -> None:
     beyond, at_the_bound = [[1e308, -1e308], [-500, 50]], [[60, 0], [-20, 50]]
-    assert LEARNT.post("/predict", json=beyond).json() == LEARNT.post("/predict", json=at_the_bound).json()
+    assert LEARNT.post("/v1/predict", json=beyond).json() == LEARNT.post("/v1/predict", json=at_the_bound).json()
 
 
 @pytest.mark.parametrize(
@@ -103,6 +109,8 @@ def test_a_reading_outside_the_bounds_is_clipped_as_clients_do() -> None:
         ("[[31.41592, 1, 2]]", "row 0 has 3 values"),
         ('[[1, "31.41592"]]', "row 0, value 1: not a finite number"),
         ("[[1, null]]", "not a finite number"),
+        ('[{"temperature": 31.41592}]', "row 0 has no 'humidity'; send temperature, humidity"),
+        ('[{"temperature": 31.41592, "humidity": null}]', "row 0, value 1: not a finite number"),
         ("[[true, 31.41592]]", "row 0, value 0: not a finite number"),
         ("[[1e999, 31.41592]]", "row 0, value 0: not a finite number"),
         (f"[[1{'0' * 400}, 31.41592]]", "row 0, value 0: not a finite number"),
@@ -111,24 +119,24 @@ def test_a_reading_outside_the_bounds_is_clipped_as_clients_do() -> None:
     ],
 )
 def test_what_cannot_be_a_reading_is_refused_without_quoting_it(body: str, message: str) -> None:
-    answer = LEARNT.post("/predict", content=body)
+    answer = LEARNT.post("/v1/predict", content=body)
     assert answer.status_code == 422
     body: dict[str, Any] = json.loads(answer.text)
-    assert set(body) == {"error"}
-    assert message in body["error"]
+    assert set(body) == PROBLEM
+    assert message in body["detail"]
     assert str(SECRET) not in answer.text
     assert "\n" not in answer.text
 
 
 def test_too_many_rows_and_too_large_bodies_are_refused() -> None:
-    many = LEARNT.post("/predict", json=[[1.0, 1.0]] * (ROWS_MAX + 1))
-    assert (many.status_code, str(ROWS_MAX) in many.json()["error"]) == (422, True)
-    large = LEARNT.post("/predict", content=b" " * (ROWS_BYTES_MAX + 1))
-    assert (large.status_code, "too large" in large.json()["error"]) == (413, True)
+    many = LEARNT.post("/v1/predict", json=[[1.0, 1.0]] * (ROWS_MAX + 1))
+    assert (many.status_code, str(ROWS_MAX) in many.json()["detail"]) == (422, True)
+    large = LEARNT.post("/v1/predict", content=b" " * (ROWS_BYTES_MAX + 1))
+    assert (large.status_code, "too large" in large.json()["detail"]) == (413, True)
 
 
 def test_an_unknown_model_predicts_nothing() -> None:
-    assert LEARNT.post("/predict?model=other", json=[[1.0, 1.0]]).status_code == 404
+    assert LEARNT.post("/v1/predict?model=other", json=[[1.0, 1.0]]).status_code == 404
 
 
 def test_a_failing_prediction_reveals_nothing() -> None:
@@ -136,5 +144,84 @@ def test_a_failing_prediction_reveals_nothing() -> None:
         raise InvalidState(f"a secret {SECRET}")
 
     client = WebClient(create_app(StatusBoard(a_status(CONTRACT, [SNAPSHOT])), CollectorRegistry(), failing))
-    answer = client.post("/predict", json=[[1.0, 1.0]])
-    assert (answer.status_code, answer.json()) == (503, {"error": "the server cannot answer this now"})
+    answer = client.post("/v1/predict", json=[[1.0, 1.0]])
+    assert (answer.status_code, answer.json()["detail"]) == (503, "the server cannot answer this now")
+
+
+PARQUET, ARROW = "application/vnd.apache.parquet", "application/vnd.apache.arrow.stream"
+TABLE = pa.table({"note": ["a", "b"], "humidity": [50, 20], "temperature": [20.0, -3.5]})
+
+
+def stored(table: pa.Table, kind: str, compression: str | None = None) -> bytes:
+    out = io.BytesIO()
+    if kind == PARQUET:
+        parquet.write_table(table, out, compression=compression or "snappy")
+    else:
+        with ipc.new_stream(out, table.schema, options=ipc.IpcWriteOptions(compression=compression)) as stream:
+            stream.write_table(table)
+    return out.getvalue()
+
+
+def test_readings_by_name_get_the_answer_of_readings_in_order() -> None:
+    expected = LEARNT.post("/v1/predict", json=[[20.0, 50.0], [-3.5, 20.0]]).json()
+    rows = [{"humidity": 50, "note": "a", "temperature": 20}, {"humidity": 20.0, "temperature": -3.5}]
+    assert LEARNT.post("/v1/predict", json={"rows": rows}).json() == expected
+    bodies = {
+        "text/csv; charset=utf-8": b"humidity,note,temperature\r\n50,a,20\r\n\r\n20,b,-3.5\r\n",
+        PARQUET: stored(TABLE, PARQUET),
+        ARROW: stored(TABLE, ARROW),
+    }
+    for media_type, body in bodies.items():
+        answer = LEARNT.post("/v1/predict", content=body, headers={"content-type": media_type})
+        assert (answer.status_code, answer.json()) == (200, expected), media_type
+    empty = {
+        "text/csv": b"temperature,humidity\n",
+        PARQUET: stored(TABLE[:0], PARQUET),
+        ARROW: stored(TABLE[:0], ARROW),
+    }
+    for media_type, body in empty.items():
+        assert LEARNT.post("/v1/predict", content=body, headers={"content-type": media_type}).json()["clusters"] == []
+
+
+MANY = pa.table({"temperature": np.zeros(ROWS_MAX + 1), "humidity": np.zeros(ROWS_MAX + 1)})
+NULL = pa.table({"temperature": [SECRET, None], "humidity": [1.0, 2.0]})
+TEXTS = pa.table({"temperature": [str(SECRET)], "humidity": [1.0]})
+
+
+@pytest.mark.parametrize(
+    ("media_type", "body", "message"),
+    [
+        ("text/csv", b"", "there is no column 'temperature'"),
+        ("text/csv", b"temperature\n31.41592\n", "there is no column 'humidity'"),
+        ("text/csv", b"temperature,humidity\n1,2\n31.41592,\n", "row 1, humidity: not a finite number"),
+        ("text/csv", b"temperature,humidity\n31.41592\n", "row 0 has 1 values"),
+        ("text/csv", b"temperature,temperature,humidity\n", "several columns 'temperature'"),
+        ("text/csv", b"temperature,humidity\n\xff,1\n", "not CSV"),
+        ("text/csv", b"temperature,humidity\n" + b"1,1\n" * (ROWS_MAX + 1), "send at most"),
+        *((kind, b"31.41592", "not a") for kind in (PARQUET, ARROW)),
+        *((kind, stored(MANY, kind), "send at most") for kind in (PARQUET, ARROW)),
+        *((kind, stored(NULL, kind), "row 1, temperature: not a finite number") for kind in (PARQUET, ARROW)),
+        *((kind, stored(TEXTS, kind), "must have integers or floats") for kind in (PARQUET, ARROW)),
+        *((kind, stored(TABLE, kind, "zstd"), "compressed") for kind in (PARQUET, ARROW)),
+    ],
+)
+def test_a_table_that_has_no_readings_is_refused_without_quoting_it(media_type: str, body: bytes, message: str) -> None:
+    answer = LEARNT.post("/v1/predict", content=body, headers={"content-type": media_type})
+    assert answer.status_code == 422
+    assert message in answer.json()["detail"]
+    assert str(SECRET) not in answer.text
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.sampled_from((PARQUET, ARROW)), st.data())
+def test_a_damaged_table_is_an_answer_and_no_failure(kind: str, data: st.DataObject) -> None:
+    body = bytearray(stored(TABLE, kind))
+    for _ in range(data.draw(st.integers(1, 4))):
+        body[data.draw(st.integers(0, len(body) - 1))] = data.draw(st.integers(0, 255))
+    answer = LEARNT.post("/v1/predict", content=bytes(body), headers={"content-type": kind})
+    assert answer.status_code in (200, 422), answer.text
+
+
+def test_readings_of_another_media_type_are_refused() -> None:
+    answer = LEARNT.post("/v1/predict", content=b"[]", headers={"content-type": "application/xml"})
+    assert (answer.status_code, "text/csv" in answer.json()["detail"]) == (415, True)

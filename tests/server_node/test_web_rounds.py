@@ -63,7 +63,7 @@ def client_of(status: ServerStatus) -> WebClient:
 
 
 def rendered(status: ServerStatus) -> Any:
-    return client_of(status).get("/status").json()["models"][0]
+    return client_of(status).get("/v1/status").json()["models"][0]
 
 
 def test_before_the_first_round_has_closed_there_is_no_shift() -> None:
@@ -82,7 +82,7 @@ def test_a_restart_of_the_rounds_leaves_no_zero_in_the_history() -> None:
 
 
 def test_centres_are_nodes_at_their_place_with_their_mass() -> None:
-    nodes = client_of(COLLECTING).get("/nodes").json()["nodes"]
+    nodes = client_of(COLLECTING).get("/v1/nodes").json()["nodes"]
     assert nodes["mass"] == MASS.tolist()
     assert nodes["cluster"] == [0, 1, -1], "a centre without rows is no cluster"
     assert np.allclose(nodes["values"], [[0.0, 50.0], [40.0, 10.0], [20.0, 90.0]], atol=0.1)
@@ -92,8 +92,8 @@ def test_centres_are_nodes_at_their_place_with_their_mass() -> None:
 
 def test_readings_are_predicted_by_a_model_in_rounds_too() -> None:
     client = client_of(COLLECTING)
-    answer = client.post("/predict", json=[[0.0, 50.0], [39.0, 12.0]]).json()
-    assert answer == {"clusters": [0, 1], "identities": [0, 1], "version": 1}
+    answer = client.post("/v1/predict", json=[[0.0, 50.0], [39.0, 12.0]]).json()
+    assert answer == {"model": "heaps", "clusters": [0, 1], "identities": [0, 1], "version": 1}
 
 
 def test_the_page_shows_the_rounds(browser: Browser) -> None:

@@ -70,7 +70,7 @@ LEARNT, EMPTY = client_of(STATUS), client_of(a_status(CONTRACT))
 
 def test_predictions_are_in_the_unit_of_the_target_and_need_the_inputs_only() -> None:
     table = readings()[:5]
-    answer = LEARNT.post("/predict?model=damp", json={"rows": table[:, [0, 2]].tolist()}).json()
+    answer = LEARNT.post("/v1/predict?model=damp", json={"rows": table[:, [0, 2]].tolist()}).json()
     assert list(answer) == ["clusters", "identities", "version", "target", "unit", "predictions"]
     assert (answer["target"], answer["unit"], answer["version"]) == ("humidity", "%", 4)
     error = prediction_error(SNAPSHOT, resolve(CONTRACT))
@@ -80,27 +80,27 @@ def test_predictions_are_in_the_unit_of_the_target_and_need_the_inputs_only() ->
 
 
 def test_the_value_of_the_target_is_ignored_whatever_it_is() -> None:
-    without = LEARNT.post("/predict?model=damp", json=[[10.0, 500.0]]).json()
+    without = LEARNT.post("/v1/predict?model=damp", json=[[10.0, 500.0]]).json()
     for value in (None, 0.0, 99.0):
-        assert LEARNT.post("/predict?model=damp", json=[[10.0, value, 500.0]]).json() == without
+        assert LEARNT.post("/v1/predict?model=damp", json=[[10.0, value, 500.0]]).json() == without
 
 
 def test_models_without_a_target_answer_as_before() -> None:
-    answer = LEARNT.post("/predict?model=clusters", json=[[10.0, 50.0, 500.0]]).json()
+    answer = LEARNT.post("/v1/predict?model=clusters", json=[[10.0, 50.0, 500.0]]).json()
     assert list(answer) == ["clusters", "identities", "version"]
-    refused = LEARNT.post("/predict?model=clusters", json=[[10.0, 500.0]])
+    refused = LEARNT.post("/v1/predict?model=clusters", json=[[10.0, 500.0]])
     assert refused.status_code == 422
-    refused = LEARNT.post("/predict?model=clusters", json=[[10.0, None, 500.0]])
+    refused = LEARNT.post("/v1/predict?model=clusters", json=[[10.0, None, 500.0]])
     assert refused.status_code == 422
 
 
 def test_before_the_first_snapshot_there_are_no_predictions() -> None:
-    answer = EMPTY.post("/predict?model=damp", json=[[10.0, 500.0]]).json()
+    answer = EMPTY.post("/v1/predict?model=damp", json=[[10.0, 500.0]]).json()
     assert answer == {
-        **{"clusters": [-1], "identities": [-1], "version": 0},
+        **{"model": "damp", "clusters": [-1], "identities": [-1], "version": 0},
         **{"target": "humidity", "unit": "%", "predictions": [None]},
     }
-    assert LEARNT.post("/predict?model=damp", json=[]).json()["predictions"] == []
+    assert LEARNT.post("/v1/predict?model=damp", json=[]).json()["predictions"] == []
 
 
 @pytest.mark.parametrize(
@@ -108,13 +108,13 @@ def test_before_the_first_snapshot_there_are_no_predictions() -> None:
     [[[SECRET]], [[SECRET, None]], [[1.0, 2.0, 3.0, SECRET]], [["a", SECRET]], [None], [{"temperature": SECRET}]],
 )
 def test_rows_that_cannot_be_predicted_from_are_refused_without_being_quoted(rows: Any) -> None:
-    answer = LEARNT.post("/predict?model=damp", json=rows)
+    answer = LEARNT.post("/v1/predict?model=damp", json=rows)
     assert answer.status_code == 422
     assert str(SECRET) not in answer.text
 
 
 def test_rules_are_sentences_and_numbers_in_units() -> None:
-    for path in ("/rules?model=damp", "/rules"):
+    for path in ("/v1/rules?model=damp", "/v1/rules"):
         answer = LEARNT.get(path)
         assert answer.status_code == 200
         found = answer.json()
@@ -136,18 +136,21 @@ def test_rules_are_sentences_and_numbers_in_units() -> None:
         strengths.append(np.exp(-0.5 * np.square(gaps).sum()))
         slopes = rule["then"]["coefficients"]
         values.append(rule["then"]["constant"] + slopes["temperature"] * warm + slopes["light"] * light)
-    predicted = LEARNT.post("/predict?model=damp", json=[[warm, light]]).json()["predictions"][0]
+    predicted = LEARNT.post("/v1/predict?model=damp", json=[[warm, light]]).json()["predictions"][0]
     assert np.average(values, weights=strengths) == pytest.approx(predicted, abs=1e-9)
 
 
 def test_there_are_no_rules_before_a_snapshot_nor_of_other_models() -> None:
-    early = EMPTY.get("/rules")
+    early = EMPTY.get("/v1/rules")
     assert early.status_code == 404
-    assert early.json() == {"error": "no rules yet", "waiting_for": "1 of 2 clients have sent updates."}
-    other = LEARNT.get("/rules?model=clusters")
+    assert (early.json()["detail"], early.json()["waiting_for"]) == (
+        "no rules yet",
+        "1 of 2 clients have sent updates.",
+    )
+    other = LEARNT.get("/v1/rules?model=clusters")
     assert other.status_code == 404
-    assert other.json() == {"error": "model clusters predicts no feature, so it has no rules"}
-    assert LEARNT.get("/rules?model=none").status_code == 404
+    assert other.json()["detail"] == "model clusters predicts no feature, so it has no rules"
+    assert LEARNT.get("/v1/rules?model=none").status_code == 404
 
 
 def test_the_page_gets_the_rules_of_models_that_have_some() -> None:
@@ -155,5 +158,7 @@ def test_the_page_gets_the_rules_of_models_that_have_some() -> None:
     assert clusters["clustering"]["rules"] is None
     shown = damp["clustering"]["rules"]
     assert (shown["target"], shown["unit"], shown["total"]) == ("humidity", "%", 3)
-    assert [rule["text"] for rule in shown["rules"]] == [rule["text"] for rule in LEARNT.get("/rules").json()["rules"]]
-    assert float(shown["error"]) == pytest.approx(LEARNT.get("/rules").json()["error"], rel=0.01)
+    assert [rule["text"] for rule in shown["rules"]] == [
+        rule["text"] for rule in LEARNT.get("/v1/rules").json()["rules"]
+    ]
+    assert float(shown["error"]) == pytest.approx(LEARNT.get("/v1/rules").json()["error"], rel=0.01)

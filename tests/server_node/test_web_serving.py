@@ -42,7 +42,7 @@ class Subscription:
 
     def __init__(self, port: int, last_etag: str = "", seen: Event | None = None) -> None:
         self._connection = http.client.HTTPConnection("127.0.0.1", port, timeout=TIMEOUT_S)
-        self._connection.request("GET", "/events", headers={"last-event-id": last_etag} if last_etag else {})
+        self._connection.request("GET", "/v1/status/stream", headers={"last-event-id": last_etag} if last_etag else {})
         self.answer = self._connection.getresponse()
         self.heartbeats = 0
         self._last = seen
@@ -246,7 +246,7 @@ def test_a_prediction_in_progress_cannot_block_the_stop() -> None:
     web = WebServer(create_app(StatusBoard(LEARNT), CollectorRegistry(), slow))
     port = web.start()
     with socket.create_connection(("127.0.0.1", port), timeout=TIMEOUT_S) as web_client:
-        web_client.sendall(b"POST /predict HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 7\r\n\r\n[[1,1]]")
+        web_client.sendall(b"POST /v1/predict HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 7\r\n\r\n[[1,1]]")
         assert asked.wait(TIMEOUT_S)
         web.stop()
         assert refuses(port)

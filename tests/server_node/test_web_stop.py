@@ -37,7 +37,7 @@ def lines_up_to(server: subprocess.Popen[str], pattern: str) -> str:
 def an_open_stream(port: str) -> HTTPResponse:
     """An event stream whose first event has come."""
     connection = HTTPConnection("127.0.0.1", int(port), timeout=TIMEOUT_S)
-    connection.request("GET", "/events")
+    connection.request("GET", "/v1/status/stream")
     answer = connection.getresponse()
     while not answer.readline().startswith(b"data: "):
         pass

@@ -9,6 +9,9 @@ from typing import Any
 import httpx
 from starlette.applications import Starlette
 
+PROBLEM = {"type", "title", "status", "detail"}
+"""fields of an error"""
+
 
 class WebClient:
     """Requests to an application, one at a time."""

@@ -147,10 +147,10 @@ function stateOf(cluster, now) {
 // "" where the server has accepted the request, else why not.
 async function request(model, identity, what, body) {
   try {
-    const response = await fetch(`clusters/${identity}/${what}?model=${encodeURIComponent(model)}`, {
+    const response = await fetch(`v1/clusters/${identity}/${what}?model=${encodeURIComponent(model)}`, {
       method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body),
     });
-    return response.ok ? "" : `Not requested: ${(await response.json()).error}.`;
+    return response.ok ? "" : `Not requested: ${(await response.json()).detail}.`;
   } catch {
     return "Not requested: the server does not respond.";
   }

@@ -25,7 +25,7 @@ export function showHistograms(frame, cluster, model) {
 
 // null while the server is away, and for a cluster that it does not know any more.
 async function fetched({ identity }, { name }) {
-  const response = await fetch(`clusters/${identity}/histograms?model=${encodeURIComponent(name)}`).catch(() => null);
+  const response = await fetch(`v1/clusters/${identity}/histograms?model=${encodeURIComponent(name)}`).catch(() => null);
   return response?.ok ? response.json().catch(() => null) : null;
 }
 

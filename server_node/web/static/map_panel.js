@@ -32,7 +32,7 @@ class Nodes {
     if (this.reading || !wanted) return;
     if (wanted.model === read?.model && (wanted.key === read.key || !this.visible)) return;
     this.reading = true;
-    const response = await fetch(`nodes?model=${encodeURIComponent(wanted.model)}`).catch(() => null);
+    const response = await fetch(`v1/nodes?model=${encodeURIComponent(wanted.model)}`).catch(() => null);
     const nodes = response?.ok ? await response.json().catch(() => null) : null;
     if (nodes) this.read = { ...wanted, nodes };
     if (nodes) this.onNodes();

@@ -134,7 +134,7 @@ function show() {
   setText(at("federation"), status.federation);
   setText(at("contract"), status.contract.slice(0, 12));
   setText(at("shoal"), status.shoal);
-  at("snapshot-link").href = `snapshot?model=${encodeURIComponent(model.name)}`;
+  at("snapshot-link").href = `v1/snapshot?model=${encodeURIComponent(model.name)}`;
   tabs.show(status.models, model);
   showNotice();
   if (nameShown !== model.name) pin(null);

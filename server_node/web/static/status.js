@@ -76,7 +76,7 @@ export class Live {
   async open() {
     this.events?.close();
     const attempt = (this.attempt += 1);
-    const response = await fetch(`status?model=${encodeURIComponent(this.model)}`).catch(() => null);
+    const response = await fetch(`v1/status?model=${encodeURIComponent(this.model)}`).catch(() => null);
     const status = response?.ok ? await response.json().catch(() => null) : null;
     if (attempt !== this.attempt) return;
     if (status) {
@@ -96,7 +96,7 @@ export class Live {
 
   listen() {
     const [model, etag] = [this.status.shown, this.etag].map(encodeURIComponent);
-    const source = (this.events = new EventSource(`events?model=${model}&after=${etag}`));
+    const source = (this.events = new EventSource(`v1/status/stream?model=${model}&after=${etag}`));
     source.addEventListener("open", () => this.received());
     source.addEventListener("heartbeat", () => this.received());
     source.addEventListener("status", ({ data, lastEventId }) => {

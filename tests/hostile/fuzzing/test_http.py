@@ -19,12 +19,13 @@ from tests.hostile.fuzzing.mutations import NUMBERS, TEXTS, changed_bytes, chang
 from tests.server_node.web_statuses import a_contract, a_snapshot, a_status, some_nodes
 
 PATHS = (
-    *("/", "/status", "/snapshot", "/snapshot?model=fcac", "/predict", "/predict?model=fcac", "/metrics", "/livez"),
-    *("/readyz", "/privacy", "/clusters/0/name", "/clusters/0/name?model=fcac", "/session", "/page.js", "/page.css"),
+    *("/", "/v1/status", "/v1/snapshot", "/v1/snapshot?model=fcac", "/v1/predict", "/v1/predict?model=fcac"),
+    *("/readyz", "/v1/privacy", "/v1/clusters/0/name", "/v1/clusters/0/name?model=fcac", "/session", "/page.js"),
+    *("/metrics", "/livez", "/page.css", "/v1/openapi.json", "/v1/clients", "/v1/clusters/0/alerts"),
 )
 METHODS = ("GET", "GET", "POST", "POST", "HEAD", "PUT", "DELETE", "OPTIONS", "PATCH", "TRACE", "get", "X")
 HEADERS = (
-    *((b"content-type", b"application/json"), (b"content-type", b"text/plain"), (b"if-none-match", b'"x"')),
+    *((b"content-type", b"application/json"), (b"content-type", b"text/csv"), (b"if-none-match", b'"x"')),
     *(
         (b"accept", b"text/html"),
         (b"accept-encoding", b"gzip"),
@@ -126,5 +127,5 @@ def test_no_changed_request_makes_the_page_fail() -> None:
     for number in numbers("http", 0.1):
         statuses.add(answered(number, changed(number)))
     assert {200, 404} <= statuses, "the cases reach what is behind the first check"
-    fine = {"method": "GET", "path": "/status", "raw_path": b"/status", "query_string": b"", "body": b""}
+    fine = {"method": "GET", "path": "/v1/status", "raw_path": b"/v1/status", "query_string": b"", "body": b""}
     assert asyncio.run(respond(app, {**fine, "headers": [(b"host", b"127.0.0.1")]})) == 200

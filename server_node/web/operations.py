@@ -1,0 +1,155 @@
+"""The table of HTTP operations under `/v1`: each with its path, parameters, body and answer; and its OpenAPI document.
+
+To add an operation, add an `Operation` to a list of them: its route and its part of the document are made from it.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from typing import NamedTuple
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from server_node.web.schemas import PROBLEM, Schema
+from shoal import __version__
+
+JSON, PROBLEM_JSON = "application/json", "application/problem+json"
+
+
+class Parameter(NamedTuple):
+    """A parameter of the query or, where the path names it, of the path."""
+
+    name: str
+    schema: Schema
+    description: str
+
+
+MODEL = Parameter("model", {"type": "string"}, "the model; by default the first one of the contract")
+IDENTITY = Parameter("identity", {"type": "integer", "minimum": 0}, "the identity of a known cluster")
+
+
+@dataclass(frozen=True)
+class Operation:
+    """One method of one path. The docstring of the endpoint is its description."""
+
+    path: str
+    endpoint: Callable[[Request], Awaitable[Response]]
+    answer: Schema
+    query: Sequence[Parameter] = (MODEL,)
+    method: str = "GET"
+    body: Mapping[str, Schema] = field(default_factory=dict)
+    """media type -> schema of the body; empty: there is none"""
+    status: int = 200
+    errors: Sequence[int] = ()
+    """statuses of errors besides those that every operation has"""
+    media_type: str = JSON
+    etag: bool = False
+    """whether the answer has an `ETag`, and a request that names it is answered 304"""
+
+    def route(self) -> Route:
+        """The route."""
+        return Route(self.path, self.endpoint, methods=[self.method])
+
+    def document(self) -> Schema:
+        """Its part of the OpenAPI document."""
+        title, _, rest = (inspect.getdoc(self.endpoint) or "").partition("\n")
+        in_path = [IDENTITY] if f"{{{IDENTITY.name}}}" in self.path else []
+        described: Schema = {
+            "operationId": re.sub(r"\W+", "_", f"{self.method.lower()}{self.path.removeprefix('/v1')}").strip("_"),
+            "summary": title.rstrip("."),
+            "parameters": [
+                *({**_parameter(each, "path"), "required": True} for each in in_path),
+                *(_parameter(each, "query") for each in self.query),
+            ],
+            "responses": {str(status): answer for status, answer in sorted(self._answers().items())},
+        }
+        if text := " ".join(rest.split()):
+            described["description"] = text
+        if self.body:
+            described["requestBody"] = {
+                "required": True,
+                "content": {media: {"schema": schema} for media, schema in self.body.items()},
+            }
+        return described
+
+    def _answers(self) -> dict[int, Schema]:
+        answers: dict[int, Schema] = {
+            self.status: {
+                "description": HTTPStatus(self.status).phrase,
+                "content": {self.media_type: {"schema": self.answer}},
+                **({"headers": {"ETag": {"schema": {"type": "string"}}}} if self.etag else {}),
+            }
+        }
+        if self.etag:
+            answers[304] = {"description": "the answer is the one that If-None-Match names"}
+        return answers | {status: {"$ref": f"#/components/responses/{status}"} for status in (*self.errors, *ALWAYS)}
+
+
+ALWAYS = (401, 421, 429, 500, 503)
+"""errors of every operation"""
+ERRORS = {
+    400: "a parameter or the body cannot be read",
+    401: "the server has a token, and it is missing or wrong",
+    403: "the sender may not ask for this",
+    404: "there is no such model or cluster, or not yet",
+    413: "the body is too large",
+    415: "the body is of another media type",
+    421: "the server has another name than the request's Host",
+    422: "a reading cannot be used",
+    429: "too many requests from this address; Retry-After says for how many seconds to wait",
+    500: "internal error; the server's log has the details",
+    503: "the server cannot answer this now",
+}
+
+
+def openapi(operations: Sequence[Operation]) -> Schema:
+    """The OpenAPI document of some operations."""
+    paths: dict[str, dict[str, Schema]] = {}
+    for one in operations:
+        paths.setdefault(one.path, {})[one.method.lower()] = one.document()
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "shoal",
+            "version": __version__,
+            "description": "Clusters, predictions and events of a federation. Values are in the units of its contract, "
+            "times in seconds since 1970.",
+            "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
+        },
+        "paths": paths,
+        "security": [{}, {"token": []}],
+        "components": {
+            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
+            "responses": {
+                str(status): {"description": text, "content": {PROBLEM_JSON: {"schema": PROBLEM}}}
+                for status, text in ERRORS.items()
+            },
+        },
+    }
+
+
+def operations_table(operations: Sequence[Operation]) -> str:
+    """The operations as the table of docs/reference/http.md."""
+    lines = ["| request | answer |", "|---|---|"]
+    for one in operations:
+        names = "&".join(each.name.upper() for each in one.query)
+        query = "?" + "&".join(f"{each.name}={each.name.upper()}" for each in one.query) if names else ""
+        text = " ".join((inspect.getdoc(one.endpoint) or "").split())
+        path = one.path.replace("{identity}", "IDENTITY")
+        lines.append(f"| `{one.method} {path}{query}` | {text} |")
+    return "\n".join(lines)
+
+
+def _parameter(parameter: Parameter, place: str) -> Schema:
+    return {
+        "name": parameter.name,
+        "in": place,
+        "schema": parameter.schema,
+        "description": parameter.description,
+    }
