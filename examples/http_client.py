@@ -20,11 +20,10 @@ class Client:
 
     def __init__(self, url: str, token: str = "") -> None:
         self._url, self._headers = url.rstrip("/"), {"Authorization": f"Bearer {token}"} if token else {}
-        paths = self._send("GET", "/v1/openapi.json")["paths"]
         self.operations = {
-            one["operationId"]: (method.upper(), path, one)
-            for path, item in paths.items()
-            for method, one in item.items()
+            operation["operationId"]: (method.upper(), path, operation)
+            for path, methods in self._send("GET", "/v1/openapi.json")["paths"].items()
+            for method, operation in methods.items()
         }
 
     def __getattr__(self, name: str) -> Callable[..., Any]:

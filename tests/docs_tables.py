@@ -8,11 +8,17 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import click
+from prometheus_client import CollectorRegistry
 
 from helper_node.metrics import HelperMetrics
+from server_node.status import ServerStatus, StatusBoard
+from server_node.web import create_app, predict
+from server_node.web.operations import operations_table
 from shoal.cli.main import shoal
 from shoal.config.reference import settings_table
+from shoal.config.resolved import resolve
 from shoal.telemetry.metrics import ClientMetrics, ServerMetrics
+from tests.small_plant import plant
 
 PAGES = Path(__file__).parent.parent / "docs" / "reference"
 
@@ -21,9 +27,16 @@ def made_tables() -> dict[Path, str]:
     """Page -> its table as the declarations have it."""
     return {
         PAGES / "commands.md": commands_table(),
+        PAGES / "http.md": http_table(),
         PAGES / "metrics.md": metrics_table(),
         PAGES / "settings.md": settings_table(),
     }
+
+
+def http_table() -> str:
+    """Every operation under `/v1` with what its endpoint says of it."""
+    board = StatusBoard(ServerStatus(resolve(plant()), 0.0, 0.0))
+    return operations_table(create_app(board, CollectorRegistry(), predict).state.operations)
 
 
 def commands_table() -> str:

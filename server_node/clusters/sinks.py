@@ -1,20 +1,25 @@
-"""Sinks of cluster events: what every sink is, and the two that shoal brings, a webhook and an MQTT topic.
+"""Sinks of cluster events: what every sink is, and two that shoal brings, a webhook and an MQTT topic.
 
 A sink is found by the name of its section [events.NAME], through the entry-point group `shoal.sinks`.
 """
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import hmac
 import http.client
 import json
+import time
 import urllib.error
 import urllib.request
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Annotated, Any, Protocol, Self
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 from pydantic import Field, PlainSerializer, field_validator, model_validator
 
@@ -23,6 +28,7 @@ from shoal.config.base import FilePath
 from shoal.config.extension_settings import SINKS, SinkSettings
 from shoal.errors import LogUnavailable, MissingExtra, SettingsError
 from shoal.files import read_password
+from shoal.protocol.site_events import SITE_EVENT_KINDS
 
 TIMEOUT_S = 10.0
 BUSY = frozenset({408, 425, 429})
@@ -74,6 +80,11 @@ class WebhookSettings(SinkSettings):
     token_file: FilePath | None = Field(
         default=None, description="file with a token sent as `Authorization: Bearer`, read at each request"
     )
+    signing_key_file: FilePath | None = Field(
+        default=None,
+        description="file with a secret that the receiver has too: every request is signed with it (HMAC-SHA-256, "
+        "`webhook-signature`), read at each request",
+    )
 
     def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
         """For a traceback, or a log of settings: without what may be secret in the URL."""
@@ -98,24 +109,74 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
         """Let the answer be an error."""
 
 
+def cloud_event_headers(alert: Mapping[str, Any]) -> dict[str, str]:
+    """The attributes of an alert as headers (CloudEvents 1.0, HTTP binding, binary mode).
+
+    `ce-id` is the same whenever the alert is delivered again: the id of the event, and the rule that it matched.
+    """
+    event = alert["event"]
+    family = "site" if event["kind"] in SITE_EVENT_KINDS else "cluster"
+    attributes = {
+        "specversion": "1.0",
+        "id": f"{event['id']}/{alert['alert']}",
+        "source": f"/shoal/{event['federation']}" + (f"/{event['client']}" if "client" in event else ""),
+        "type": f"shoal.{family}.{event['kind']}",
+        "subject": event["model"] if event["cluster"] is None else f"{event['model']}/{event['cluster']}",
+    }
+    if event["at"] is not None:
+        attributes["time"] = datetime.fromtimestamp(event["at"], UTC).isoformat().replace("+00:00", "Z")
+    # Printable ASCII, the rest percent-encoded, as the binding has it.
+    return {f"ce-{name}": quote(text, safe="!#$&'()*+,-./:;<=>?@[]^_`{|}~") for name, text in attributes.items()}
+
+
+def signature_headers(secret: str, identity: str, now: float, body: bytes) -> dict[str, str]:
+    """The headers that prove who has sent a request, and when (the scheme of Standard Webhooks).
+
+    The signature is HMAC-SHA-256 over id, time in seconds and body, with full stops between them. A secret that begins
+    with `whsec_` is base64 from there on, any other one is taken as it is. Raises `SettingsError`.
+    """
+    try:
+        key = base64.b64decode(secret[6:], validate=True) if secret.startswith("whsec_") else secret.encode()
+    except ValueError:
+        raise SettingsError("[events.webhook] signing_key_file: what follows whsec_ must be base64") from None
+    moment = str(int(now))
+    signed = hmac.new(key, f"{identity}.{moment}.".encode() + body, hashlib.sha256).digest()
+    return {
+        "webhook-id": identity,
+        "webhook-timestamp": moment,
+        "webhook-signature": f"v1,{base64.b64encode(signed).decode()}",
+    }
+
+
 class Webhook:
-    """POSTs each alert as JSON. A status of 2xx is success.
+    """POSTs each alert as JSON with the headers of CloudEvents. A status of 2xx is success.
 
     Redirects, 5xx, 408, 425 and 429 are tried again, others are not. No redirect is followed.
     """
 
-    def __init__(self, url: str, token_file: Path | None) -> None:
-        """`token_file`: sent as `Authorization: Bearer`, read at each request so that it can be renewed."""
-        self._url, self._token_file = url, token_file
-        self._host = host_of(url)
+    def __init__(
+        self,
+        url: str,
+        token_file: Path | None,
+        signing_key_file: Path | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        """`token_file`: sent as `Authorization: Bearer`; `signing_key_file`: signs. Both are read at each request."""
+        self._url, self._token_file, self._signing_key_file = url, token_file, signing_key_file
+        self._host, self._clock = host_of(url), clock
         self._opener = urllib.request.build_opener(_NoRedirects)
 
     def deliver(self, alert: Mapping[str, Any], event: str, model: str) -> bool:
         """See `Sink.deliver`."""
+        body = json.dumps(alert).encode()
         headers = {"Content-Type": "application/json", "User-Agent": f"shoal/{__version__}"}
+        headers |= cloud_event_headers(alert)
         if self._token_file is not None:
             headers["Authorization"] = f"Bearer {read_password(self._token_file, 'events')}"
-        request = urllib.request.Request(self._url, json.dumps(alert).encode(), headers, method="POST")
+        if self._signing_key_file is not None:
+            secret = read_password(self._signing_key_file, "events")
+            headers |= signature_headers(secret, headers["ce-id"], self._clock(), body)
+        request = urllib.request.Request(self._url, body, headers, method="POST")
         try:
             with self._opener.open(request, timeout=TIMEOUT_S):
                 return True
@@ -145,22 +206,17 @@ class WebhookType(SinkType):
 
     def open(self, settings: WebhookSettings, federation: str) -> Webhook:
         """See `SinkType.open`."""
-        return Webhook(settings.url, settings.token_file)
+        return Webhook(settings.url, settings.token_file, settings.signing_key_file)
 
 
 WEBHOOK = WebhookType()
 
 
-class MqttSinkSettings(SinkSettings):
-    """[events.mqtt]: an MQTT broker."""
+class BrokerSettings(SinkSettings):
+    """An MQTT broker to publish to."""
 
     host: str = Field(min_length=1, description="MQTT broker that every event is published to")
     port: int = Field(default=0, ge=0, le=65535, description="port of the broker; 0: 1883, with TLS 8883")
-    topic: str = Field(
-        default="shoal/{federation}/{model}/{event}",
-        min_length=1,
-        description="topic; `{federation}`, `{model}` and `{event}` (its kind) are filled in",
-    )
     tls: bool = Field(default=False, description="use TLS and verify the broker's certificate")
     ca_file: FilePath | None = Field(
         default=None, description="certificates (PEM) of the authorities trusted with TLS; none: the system's"
@@ -174,6 +230,20 @@ class MqttSinkSettings(SinkSettings):
             raise ValueError("user and secret_file are set together")
         if self.ca_file is not None and not self.tls:
             raise ValueError("ca_file is for TLS: set tls = true")
+        return self
+
+
+class MqttSinkSettings(BrokerSettings):
+    """[events.mqtt]: a topic for each kind of event."""
+
+    topic: str = Field(
+        default="shoal/{federation}/{model}/{event}",
+        min_length=1,
+        description="topic; `{federation}`, `{model}` and `{event}` (its kind) are filled in",
+    )
+
+    @model_validator(mode="after")
+    def _topic_can_be_filled_in(self) -> Self:
         try:
             self.topic.format(federation="", model="", event="")
         except (KeyError, IndexError, ValueError):
@@ -181,29 +251,28 @@ class MqttSinkSettings(SinkSettings):
         return self
 
 
-class MqttSink:
-    """Publishes each alert as JSON with QoS 1 and waits for the broker's acknowledgement."""
+class MqttPublisher:
+    """Publishes messages with QoS 1 and waits for the broker's acknowledgement."""
 
-    def __init__(self, settings: MqttSinkSettings, federation: str) -> None:
-        """Connects at the first alert. Raises `MissingExtra`."""
+    def __init__(self, settings: BrokerSettings, client_id: str) -> None:
+        """Connects at the first message. Raises `MissingExtra`."""
         try:
             from paho.mqtt import client, enums  # noqa: PLC0415 - MQTT is an extra
         except ModuleNotFoundError:
             raise MissingExtra("Events by MQTT", "mqtt") from None
-        self._settings, self._federation = settings, federation
-        self._client = client.Client(enums.CallbackAPIVersion.VERSION2, client_id=f"shoal-{federation}-events")
+        self._settings = settings
+        self._client = client.Client(enums.CallbackAPIVersion.VERSION2, client_id=client_id)
         if settings.secret_file is not None:
             self._client.username_pw_set(settings.user, read_password(settings.secret_file, "events"))
         if settings.tls:
             self._client.tls_set(None if settings.ca_file is None else str(settings.ca_file))
         self._connected = False
 
-    def deliver(self, alert: Mapping[str, Any], event: str, model: str) -> bool:
-        """See `Sink.deliver`."""
-        topic = self._settings.topic.format(federation=self._federation, model=model, event=event)
+    def publish(self, topic: str, payload: bytes, *, retain: bool = False) -> None:
+        """Raises `LogUnavailable`: try again later."""
         try:
             self._connect()
-            message = self._client.publish(topic, json.dumps(alert).encode(), qos=1)
+            message = self._client.publish(topic, payload, qos=1, retain=retain)
             message.wait_for_publish(TIMEOUT_S)
             stored = message.is_published()
         except (OSError, RuntimeError, ValueError) as away:
@@ -212,10 +281,9 @@ class MqttSink:
         if not stored:
             self.close()
             raise LogUnavailable(f"MQTT broker {self._place()}: no acknowledgement in {TIMEOUT_S:.0f} s")
-        return True
 
     def close(self) -> None:
-        """See `Sink.close`."""
+        """Disconnect; closing twice is harmless."""
         if self._connected:
             self._connected = False
             self._client.disconnect()
@@ -230,6 +298,25 @@ class MqttSink:
 
     def _place(self) -> str:
         return f"{self._settings.host}:{self._settings.port or 'default port'}"
+
+
+class MqttSink:
+    """Publishes each alert as JSON."""
+
+    def __init__(self, settings: MqttSinkSettings, federation: str) -> None:
+        """Raises `MissingExtra`."""
+        self._topic, self._federation = settings.topic, federation
+        self._publisher = MqttPublisher(settings, f"shoal-{federation}-events")
+
+    def deliver(self, alert: Mapping[str, Any], event: str, model: str) -> bool:
+        """See `Sink.deliver`."""
+        topic = self._topic.format(federation=self._federation, model=model, event=event)
+        self._publisher.publish(topic, json.dumps(alert).encode())
+        return True
+
+    def close(self) -> None:
+        """See `Sink.close`."""
+        self._publisher.close()
 
 
 class MqttSinkType(SinkType):

@@ -174,9 +174,9 @@ def _arrow_columns(body: bytes, names: list[str]) -> Columns:
     """The columns of a stream of Arrow record batches, which must not be compressed: it could unpack to gigabytes."""
     pyarrow, ipc = _arrow("pyarrow"), _arrow("pyarrow.ipc")
     try:
-        with ipc.MessageReader.open_stream(body) as messages:
-            if any(message.type == "record batch" and _is_compressed(bytes(message.metadata)) for message in messages):
-                raise InvalidData("the Arrow stream must not be compressed")
+        messages = ipc.MessageReader.open_stream(pyarrow.BufferReader(body))
+        if any(message.type == "record batch" and _is_compressed(bytes(message.metadata)) for message in messages):
+            raise InvalidData("the Arrow stream must not be compressed")
         with ipc.open_stream(body) as stream:
             batches, rows = [], 0
             wanted = _numeric(stream.schema, names)

@@ -18,6 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from shoal.algorithms.claims import Claims
 from shoal.algorithms.family import STREAMING, Family
+from shoal.algorithms.predictor import Predictor
 from shoal.algorithms.view import ClusteringView, Summary
 from shoal.errors import InvalidData
 from shoal.kernels.arrays import Floats, Ints
@@ -194,6 +195,8 @@ class StreamingAlgorithm:
     no client with these options can make from its number of rows. None: the table alone is checked"""
     paper_only: bool = False
     """whether it is for comparisons in experiments only, and not meant for a running federation"""
+    predictor: Callable[[Arrays], Predictor] | None = None
+    """snapshot arrays -> `predict` as plain data, for other programs; None: it has no such form"""
     aggregation: Aggregation | None = None
     """how a region passes on what its clients have contributed; None: it cannot"""
     new_readings: str | None = None

@@ -24,7 +24,7 @@ MANY = 1500
 HALF_A_REQUEST = b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Half: "
 HALF_A_BODY = b"POST /v1/predict HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 100000\r\n\r\n[[1,"
 ANSWERED_BEFORE_ITS_BODY = HALF_A_BODY.replace(b"POST /v1/predict", b"GET /livez")
-EVENTS = b"GET /events HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
+EVENTS = b"GET /v1/status/stream HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
 LOG_BYTES_MAX = 100_000
 
 

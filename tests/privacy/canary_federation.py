@@ -28,8 +28,11 @@ from tests.kafka_broker import free_ports
 
 CLIENTS = ("attic", "cellar")
 READINGS = 150
-PAGES = ("/", "/metrics", "/status", "/events", "/privacy", "/clusters", "/livez", "/readyz")
-PAGES_OF_A_MODEL = ("/snapshot?model={}", "/v1/history?model={}", "/rules?model={}")
+PAGES = (
+    *("/", "/metrics", "/v1/status", "/v1/status/stream", "/v1/privacy", "/v1/clusters", "/v1/events", "/v1/labels"),
+    *("/v1/clients", "/v1/nodes", "/livez", "/readyz"),
+)
+PAGES_OF_A_MODEL = ("/v1/snapshot?model={}", "/v1/history?model={}", "/v1/rules?model={}")
 # No other number in logs and metrics lies within these bounds.
 FILE = """
 [federation]
@@ -179,7 +182,7 @@ def _fetched(port: int, path: str) -> bytes:
     try:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=TIMEOUT_S) as answer:
             # The stream of the page never ends: its first message has the whole status.
-            return bytes(answer.read1(2**22) if path == "/events" else answer.read())
+            return bytes(answer.read1(2**22) if path == "/v1/status/stream" else answer.read())
     except urllib.error.HTTPError as error:
         with error:
             return error.read()

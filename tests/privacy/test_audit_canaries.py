@@ -90,7 +90,7 @@ def test_every_place_that_is_searched_has_something_in_it(formal: Left) -> None:
     assert {"federation.db", "server/checkpoint.db"} <= set(formal.files)
     for model in contract.models:
         assert model.name.encode() in formal.logs["attic"]
-        assert model.name.encode() in formal.pages[f"/snapshot?model={model.name}"]
+        assert model.name.encode() in formal.pages[f"/v1/snapshot?model={model.name}"]
     assert b"updates_published" in formal.logs["attic"]
     assert b"stopped" in formal.logs["cellar"]
     assert b"shoal_" in formal.metrics["attic"]
@@ -104,7 +104,7 @@ def test_without_noise_the_search_finds_canaries_where_they_are_published(tmp_pa
         left.records[contract.updates_topic],
         left.records[contract.snapshots_topic],
         left.files["federation.db"],
-        left.pages["/snapshot?model=cluster-tree"],
+        left.pages["/v1/snapshot?model=cluster-tree"],
     ):
         assert occurrences(content, wanted) > READINGS // 10
 

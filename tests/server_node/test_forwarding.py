@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import base64
+import hmac
 import json
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import closing
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -13,13 +16,15 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 from paho.mqtt import subscribe
+from paho.mqtt.client import Client
+from paho.mqtt.enums import CallbackAPIVersion
 
 from server_node.clusters.forwarding import EVERYTHING, Forwarder, Rule, Topic, load_rules
 from server_node.clusters.forwarding import events as events_command
-from server_node.clusters.sinks import Sinks
+from server_node.clusters.sinks import Sinks, cloud_event_headers
 from shoal.config.settings import Config, load_config
 from shoal.errors import InvalidState, LogUnavailable, MessageRejected, SettingsError
-from shoal.protocol.cluster_events import ClusterEventMessage
+from shoal.protocol.cluster_events import EVENT_KINDS, ClusterEventMessage
 from shoal.protocol.topics import ensure_topics
 from shoal.runtime.checkpoint import Checkpoint
 from shoal.transports import open_log
@@ -45,6 +50,8 @@ class Receiver:
     def __init__(self) -> None:
         self.alerts: list[dict[str, Any]] = []
         self.tokens: list[str | None] = []
+        self.headers: list[Any] = []
+        self.bodies: list[bytes] = []
         self.statuses: list[int] = []
         self.location = ""
         self.requests = 0
@@ -58,6 +65,8 @@ class Receiver:
                 if status == 200:
                     receiver.alerts.append(json.loads(body))
                     receiver.tokens.append(self.headers["Authorization"])
+                    receiver.headers.append(self.headers)
+                    receiver.bodies.append(body)
                 self.send_response(status)
                 if receiver.location and 300 <= status < 400:
                     self.send_header("Location", receiver.location)
@@ -415,3 +424,128 @@ def test_the_command_lists_and_forwards(tmp_path: Path, receiver: Receiver) -> N
     assert forwarded.exit_code == 0, forwarded.output
     assert json.loads(forwarded.stdout.splitlines()[-1]) == {"forwarded": 2}
     assert receiver.ids == ["rooms/1/0", "rooms/2/0"]
+
+
+# What receivers can trust, and what they recognise.
+
+
+def test_an_alert_has_the_attributes_of_a_cloud_event(tmp_path: Path, receiver: Receiver) -> None:
+    config = configured(tmp_path, f'[events.webhook]\nurl = "{receiver.url}"')
+    publish(config, event(1, cluster=4))
+    forward(config)
+    expected = {
+        "specversion": "1.0",
+        "id": "rooms/1/0/cluster%20event",
+        "source": "/shoal/office",
+        "type": "shoal.cluster.birth",
+        "subject": "rooms/4",
+        "time": "2001-09-09T01:46:40Z",
+    }
+    assert {name: receiver.headers[0][f"ce-{name}"] for name in expected} == expected
+    assert receiver.headers[0]["webhook-signature"] is None
+    site = {
+        "id": "x",
+        "kind": "novel_streak",
+        "federation": "f",
+        "client": "c",
+        "model": "m",
+        "cluster": None,
+        "at": None,
+    }
+    given = cloud_event_headers({"alert": 'große \n „Halle"', "event": site})
+    assert given["ce-id"] == "x/gro%C3%9Fe%20%0A%20%E2%80%9EHalle%22"
+    assert (given["ce-source"], given["ce-type"], given["ce-subject"]) == ("/shoal/f/c", "shoal.site.novel_streak", "m")
+    assert "ce-time" not in given
+
+
+@pytest.mark.parametrize("secret", ["a secret of this site", "whsec_c2l4dGVlbiBieXRlcyBvZg=="])
+def test_a_receiver_can_tell_who_has_sent_an_alert(tmp_path: Path, receiver: Receiver, secret: str) -> None:
+    (tmp_path / "key").write_text(f"{secret}\n")
+    (tmp_path / "key").chmod(0o600)
+    config = configured(tmp_path, f'[events.webhook]\nurl = "{receiver.url}"\nsigning_key_file = "key"')
+    publish(config, event(1))
+    forward(config)
+    given, body = receiver.headers[0], receiver.bodies[0]
+    key = b"sixteen bytes of" if secret.startswith("whsec_") else secret.encode()
+    signed = f"{given['webhook-id']}.{given['webhook-timestamp']}.".encode() + body
+    expected = base64.b64encode(hmac.new(key, signed, "sha256").digest()).decode()
+    assert given["webhook-signature"] == f"v1,{expected}"
+    assert given["webhook-id"] == given["ce-id"]
+    assert abs(int(given["webhook-timestamp"]) - time.time()) < 600
+
+
+def test_a_signing_key_that_is_no_base64_is_named(tmp_path: Path, receiver: Receiver) -> None:
+    (tmp_path / "key").write_text("whsec_not base64")
+    (tmp_path / "key").chmod(0o600)
+    config = configured(tmp_path, f'[events.webhook]\nurl = "{receiver.url}"\nsigning_key_file = "key"')
+    publish(config, event(1))
+    with pytest.raises(SettingsError, match="must be base64"):
+        forward(config)
+    assert receiver.alerts == []
+
+
+# Home Assistant.
+
+
+def retained(port: int) -> dict[str, Any]:
+    """topic -> its retained message, as a new subscriber gets them."""
+    found: dict[str, Any] = {}
+    done = threading.Event()
+    client = Client(CallbackAPIVersion.VERSION2)
+
+    def on_message(_: Any, userdata: object, message: Any) -> None:
+        if message.topic == "end":
+            done.set()
+        elif message.retain:
+            found[message.topic] = json.loads(message.payload)
+
+    client.on_message = on_message
+    client.connect("127.0.0.1", port)
+    client.loop_start()
+    client.subscribe([("homeassistant/#", 1), ("shoal/#", 1)])
+    # The broker sends what it has retained before what is published after it.
+    client.on_subscribe = lambda *_: client.publish("end", b"", qos=1)
+    client.subscribe("end", 1)
+    assert done.wait(60)
+    client.disconnect()
+    client.loop_stop()
+    return found
+
+
+def test_home_assistant_finds_clusters_as_sensors_and_events_as_triggers(tmp_path: Path, mosquitto_port: int) -> None:
+    config = configured(tmp_path, f'[events.home_assistant]\nhost = "127.0.0.1"\nport = {mosquitto_port}')
+    publish(
+        config,
+        event(1, label="Light high"),
+        event(2, cluster=2),
+        event(3, "quiet", share=0.0),
+        event(4, "named", name="day"),
+    )
+    assert forward(config).forwarded == 4
+    device = "shoal_office_rooms"
+    found = retained(mosquitto_port)
+    sensor = found[f"homeassistant/sensor/{device}/cluster_1/config"]
+    assert (sensor["name"], sensor["unit_of_measurement"]) == ("day", "%")
+    assert sensor["device"]["identifiers"] == [device]
+    state = found[sensor["state_topic"]]
+    assert (state["share"], state["active"], state["last_event"]) == (50.0, True, "named")
+    assert f"homeassistant/sensor/{device}/cluster_2/config" in found
+    trigger = found[f"homeassistant/device_automation/{device}/birth/config"]
+    assert (trigger["automation_type"], trigger["type"], trigger["subtype"]) == ("trigger", "birth", "rooms")
+    triggers = {topic.split("/")[-2] for topic in found if "/device_automation/" in topic}
+    assert triggers == set(EVENT_KINDS)
+    assert trigger["topic"] not in found, "a trigger is a moment: what is retained would fire again at every start"
+    arrived: list[str] = []
+    listener = Client(CallbackAPIVersion.VERSION2)
+    subscribed, came = threading.Event(), threading.Event()
+    listener.on_subscribe = lambda *_: subscribed.set()
+    listener.on_message = lambda _, __, message: (arrived.append(message.topic), came.set())[1]
+    listener.connect("127.0.0.1", mosquitto_port)
+    listener.loop_start()
+    listener.subscribe(trigger["topic"].replace("birth", "gone"), 1)
+    assert subscribed.wait(60)
+    publish(config, event(5, "gone", cluster=2))
+    forward(config)
+    assert came.wait(60)
+    listener.loop_stop()
+    assert f"homeassistant/sensor/{device}/cluster_2/config" not in retained(mosquitto_port)

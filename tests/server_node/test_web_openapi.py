@@ -129,10 +129,10 @@ def check_all(served: Served, examples: int) -> None:
             max_examples=examples, deadline=None, database=None, derandomize=True, phases=[Phase.generate],
             suppress_health_check=list(HealthCheck),
         )  # fmt: skip
-        @given(requests_of(operation))
-        def holds(drawn: Any, method: str = method, path: str = path, operation: Any = operation) -> None:
-            status, media_type, body, _ = send(served, method, path, drawn)
-            served.check(operation, status, media_type, body)
+        @given(st.just((method, path, operation)), requests_of(operation))
+        def holds(asked: Any, drawn: Any) -> None:
+            status, media_type, body, _ = send(served, *asked[:2], drawn)
+            served.check(asked[2], status, media_type, body)
 
         holds()
 

@@ -71,7 +71,7 @@ LEARNT, EMPTY = client_of(STATUS), client_of(a_status(CONTRACT))
 def test_predictions_are_in_the_unit_of_the_target_and_need_the_inputs_only() -> None:
     table = readings()[:5]
     answer = LEARNT.post("/v1/predict?model=damp", json={"rows": table[:, [0, 2]].tolist()}).json()
-    assert list(answer) == ["clusters", "identities", "version", "target", "unit", "predictions"]
+    assert list(answer) == ["model", "clusters", "identities", "version", "target", "unit", "predictions"]
     assert (answer["target"], answer["unit"], answer["version"]) == ("humidity", "%", 4)
     error = prediction_error(SNAPSHOT, resolve(CONTRACT))
     assert error is not None
@@ -87,7 +87,7 @@ def test_the_value_of_the_target_is_ignored_whatever_it_is() -> None:
 
 def test_models_without_a_target_answer_as_before() -> None:
     answer = LEARNT.post("/v1/predict?model=clusters", json=[[10.0, 50.0, 500.0]]).json()
-    assert list(answer) == ["clusters", "identities", "version"]
+    assert list(answer) == ["model", "clusters", "identities", "version"]
     refused = LEARNT.post("/v1/predict?model=clusters", json=[[10.0, 500.0]])
     assert refused.status_code == 422
     refused = LEARNT.post("/v1/predict?model=clusters", json=[[10.0, None, 500.0]])

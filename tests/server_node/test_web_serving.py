@@ -211,7 +211,7 @@ def test_all_event_streams_end_when_the_server_stops() -> None:
 
 def test_a_stream_ends_in_order_when_the_server_stops() -> None:
     with serving() as (_, port, web), socket.create_connection(("127.0.0.1", port), timeout=TIMEOUT_S) as subscriber:
-        subscriber.sendall(b"GET /events HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+        subscriber.sendall(b"GET /v1/status/stream HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
         received = b""
         while b"event: status" not in received:
             received += subscriber.recv(65536)
@@ -226,7 +226,7 @@ def test_a_subscriber_that_does_not_read_cannot_block_the_stop(caplog: pytest.Lo
     with serving(more_than_any_buffer) as (_, port, web), socket.socket() as reader:
         reader.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         reader.connect(("127.0.0.1", port))
-        reader.sendall(b"GET /events HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+        reader.sendall(b"GET /v1/status/stream HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
         received = b""
         while b"data: " not in received:
             received += reader.recv(64)

@@ -20,7 +20,7 @@ from shoal.algorithms.cluster_tree.client import (
     ClusterTreeClient,
     ClusterTreeOptions,
 )
-from shoal.algorithms.cluster_tree.server import ClusterTreeServer, predict, view
+from shoal.algorithms.cluster_tree.server import ClusterTreeServer, predict, predictor, view
 from shoal.algorithms.streaming import Aggregation, Arrays, StreamingAlgorithm
 
 __all__ = ["ClusterTreeClient", "ClusterTreeOptions", "ClusterTreeServer"]
@@ -44,6 +44,7 @@ CLUSTER_TREE: Final = StreamingAlgorithm(
     update=UPDATE,
     snapshot=SNAPSHOT,
     predict=predict,
+    predictor=predictor,
     view=view,
     check_claims=check_claims,
     new_readings="count",

@@ -18,6 +18,7 @@ from shoal.algorithms.cluster_tree.client import ClusterTreeHalf, restored_sketc
 from shoal.algorithms.cluster_tree.identities import NO_PARENT, Cluster, Identities
 from shoal.algorithms.cluster_tree.partition import Pair, Partition, RemainApart, partition
 from shoal.algorithms.cluster_tree.shares import ClientShares
+from shoal.algorithms.predictor import NearestPoint
 from shoal.algorithms.state_reader import StateReader
 from shoal.algorithms.streaming import Arrays, Contribution, Rows, State, check_rows
 from shoal.algorithms.view import NO_CLUSTER, ClusteringView
@@ -30,6 +31,11 @@ from shoal.kernels.sketching import Located, Sketch, empty_sketch, frame_of, loc
 def predict(snapshot: Arrays, rows: Rows) -> Ints:
     """rows (n, d) -> (n,) cluster of the nearest cell, -1 if the snapshot has no cell."""
     return cluster_of_nearest(rows, snapshot["cell"], snapshot["cluster"])
+
+
+def predictor(snapshot: Arrays) -> NearestPoint:
+    """`predict` as plain data."""
+    return NearestPoint(snapshot["cell"], snapshot["cluster"])
 
 
 def cluster_of_nearest(rows: Rows, cells: Floats, cluster: Ints) -> Ints:

@@ -17,7 +17,7 @@ from shoal.algorithms.density_tree.arrays import REGION_UPDATE, SNAPSHOT, UPDATE
 from shoal.algorithms.density_tree.leaf import BINS
 from shoal.algorithms.density_tree.options import DensityTreeOptions
 from shoal.algorithms.density_tree.plan import CountedWindow, CountingPlan
-from shoal.algorithms.density_tree.server import DensityTreeServer, counted_points, predict, view
+from shoal.algorithms.density_tree.server import DensityTreeServer, counted_points, predict, predictor, view
 from shoal.algorithms.streaming import Aggregation, Arrays, Rows
 from shoal.errors import SettingsError
 from shoal.kernels.arrays import Bools
@@ -87,6 +87,7 @@ DENSITY_TREE: Final = CountingAlgorithm(
     update=UPDATE,
     snapshot=SNAPSHOT,
     predict=predict,
+    predictor=predictor,
     view=view,
     check_claims=check_claims,
     counted_points=counted_points,

@@ -34,6 +34,7 @@ from shoal.algorithms.density_tree.tree import (
     take_back,
     tree_state,
 )
+from shoal.algorithms.predictor import Cuts
 from shoal.algorithms.state_reader import StateReader
 from shoal.algorithms.streaming import Arrays, Contribution, Rows, State, check_rows
 from shoal.algorithms.view import ClusteringView
@@ -104,6 +105,14 @@ def predict(snapshot: Arrays, rows: Rows) -> Ints:
     axes = Axes(*(snapshot[f"cut_{part}"] for part in _AXES))
     leaf = leaf_of(np.clip(rows, 0.0, 1.0), axes, snapshot["cut_at"], snapshot["cut_parts"])
     return np.asarray(snapshot["cluster"][leaf] if snapshot["found"][0] else np.full(len(rows), NO_CLUSTER))
+
+
+def predictor(snapshot: Arrays) -> Cuts:
+    """`predict` as plain data."""
+    cluster = snapshot["cluster"] if snapshot["found"][0] else np.full_like(snapshot["cluster"], NO_CLUSTER)
+    first, second, first_weight, second_weight = (snapshot[f"cut_{part}"] for part in _AXES)
+    parts = snapshot["cut_parts"].reshape(-1, 2)
+    return Cuts(first, second, first_weight, second_weight, snapshot["cut_at"], parts, cluster)
 
 
 def counted_points(update: Arrays, snapshot: Arrays) -> tuple[Rows, Floats]:

@@ -14,7 +14,7 @@ import numpy as np
 
 from shoal.algorithms.claims import Claims, check_at_most, require_possible
 from shoal.algorithms.fcac.ca_plus import REGION_UPDATE, SNAPSHOT, UPDATE, CAPlus, FcacAggregator, check_parts
-from shoal.algorithms.fcac.caefc import CAEFC, predict, view
+from shoal.algorithms.fcac.caefc import CAEFC, predict, predictor, view
 from shoal.algorithms.fcac.options import FcacOptions
 from shoal.algorithms.streaming import Aggregation, Arrays, StreamingAlgorithm
 
@@ -53,6 +53,7 @@ FCAC: Final = StreamingAlgorithm(
     update=UPDATE,
     snapshot=SNAPSHOT,
     predict=predict,
+    predictor=predictor,
     view=view,
     check_claims=check_claims,
     aggregation=Aggregation(

@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike
 from shoal.algorithms.fcac.art_network import ArtNetwork, Step
 from shoal.algorithms.fcac.ca_plus import parts_of
 from shoal.algorithms.fcac.edges import Edges, Origins
+from shoal.algorithms.predictor import NearestPoint
 from shoal.algorithms.state_reader import StateReader
 from shoal.algorithms.streaming import Arrays, Contribution, Rows, State, check_rows
 from shoal.algorithms.view import ClusteringView
@@ -77,6 +78,12 @@ def predict(snapshot: Arrays, rows: Rows) -> Ints:
     clusters: Ints = snapshot["cluster"]
     with ignore_underflow():
         return clusters[nearest(rows, snapshot["weight"], float(np.mean(snapshot["sigma"])))]
+
+
+def predictor(snapshot: Arrays) -> NearestPoint:
+    """`predict` as plain data."""
+    sigma = float(np.mean(snapshot["sigma"])) if len(snapshot["sigma"]) else 1.0
+    return NearestPoint(snapshot["weight"], snapshot["cluster"], sigma)
 
 
 def view(snapshot: Arrays) -> ClusteringView:

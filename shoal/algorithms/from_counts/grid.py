@@ -314,6 +314,7 @@ def from_counts(
         update=UPDATE,
         snapshot=learner.snapshot,
         predict=learner.predict,
+        predictor=learner.predictor,
         view=learner.view,
         check_claims=check_claims,
         features_max=FEATURES_MAX,

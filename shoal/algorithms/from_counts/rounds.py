@@ -21,6 +21,7 @@ from shoal.algorithms.density_tree.arrays import UPDATE
 from shoal.algorithms.density_tree.plan import PLAN_ARRAYS, check_plan
 from shoal.algorithms.density_tree.server import NO_CLUSTER, DensityTreeServer, nothing_found
 from shoal.algorithms.options import CRITERIA
+from shoal.algorithms.predictor import NearestPoint, Predictor
 from shoal.algorithms.rounds.arrays import n_features
 from shoal.algorithms.rounds.base import InitHint, RoundsAlgorithm
 from shoal.algorithms.rounds.fcm import FCM
@@ -69,6 +70,11 @@ def rounds_from_counts(learner: RoundsAlgorithm) -> CountingAlgorithm:
     def predict(snapshot: Arrays, rows: Rows) -> Ints:
         return learner.predict(snapshot, rows) if snapshot["found"][0] else np.full(len(rows), NO_CLUSTER)
 
+    def predictor(snapshot: Arrays) -> Predictor:
+        assert learner.predictor is not None, "declared only where the learner has one"
+        none = np.empty((0, n_features(snapshot)))
+        return learner.predictor(snapshot) if snapshot["found"][0] else NearestPoint(none, np.empty(0, dtype=np.int64))
+
     return CountingAlgorithm(
         name=f"{learner.name}_from_counts",
         counter=counter,
@@ -76,6 +82,7 @@ def rounds_from_counts(learner: RoundsAlgorithm) -> CountingAlgorithm:
         update=UPDATE,
         snapshot={**{name: TREE_SNAPSHOT[name] for name in (*PLAN_ARRAYS, "found")}, **learner.snapshot},
         predict=predict,
+        predictor=None if learner.predictor is None else predictor,
         view=view,
         check_claims=check,
         samples_axes=True,

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from shoal.algorithms.options import INT_MAX
+from shoal.algorithms.predictor import NearestPoint
 from shoal.algorithms.streaming import MAGNITUDE_MAX, Arrays, ArraySpec, Rows, check_rows
 from shoal.algorithms.view import ClusteringView
 from shoal.errors import InvalidData
@@ -125,6 +126,11 @@ def nearest_centre(params: Params, rows: Rows) -> Ints:
     if not k:
         return label_rows(rows, d, 1, lambda block: np.full(len(block), -1, dtype=np.int64))
     return label_rows(rows, d, k, lambda block: nearest(block, params["centre"])[0])
+
+
+def nearest_centre_predictor(params: Params) -> NearestPoint:
+    """`nearest_centre` as plain data."""
+    return NearestPoint(params["centre"], np.arange(len(params["centre"])))
 
 
 # Answers.

@@ -18,8 +18,16 @@ import numpy as np
 from shoal.algorithms.claims import Claims
 from shoal.algorithms.family import ROUNDS, Family
 from shoal.algorithms.options import AlgorithmOptions, Options, needs_another_model
+from shoal.algorithms.predictor import Predictor
 from shoal.algorithms.regression import Regression
-from shoal.algorithms.rounds.arrays import Params, Stats, centre_shift, centre_view, nearest_centre
+from shoal.algorithms.rounds.arrays import (
+    Params,
+    Stats,
+    centre_shift,
+    centre_view,
+    nearest_centre,
+    nearest_centre_predictor,
+)
 from shoal.algorithms.rounds.robust import RobustForm
 from shoal.algorithms.streaming import ArraySpec, Rows
 from shoal.algorithms.view import ClusteringView, Summary
@@ -86,6 +94,8 @@ class RoundsAlgorithm:
     """(before, after) -> how far the model moved, in its own measure; infinite when there was no model before"""
     predict: Callable[[Params, Rows], Ints] = nearest_centre
     """(parameters, rows (n, d)) -> (n,) cluster of each row, -1 when there is none. Raises `InvalidData`"""
+    predictor: Callable[[Params], Predictor] | None = nearest_centre_predictor
+    """parameters -> `predict` as plain data, for other programs; None: it has no such form"""
     view: Callable[[Params], ClusteringView] = centre_view
     """parameters -> its clustering"""
     forget: Callable[[Params], Params] | None = None

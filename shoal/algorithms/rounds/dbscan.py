@@ -302,6 +302,7 @@ DBSCAN: Final = RoundsAlgorithm(
     robust="a cell is dense by the rows of all clients, so there is no place of a cluster to compare",
     shift=shift,
     predict=predict,
+    predictor=None,
     view=view,
     forget=forget,
     check_claims=check_claims,

@@ -282,4 +282,5 @@ GMM: Final = RoundsAlgorithm(
     check_claims=check_claims,
     shift=shift,
     predict=predict,
+    predictor=None,
 )

@@ -195,5 +195,6 @@ GMM_LOCAL: Final = RoundsAlgorithm(
     robust="its clients send components in an order of their own, so none can be compared with that of another",
     shift=gmm.shift,
     predict=gmm.predict,
+    predictor=None,
     paper_only=True,
 )

@@ -367,5 +367,6 @@ SPECTRAL: Final = RoundsAlgorithm(
     robust="a tie between two landmarks is that of all clients' rows, so there is nothing to compare between clients",
     shift=shift,
     predict=predict,
+    predictor=None,
     view=view,
 )

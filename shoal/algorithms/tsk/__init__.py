@@ -98,6 +98,7 @@ TSK: Final = RoundsAlgorithm(
     additive=True,
     shift=shift,
     predict=strongest_rule,
+    predictor=None,
     check_claims=check_claims,
     epoch=epoch,
     robust="its normal equations couple all rules, so there is no place of one rule to compare between clients",

@@ -1,0 +1,139 @@
+"""`shoal snapshot export`: the newest snapshot of a model as JSON, Parquet or ONNX, for devices and other languages."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+
+from server_node.clusters.lineage import Lineage
+from server_node.clusters.lineage_step import lineage_of
+from server_node.clusters.onnx_predictor import onnx_model
+from server_node.clusters.regression import newest_snapshot
+from server_node.web.snapshot_json import snapshot_json, view_of
+from shoal.algorithms.predictor import Predictor
+from shoal.cli.options import config_option
+from shoal.config.resolved import ResolvedContract
+from shoal.config.settings import load_config
+from shoal.errors import MissingExtra, SettingsError
+from shoal.files import atomic_file
+from shoal.protocol.messages import Snapshot
+from shoal.protocol.topics import ensure_topics
+from shoal.runtime.logs import open_federation_log
+
+
+@click.group()
+def snapshot() -> None:
+    """Snapshots: the clusterings that the server publishes."""
+
+
+@snapshot.command()
+@config_option
+@click.option("--model", metavar="NAME", help="The model. [default: the first one of the file]")
+@click.option("--format", "form", type=click.Choice(["json", "parquet", "onnx"]), help="[default: the suffix of --out]")
+@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), required=True, help="The file to write.")
+def export(file: Path, model: str | None, form: str | None, out: Path) -> None:
+    """Write the newest snapshot of a model to a file, for devices and other languages: what predicts the cluster of a
+    reading, with its version.
+
+    \b
+    json     the whole snapshot, and `predictor`: points or cuts, and how they are used
+    parquet  a row for each node: its place in units, mass, cluster, identity and name
+    onnx     readings in units -> cluster and identity, the labels of `/v1/predict`
+    """
+    config = load_config(file)
+    contract = config.resolved
+    chosen = model or next(iter(contract.models))
+    if chosen not in contract.models:
+        raise SettingsError(f"--model {chosen}: no such model in {file}; there are {', '.join(contract.models)}")
+    form = form or out.suffix.removeprefix(".")
+    if form not in WRITERS:
+        raise SettingsError(f"--out {out}: no format has this suffix; give --format {', '.join(WRITERS)}")
+    with closing(open_federation_log(config)) as log:
+        ensure_topics(log, config.contract, config.log)
+        newest = newest_snapshot(contract, log, chosen)
+    lineage = lineage_of(newest, view_of(newest, contract))
+    content = WRITERS[form](newest, lineage, contract)
+    with atomic_file(out, replace=True) as file_beside:
+        file_beside.write_bytes(content)
+    click.echo(f"{out}: {chosen}, version {newest.version}, {newest.known} clusters")
+
+
+def predictor_of(snapshot: Snapshot, contract: ResolvedContract) -> Predictor | None:
+    """The predictor as plain data; None for an algorithm whose prediction has no such form."""
+    make = contract.models[snapshot.model].algorithm.predictor
+    return None if make is None else make(snapshot.arrays)
+
+
+def facts_of(snapshot: Snapshot, contract: ResolvedContract) -> dict[str, str]:
+    """What names the snapshot, as texts."""
+    features = [{"name": one.name, "unit": one.unit, "low": one.low, "high": one.high} for one in contract.features]
+    return {
+        "federation": snapshot.federation,
+        "model": snapshot.model,
+        "algorithm": snapshot.algorithm,
+        "version": str(snapshot.version),
+        "contract": snapshot.contract,
+        "made_at": repr(snapshot.made_at),
+        "features": json.dumps(features, ensure_ascii=False),
+    }
+
+
+def _as_json(snapshot: Snapshot, lineage: Lineage, contract: ResolvedContract) -> bytes:
+    predictor = predictor_of(snapshot, contract)
+    bounds = [{"low": one.low, "high": one.high} for one in contract.features]
+    body = {
+        **snapshot_json(snapshot, lineage, contract),
+        "predictor": None if predictor is None else {"bounds": bounds, **predictor.as_dict()},
+    }
+    return json.dumps(body, ensure_ascii=False, allow_nan=False).encode()
+
+
+def _as_onnx(snapshot: Snapshot, lineage: Lineage, contract: ResolvedContract) -> bytes:
+    predictor = predictor_of(snapshot, contract)
+    if predictor is None:
+        raise SettingsError(
+            f"--format onnx: {snapshot.algorithm} predicts neither by nearest points nor by cuts; ask the server at "
+            "/v1/predict, or export json"
+        )
+    return onnx_model(predictor, lineage.of_number, contract, facts_of(snapshot, contract))
+
+
+def _as_parquet(snapshot: Snapshot, lineage: Lineage, contract: ResolvedContract) -> bytes:
+    try:
+        import pyarrow  # noqa: PLC0415 - an extra
+        from pyarrow import parquet  # noqa: PLC0415
+    except ModuleNotFoundError:
+        raise MissingExtra("Export as Parquet", "parquet") from None
+    view = view_of(snapshot, contract)
+    places = contract.bounds.from_unit(view.nodes)
+    identities = [lineage.of_number.get(number) for number in view.cluster.tolist()]
+    names = [None if each is None else lineage.clusters[each].name for each in identities]
+    columns: dict[str, Any] = {
+        "node": pyarrow.array(view.node_id),
+        "mass": pyarrow.array(view.mass),
+        "cluster": pyarrow.array(view.cluster),
+        "identity": pyarrow.array(identities, pyarrow.int64()),
+        "name": pyarrow.array(names, pyarrow.string()),
+    }
+    features = {feature.name: np.ascontiguousarray(places[:, j]) for j, feature in enumerate(contract.features)}
+    if clash := sorted(set(features) & set(columns)):
+        features = {f"feature {name}" if name in clash else name: values for name, values in features.items()}
+    facts = {f"shoal.{name}": text for name, text in facts_of(snapshot, contract).items()}
+    table = pyarrow.table(columns | features).replace_schema_metadata(facts)
+    out = pyarrow.BufferOutputStream()
+    parquet.write_table(table, out)
+    return bytes(out.getvalue())
+
+
+WRITERS: Mapping[str, Callable[[Snapshot, Lineage, ResolvedContract], bytes]] = {
+    "json": _as_json,
+    "parquet": _as_parquet,
+    "onnx": _as_onnx,
+}
+"""format -> what writes it"""
