@@ -3,6 +3,7 @@ change of a declaration: `python -m tests.docs_tables`."""
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,9 +19,11 @@ from shoal.cli.main import shoal
 from shoal.config.reference import settings_table
 from shoal.config.resolved import resolve
 from shoal.telemetry.metrics import ClientMetrics, ServerMetrics
+from tests.asyncapi import document
 from tests.small_plant import plant
 
 PAGES = Path(__file__).parent.parent / "docs" / "reference"
+ASYNCAPI = PAGES / "asyncapi.json"
 
 
 def made_tables() -> dict[Path, str]:
@@ -37,6 +40,11 @@ def http_table() -> str:
     """Every operation under `/v1` with what its endpoint says of it."""
     board = StatusBoard(ServerStatus(resolve(plant()), 0.0, 0.0))
     return operations_table(create_app(board, CollectorRegistry(), predict).state.operations)
+
+
+def asyncapi_text() -> str:
+    """The document of the topics, as its file has it."""
+    return json.dumps(document(), ensure_ascii=False, indent=1) + "\n"
 
 
 def commands_table() -> str:
@@ -88,3 +96,4 @@ def with_table(page: str, table: str) -> str:
 if __name__ == "__main__":
     for file, table in made_tables().items():
         file.write_text(with_table(file.read_text(encoding="utf-8"), table), encoding="utf-8")
+    ASYNCAPI.write_text(asyncapi_text(), encoding="utf-8")

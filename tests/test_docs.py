@@ -18,7 +18,7 @@ from benchmarks.privacy.page import docs_table
 from server_node.clusters.forwarding import load_rules
 from shoal.protocol.reference import ENTRIES, MESSAGES, arrays_table, message_table, topics_table
 from shoal.protocol.rejected import REASONS
-from tests.docs_tables import made_tables
+from tests.docs_tables import ASYNCAPI, asyncapi_text, made_tables
 from tests.kafka_broker import Broker
 from tests.small_plant import plant
 from tests.test_docs_algorithms import TABLES, options_table
@@ -95,6 +95,10 @@ def test_the_toml_files_of_a_page_are_valid(page: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize("page", made_tables(), ids=name_of)
 def test_a_table_that_is_made_from_declarations_agrees_with_them(page: Path) -> None:
     assert made_tables()[page] in page.read_text(encoding="utf-8"), "make it anew: python -m tests.docs_tables"
+
+
+def test_the_asyncapi_document_agrees_with_the_declarations() -> None:
+    assert asyncapi_text() == ASYNCAPI.read_text(encoding="utf-8"), "make it anew: python -m tests.docs_tables"
 
 
 def generated_lines() -> set[str]:

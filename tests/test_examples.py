@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
+import jsonschema
+import pytest
 from prometheus_client import CollectorRegistry
 
 from server_node.status import StatusBoard
 from server_node.web import page_server
+from shoal.config.settings import LogSettings
+from shoal.protocol.cluster_events import ClusterEventMessage
+from shoal.protocol.topics import ensure_topics
+from shoal.transports import open_log
+from tests.asyncapi import document
 from tests.server_node.web_statuses import a_contract, a_snapshot, a_status, some_nodes
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
@@ -29,3 +39,41 @@ def test_the_http_client_lists_clusters_and_predicts() -> None:
     assert ended.stdout.count("cluster ") == 3, ended.stderr
     assert "their centres fall to [" in ended.stdout
     assert "this server reads no log" in ended.stderr, "this server has no log for events"
+
+
+@pytest.fixture(scope="module")
+def npm_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the packages that readers in JavaScript need, and the schemas of AsyncAPI."""
+    if shutil.which("npm") is None:
+        pytest.skip("no npm on the PATH")
+    folder = tmp_path_factory.mktemp("npm")
+    shutil.copytree(EXAMPLES / "readers", folder, dirs_exist_ok=True)
+    subprocess.run(["npm", "install", "--silent", "--no-audit", "@asyncapi/specs@6.11.1"], cwd=folder, check=True)
+    return folder
+
+
+@pytest.mark.integration
+def test_readers_without_shoal_read_what_a_broker_has(kafka_bootstrap: str, npm_folder: Path) -> None:
+    contract = a_contract(name="readers-of-the-protocol")
+    snapshot = a_snapshot(contract, some_nodes(2, 3, 30), version=7)
+    event = ClusterEventMessage(
+        id="fcac/7/0", kind="birth", federation=contract.federation, model="fcac", version=7, readings=10,
+        at=1.0, cluster=0, share=0.5, known=1, active=1, text="cluster 0 is new",
+    )  # fmt: skip
+    with closing(open_log(LogSettings(address=f"kafka://{kafka_bootstrap}"))) as log:
+        ensure_topics(log, contract)
+        log.publish(contract.events_topic, event.encode(), b"fcac", event.headers())
+        log.publish(contract.snapshots_topic, snapshot.encode(), b"fcac", snapshot.headers())
+        log.flush()
+    shapes = {name: list(values.shape) for name, values in snapshot.arrays.items()}
+    expected = {"cluster 0 is new", f"fcac version 7 {json.dumps(shapes, sort_keys=True)}"}
+    for program in ([sys.executable, "reader.py"], ["node", "reader.js"]):
+        words = [*program, kafka_bootstrap, contract.federation]
+        ended = subprocess.run(words, cwd=npm_folder, capture_output=True, text=True, timeout=120, check=False)
+        assert set(ended.stdout.splitlines()) == expected, ended.stdout + ended.stderr
+
+
+@pytest.mark.integration
+def test_the_asyncapi_document_has_the_form_that_the_specification_gives(npm_folder: Path) -> None:
+    schema = json.loads((npm_folder / "node_modules/@asyncapi/specs/schemas/3.0.0-without-$id.json").read_text())
+    jsonschema.Draft7Validator(schema).validate(document())

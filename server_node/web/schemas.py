@@ -55,7 +55,7 @@ PROBLEM = {
 
 FEATURE = record(name=TEXT, unit=TEXT)
 FEED = record(client=TEXT, share=SHARE)
-INTERVAL = record(low=NUMBER, middle=NUMBER, high=NUMBER, beyond_bounds=SHARE)
+INTERVAL = record(low=NUMBER, middle=NUMBER, high=NUMBER, beyond_bounds=FLAG)
 CLUSTER = record(
     identity=COUNT,
     name=TEXT,

@@ -88,10 +88,15 @@ WORDS: Final = {
 
 def message_table(form: type) -> str:
     """Name, type and meaning of each field of a message or of an entry, in their order."""
+    rows = [f"| `{name}` | {kind} | {text} |" for name, (kind, text) in fields_of(form).items()]
+    return "\n".join(["| field | type | meaning |", "|---|---|---|", *rows])
+
+
+def fields_of(form: type) -> dict[str, tuple[str, str]]:
+    """field of a message or of an entry -> its type and its meaning in words, in their order."""
     texts = _declared_texts(form)
     names = [one.name for one in fields(form)] if hasattr(form, "__dataclass_fields__") else list(form._fields)  # type: ignore[attr-defined]  # of a `NamedTuple`
-    rows = [f"| `{name}` | {texts[name][0]} | {texts[name][1] or SELF_EVIDENT.get(name, '')} |" for name in names]
-    return "\n".join(["| field | type | meaning |", "|---|---|---|", *rows])
+    return {name: (texts[name][0], texts[name][1] or SELF_EVIDENT.get(name, "")) for name in names}
 
 
 def topics_table(contract: Contract) -> str:

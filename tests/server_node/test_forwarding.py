@@ -337,7 +337,7 @@ def test_a_mistake_in_a_rule_is_named_with_its_place(tmp_path: Path, text: str, 
         ('[events.mqtt]\nhost = "x"\nca_file = "ca.pem"', "set tls = true"),
         ('[events.mqtt]\nhost = "x"\ntopic = "{place}"', "topic may hold"),
         ('[events.mqtt]\nhosts = "x"', "hosts: unknown name"),
-        ('[events.slack]\nurl = "x"', r"\[events\.slack\]; there are \[events\.mqtt\], \[events\.webhook\]"),
+        ('[events.slack]\nurl = "x"', r"\[events\.slack\]; there are \[events\.home_assistant\], \[events\.mqtt\]"),
     ],
 )
 def test_a_mistake_in_the_settings_is_named(tmp_path: Path, settings: str, message: str) -> None:
@@ -346,7 +346,7 @@ def test_a_mistake_in_the_settings_is_named(tmp_path: Path, settings: str, messa
 
 
 def test_nowhere_to_forward_to_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(SettingsError, match=r"there are \[events\.mqtt\], \[events\.webhook\]"):
+    with pytest.raises(SettingsError, match=r"there are \[events\.home_assistant\], \[events\.mqtt\]"):
         Sinks(configured(tmp_path, "").sinks, "office")
 
 

@@ -15,7 +15,6 @@ import jsonschema
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
-from hypothesis_jsonschema import from_schema
 from prometheus_client import CollectorRegistry
 
 from server_node.status import StatusBoard
@@ -93,6 +92,37 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     server = Served(tmp_path_factory.mktemp("openapi"))
     yield server
     server.web.stop()
+
+
+def from_schema(schema: dict[str, Any]) -> st.SearchStrategy[Any]:
+    """Values that fit a schema of the document, as far as its requests have schemas."""
+    if "enum" in schema:
+        return st.sampled_from(schema["enum"])
+    if "anyOf" in schema:
+        return st.one_of([from_schema(one) for one in schema["anyOf"]])
+    if isinstance(schema["type"], list):
+        return st.one_of([from_schema({**schema, "type": kind}) for kind in schema["type"]])
+    if schema["type"] == "object":
+        return from_object(schema)
+    if schema["type"] == "array":
+        return st.lists(from_schema(schema["items"]), max_size=4)
+    return {
+        "null": st.none(),
+        "boolean": st.booleans(),
+        "number": st.floats(allow_nan=False, allow_infinity=False) | st.integers(),
+        "integer": st.integers(schema.get("minimum"), schema.get("maximum")),
+        "string": st.text(max_size=schema.get("maxLength", 20)),
+    }[schema["type"]]
+
+
+def from_object(schema: dict[str, Any]) -> st.SearchStrategy[Any]:
+    fields = {name: from_schema(one) for name, one in schema.get("properties", {}).items()}
+    needed = {name: fields.pop(name) for name in schema.get("required", ())}
+    others = schema.get("additionalProperties")
+    if not isinstance(others, dict):
+        return st.fixed_dictionaries(needed, optional=fields)
+    names = st.sampled_from(["temperature", "humidity"]) | st.text(max_size=5)
+    return st.dictionaries(names, from_schema(others), max_size=4)
 
 
 def requests_of(operation: dict[str, Any]) -> st.SearchStrategy[tuple[dict[str, Any], str, Any]]:
