@@ -183,7 +183,6 @@ def demo(**options: Any) -> None:
     function of --seed: every run gives the same numbers, and the noise protects nothing.
     """
     file = prepare_folder(options["folder"], options["epsilon"], options["port"], options["private"])
-
     remark = "" if options["seed"] is None else PUBLIC_NOISE.format(seed=options["seed"])
 
     def first_status(config: Config) -> ServerStatus:

@@ -36,7 +36,7 @@ from server_node.web.access import (
 from server_node.web.changes import as_json
 from server_node.web.clusters import cluster_operations, known_cluster, no_clustering, requested_model
 from server_node.web.connections import DEFAULT_LIMITS, Limits, RateLimit, bounded_by_descriptors
-from server_node.web.operations import JSON, Operation, openapi
+from server_node.web.operations import JSON, Operation, routes_of
 from server_node.web.page import SUBSCRIBERS_MAX, Page
 from server_node.web.predictions import (
     MEDIA_TYPES,
@@ -123,18 +123,12 @@ def create_app(
         *TopicPages(board, open_log).operations(),
         *page.operations(),
     ]
-    described = openapi(operations)
-
-    async def openapi_document(request: Request) -> Response:
-        return tagged(request, described)
-
     routes = [
         Route("/livez", endpoints.livez),
         Route("/readyz", endpoints.readyz),
         Route("/metrics", endpoints.metrics),
         Route("/session", Sessions(access).endpoint, methods=["GET", "POST", "DELETE"]),
-        Route("/v1/openapi.json", openapi_document),
-        *(operation.route() for operation in operations),
+        *routes_of(operations),
         *page.routes(),
     ]
     app = Starlette(

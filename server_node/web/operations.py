@@ -16,6 +16,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from server_node.web.responses import tagged
 from server_node.web.schemas import PROBLEM, Schema
 from shoal import __version__
 
@@ -132,6 +133,16 @@ def openapi(operations: Sequence[Operation]) -> Schema:
             },
         },
     }
+
+
+def routes_of(operations: Sequence[Operation]) -> list[Route]:
+    """Their routes, and that of their document."""
+    described = openapi(operations)
+
+    async def document(request: Request) -> Response:
+        return tagged(request, described)
+
+    return [Route("/v1/openapi.json", document), *(one.route() for one in operations)]
 
 
 def operations_table(operations: Sequence[Operation]) -> str:
