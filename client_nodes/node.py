@@ -20,7 +20,7 @@ from shoal.config.base import check_client_name
 from shoal.config.limits import UPDATE_RECORD_BYTES_MAX
 from shoal.config.resolved import ResolvedContract
 from shoal.config.sections import ClientSettings
-from shoal.errors import InvalidState, SettingsError
+from shoal.errors import InvalidState, OffsetOutOfRange, SettingsError
 from shoal.privacy.coarse import CoarseReadings
 from shoal.privacy.ledger import Ledger
 from shoal.protocol.conflicts import CONFLICTS_KEY
@@ -241,6 +241,23 @@ class ClientNode:
     def rejected(self) -> list[Rejected]:
         """The readings rejected since the client was first started. They must not leave its site."""
         return self._faults.rejected()
+
+    def rejected_of(self, source: str) -> list[tuple[Rejected, int | None]]:
+        """The same, each with the number of its first reading in this source; None where that is not known.
+
+        `source`: what its records have as their header. The readings log knows the numbers, so the first of all stays
+        the first over kills. Raises as the readings log does.
+        """
+        return [(one, self._number_in(source, *place)) for one, place in self._faults.with_places()]
+
+    def _number_in(self, source: str, partition: int, offset: int) -> int | None:
+        try:
+            records, _ = self._resources.readings.read(READINGS, {partition: offset}, 1)
+        except OffsetOutOfRange:  # retention has removed it
+            return None
+        headers = dict(records[0].headers) if records else {}
+        number = headers.get("number", b"")
+        return int(number) if headers.get("source") == source.encode() and number.isdigit() else None
 
     @property
     def nodes(self) -> int:

@@ -79,15 +79,18 @@ class Run(NamedTuple):
         return learnt and self.box.server.up_to_date and self.box.server.idle
 
     def rejected(self) -> list[Rejected]:
-        """What the clients have rejected, with the places in the files where this run has read them."""
-        read = {one[:2]: one for one in self.watch.faults.rejected(self.places(self.watch.faults.first_numbers))}
+        """What the clients have rejected since they were first started, with the first place of each in the files."""
         found: dict[tuple[str, str], Rejected] = {}
+        first: dict[tuple[str, str], int] = {}
         for name, node in self.box.clients.items():
-            for one in node.rejected:
+            for one, number in node.rejected_of(self.pump.run):
                 key = one.reason, one.feature
                 before = found.get(key, one._replace(readings=0, first=f"{one.first} of {name}"))
                 found[key] = before._replace(readings=before.readings + one.readings)
-        placed = [one._replace(first=read[key].first) if key in read else one for key, one in found.items()]
+                if number is not None:
+                    first[key] = min(number, first.get(key, number))
+        places = self.places(list(first.values()))
+        placed = [one._replace(first=places.get(first.get(key, -1), one.first)) for key, one in found.items()]
         return sorted(placed, key=lambda one: -one.readings)
 
     def total(self, name: str) -> int:

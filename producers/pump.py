@@ -169,7 +169,8 @@ class Pump:
         self._source, self._open_log, self._clock = source, open_log, clock
         self._bookmark = bookmark or Bookmark()
         self._limit, self._batch_readings_max, self._topic_settings = limit, batch_readings_max, topic_settings
-        self._run = f"{source.identity}.{self._bookmark.run}"
+        self.run = f"{source.identity}.{self._bookmark.run}"
+        """what the records of this source, published once, have as their header `source`"""
         self._publishers: dict[str, ReadingsPublisher] = {}
         self._marks: dict[str, Mark] = dict(self._bookmark.marks)
         self._read_ahead = SourceReadings.of([])
@@ -363,7 +364,7 @@ class Pump:
         if client not in self._publishers:
             log = self._open_log(client)
             try:
-                publisher = ReadingsPublisher(log, READINGS, self._run, self._marks.get(client), self._topic_settings)
+                publisher = ReadingsPublisher(log, READINGS, self.run, self._marks.get(client), self._topic_settings)
                 if not publisher.intact and self._next_number is not None:
                     raise InvalidState(
                         f"the readings log of {client} was replaced while it was written; start the producer again: "

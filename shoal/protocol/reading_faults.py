@@ -33,6 +33,10 @@ CLIPPED_SHARE: Final = 0.01
 CLIPPING_ADVICE: Final = "values beyond low and high are clipped to them, and look alike: {features}. Give wider bounds"
 
 
+Place = int | tuple[int, int]
+"""the number of a reading in its source, or (partition, offset) in the readings log"""
+
+
 class Fault(NamedTuple):
     """Why a reading cannot be learnt."""
 
@@ -95,10 +99,10 @@ class FaultCounts:
     def __init__(self, features: Sequence[str]) -> None:
         self.features = list(features)
         self._counts: dict[Fault, int] = {}
-        self._first: dict[Fault, int | tuple[int, int]] = {}
+        self._first: dict[Fault, Place] = {}
 
-    def add(self, fault: Fault, place: int | tuple[int, int]) -> None:
-        """Count one; `place` is a number in its source, or (partition, offset)."""
+    def add(self, fault: Fault, place: Place) -> None:
+        """Count one."""
         self._counts[fault] = self._counts.get(fault, 0) + 1
         self._first.setdefault(fault, place)
 
@@ -106,6 +110,14 @@ class FaultCounts:
     def first_numbers(self) -> list[int]:
         """The numbers in the source of the first examples."""
         return [place for place in self._first.values() if isinstance(place, int)]
+
+    def with_places(self) -> list[tuple[Rejected, tuple[int, int]]]:
+        """What was counted, with (partition, offset) of the first example of each."""
+        return [
+            (Rejected(fault.reason, self._name(fault), self._counts[fault], _place_text(place, {})), place)
+            for fault, place in self._first.items()
+            if isinstance(place, tuple)
+        ]
 
     def rejected(self, names: Mapping[int, str] | None = None) -> list[Rejected]:
         """What was counted, the most frequent first. `names`: number in the source -> its place for people."""
@@ -143,7 +155,7 @@ class FaultCounts:
             raise InvalidState(f"the checkpoint's counts of rejected readings are damaged: {broken}") from None
 
 
-def _place_text(place: int | tuple[int, int], names: Mapping[int, str]) -> str:
+def _place_text(place: Place, names: Mapping[int, str]) -> str:
     if isinstance(place, int):
         return names.get(place, f"reading {place + 1:,} of the source")
     return f"the readings log at {'/'.join(map(str, place))}"

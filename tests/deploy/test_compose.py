@@ -213,8 +213,9 @@ def test_readings_over_mqtt_reach_their_client(project: Project) -> None:
     wait_for("the sensors' producer", lambda: "mqtt_connected" in project.logs("sensors-1"))
     before = produced(project)["client-1"]
     for _ in range(3):
-        publish = ["mosquitto_pub", "-q", "1", "-t", "rooms/client-1/climate", "-m", MQTT_PAYLOAD]
-        project.docker("exec", project.container("mosquitto"), *publish)
+        login = 'exec mosquitto_pub -u shoal -P "$(cat /run/shoal/mqtt/password)" "$@"'
+        publish = ["-q", "1", "-t", "rooms/client-1/climate", "-m", MQTT_PAYLOAD]
+        project.docker("exec", project.container("mosquitto"), "sh", "-c", login, "sh", *publish)
     wait_for("three readings", lambda: produced(project)["client-1"] == before + 3)
     project.compose("start", "producer-1")
 

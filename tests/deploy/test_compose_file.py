@@ -128,7 +128,7 @@ def test_the_rules_of_the_events_service_are_valid_and_it_keeps_its_position_in_
     assert [rule.name for rule in rules][:2] == ["large new cluster", "cluster ended"]
     section = FILES[0].read_text(encoding="utf-8").split("\n  events:\n")[1].split("\n\n")[0]
     for variable, setting in re.findall(r"^      (SHOAL_EVENTS_\w+): (.*)$", section, re.MULTILINE):
-        monkeypatch.setenv(variable, re.sub(r"\$\{\w+:-(.*)\}", r"\1", setting))
+        monkeypatch.setenv(variable, re.sub(r"\$\{\w+:?-(.*)\}", r"\1", setting))
     config = load_config(TOP / "deploy/compose/federation.toml")
     assert (config.events.folder, config.events.rules) == (
         Path("/var/lib/shoal/events"),
@@ -168,14 +168,15 @@ def test_no_password_is_in_the_tree_and_each_secret_reaches_only_who_needs_it() 
     services = dict(re.findall(r"^  (\S+):\n((?:    .*\n|\n)+)", text.split("\nservices:\n")[1], re.MULTILINE))
     holders = {
         secret: {name for name, section in services.items() if f"{secret}:/run/shoal/" in section}
-        for secret in ("page-token", "grafana-password")
+        for secret in ("page-token", "grafana-password", "mqtt-password")
     }
     assert holders == {
         "page-token": {"secrets", "server", "prometheus"},
         "grafana-password": {"secrets", "grafana"},
+        "mqtt-password": {"secrets", "mosquitto", "sensors-1", "events"},
     }
-    for name in ("server", "prometheus", "grafana"):
-        assert re.search(r"(page-token|grafana-password):/run/shoal/\w+:ro", services[name])
+    for name in ("server", "prometheus", "grafana", "mosquitto", "sensors-1", "events"):
+        assert re.search(r"(page-token|grafana-password|mqtt-password):/run/shoal/\w+:ro", services[name])
     assert not re.search(r"(PASSWORD|TOKEN|SECRET)\w*: *[^/$\s]", text), "a value and not a file"
 
 

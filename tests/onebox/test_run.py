@@ -106,6 +106,23 @@ def test_no_cluster_is_born_from_readings_that_were_all_rejected(folder: Path, p
     assert "is new" not in listed.output
 
 
+def test_the_first_rejected_place_is_the_first_of_all_also_after_a_run_that_was_stopped(folder: Path) -> None:
+    two_states(folder / "a.csv")
+    assert CliRunner().invoke(init_command, ["a.csv", "--public"]).exit_code == 0
+    lines = (folder / "a.csv").read_text(encoding="cp1252").splitlines()
+    for place in (7, 1500, ROWS - 3):
+        lines[place] = lines[place].rsplit(";", 1)[0] + ";?"
+    (folder / "a.csv").write_text("\n".join(lines) + "\n", encoding="cp1252")
+    with open_run(
+        load_config(folder / "a.toml"), {**PLAIN_REPLAY, "files": (folder / "a.csv",), "as_json": True}
+    ) as first:
+        while not first.total("rejected"):
+            first.step()
+        assert first.pump.position < ROWS - 3, "the later ones are left to the second run"
+    text = run("a.toml", "a.csv", "--no-wait").stdout
+    assert "Rejected: 3 readings: 3 not_a_number in außen, the first in a.csv, line 8." in text
+
+
 def test_a_file_of_which_nothing_is_usable_ends_with_the_likely_cause(folder: Path) -> None:
     two_states(folder / "a.csv")
     assert CliRunner().invoke(init_command, ["a.csv", "--public"]).exit_code == 0
