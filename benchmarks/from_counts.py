@@ -115,7 +115,8 @@ def from_rows(name: str, rows: Floats, epsilon: float | None, seed: int) -> Serv
     mode = (
         load_mode("off")(bounds) if epsilon is None else load_mode("formal")(bounds, {"epsilon_per_reading": epsilon})
     )
-    server, halves = algorithm.server({}, d), [algorithm.client({}, d) for _ in range(CLIENTS)]
+    options = {"client_share_max": 1.0} if name == "fcac" else {}  # as from counts
+    server, halves = algorithm.server(options, d), [algorithm.client(options, d) for _ in range(CLIENTS)]
     mechanisms = [mode.mechanism(_key(seed), str(client), SOURCE) for client in range(CLIENTS)]
     for first in range(0, len(rows) // CLIENTS, WINDOW):
         for client, (half, mechanism) in enumerate(zip(halves, mechanisms, strict=True)):

@@ -131,7 +131,8 @@ def number_of_clusters(how: str, source: str, clients: Sequence[Floats]) -> int:
 def _streamed(name: str, clients: Sequence[Floats]) -> ClusteringView:
     """The view of a streaming model after clients have published every 500 rows, in turn."""
     algorithm, d = streaming_algorithm(name), clients[0].shape[1]
-    server, halves = algorithm.server({}, d), [algorithm.client({}, d) for _ in clients]
+    options = {"client_share_max": 1.0} if name == "fcac" else {}  # as in the paper
+    server, halves = algorithm.server(options, d), [algorithm.client(options, d) for _ in clients]
     for first in range(0, max(map(len, clients)), UPDATE_READINGS):
         for number, (half, rows) in enumerate(zip(halves, clients, strict=True)):
             part: Any = rows[first : first + UPDATE_READINGS]

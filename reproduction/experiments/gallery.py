@@ -135,7 +135,7 @@ def _cluster_stream(name: str, data: DataSet, seed: int) -> Clustering:
     algorithm = streaming_algorithm(name)
     if isinstance(algorithm, CountingAlgorithm):
         return _cluster_counts(algorithm, data)
-    server = algorithm.server({}, 2)
+    server = algorithm.server({"client_share_max": 1.0} if name == "fcac" else {}, 2)  # as in the paper
     clients = [algorithm.client({}, 2) for _ in range(CLIENTS)]
     for start in range(0, max(map(len, data.clients)), PORTION):
         for number, (client, rows) in enumerate(zip(clients, data.clients, strict=True)):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 import numpy as np
@@ -17,7 +18,13 @@ DEFAULTS: Final = FcacOptions()
 
 
 class FcacFederation(InMemoryFederation):
-    """CA+ clients and a CAEFC server, which learn their buffered rows at the end of a stream."""
+    """CA+ clients and a CAEFC server, which learn their buffered rows at the end of a stream.
+
+    As in the paper, the share of one client has no bound.
+    """
+
+    def __init__(self, algorithm: str, options: Mapping[str, Any], *arguments: Any, **named: Any) -> None:
+        super().__init__(algorithm, {"client_share_max": 1.0, **options}, *arguments, **named)
 
     def _last_contribution(self, client: ClientHalf, rows: Floats) -> Arrays:
         assert isinstance(client, CAPlus)

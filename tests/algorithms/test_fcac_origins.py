@@ -13,6 +13,7 @@ from shoal.algorithms.fcac.edges import Origins
 from shoal.algorithms.registry import streaming_algorithm
 from shoal.algorithms.streaming import Contribution
 from shoal.errors import InvalidState, SettingsError
+from shoal.estimators.fcac import FCAC
 from shoal.protocol.codec import pack, unpack
 
 
@@ -31,10 +32,18 @@ def groups(origins: Origins, *edges: tuple[int, int], share_max: float = 0.8) ->
 
 
 def test_nodes_of_one_client_do_not_join_two_groups() -> None:
-    origins = origins_of("ab", "ab", "cc", "cc", "ab", "ab")
+    origins = origins_of("abd", "ab", "cc", "cc", "ab", "ab")
     chain = [(0, 1), (1, 2), (2, 3), (3, 4), (4, 5)]
     assert groups(origins, *chain) == [0, 0, 0, 0, 1, 1]
     assert groups(origins, *chain, share_max=1.0) == [0] * 6, "without a bound they do"
+    assert groups(origins_of("ab", "ab", "cc", "cc", "ab", "ab"), *chain) == [0] * 6, "three clients are not bounded"
+
+
+def test_a_federation_has_a_bound_and_the_library_none() -> None:
+    assert streaming_algorithm("fcac").server({}, 2).options.client_share_max == 0.95  # type: ignore[attr-defined]
+    assert CAEFC(2).options.client_share_max == 1.0
+    estimator = FCAC().fit(np.random.default_rng(0).uniform(0, 1, (50, 2)))
+    assert "origin" not in estimator._federation.server.state()
 
 
 def test_nodes_that_several_clients_share_join_groups() -> None:
@@ -48,7 +57,7 @@ def test_a_group_of_one_client_alone_stays_a_group() -> None:
 
 
 def test_nodes_of_one_client_belong_to_the_group_that_they_have_most_edges_with() -> None:
-    origins = origins_of("ab", "cc", "ab", "ab")
+    origins = origins_of("abd", "cc", "ab", "ab")
     assert groups(origins, (0, 1), (1, 2), (1, 3), (2, 3)) == [0, 1, 1, 1]
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import chain
 from typing import Any
 
 import numpy as np
 import pytest
 
 from shoal.algorithms.fcac import CAEFC, CAPlus
+from shoal.algorithms.streaming import Contribution
 from shoal.kernels import forms
 from shoal.kernels.arrays import Floats
 from shoal.kernels.art_workspace import KEPT, MARGIN, ORIGIN, Workspace
@@ -78,6 +80,26 @@ def test_both_forms_end_in_the_same_bits(half: type[Network], kind: str, monkeyp
             learn_by(NUMPY, plain, rows, monkeypatch)
             learn_by(COMPILED, compiled, rows, monkeypatch, chunk=97)
             assert bits(plain) == bits(compiled), (d, options)
+
+
+@pytest.mark.parametrize("kind", ["blobs", "repeats", "drift"])
+def test_both_forms_count_the_same_inputs_of_each_client(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = of_kind(kind, 2)
+    alone = [[Contribution(f"client-{n % 5}", n, of_rows(part))] for n, part in enumerate(np.array_split(rows, 13))]
+    together = [list(chain.from_iterable(alone[first : first + 4])) for first in range(0, 12, 4)]
+    for updates in (alone, together):
+        networks = {form: CAEFC(2, client_share_max=0.5) for form in (NUMPY, COMPILED)}
+        for form, network in networks.items():
+            monkeypatch.setattr(forms, "PROCESS", FORMS[form])
+            for number, contributions in enumerate(updates):
+                network.absorb(contributions, str(number).encode())
+        plain, compiled = networks[NUMPY], networks[COMPILED]
+        assert bits(plain) == bits(compiled)
+        assert plain.clusters().tolist() == compiled.clusters().tolist()
+
+
+def of_rows(rows: Floats) -> dict[str, Any]:
+    return {"weight": rows, "count": np.ones(len(rows), dtype=np.int64)}
 
 
 @pytest.mark.parametrize("d", [7, 8, 9, 127, 128, 129, 300])

@@ -24,12 +24,14 @@ __all__ = ["CAEFC", "CAPlus", "FcacOptions"]
 NODES_MAX: Final = 2000
 """default of the option `nodes_max` in a federation, so that an endless stream does not fill the memory; the library
 itself sets no limit"""
+CLIENT_SHARE_MAX: Final = 0.95
+"""default of the option `client_share_max` in a federation; the library, as the paper, has no bound"""
 COUNT_SUM_MAX: Final = 2.0**53
 """whole numbers up to this one are exact as 64-bit floats"""
 
 
 def _with_defaults(options: Mapping[str, Any]) -> dict[str, Any]:
-    return {"nodes_max": NODES_MAX, **options}
+    return {"nodes_max": NODES_MAX, "client_share_max": CLIENT_SHARE_MAX, **options}
 
 
 def check_claims(options: Mapping[str, Any], arrays: Arrays, claims: Claims) -> None:

@@ -257,7 +257,7 @@ class ArtNetwork(NetworkAttributes, ABC):
         self._learn_each(rows)
 
     def _learn_each(self, rows: Floats) -> None:
-        compiled = forms.PROCESS.compiled_for(len(rows)) if self._has_compiled_form() else None
+        compiled = forms.PROCESS.compiled_for(len(rows))
         with ignore_underflow():
             rows = rows[self._learn_first_nodes(rows) :]
             if compiled is None:
@@ -303,10 +303,6 @@ class ArtNetwork(NetworkAttributes, ABC):
         learnt, progress = learning.learn(rows, self._nodes, progress, n_active, nodes_max, kernel)
         self._counter, self._saturated, self._last_sigma, self._vigilance = progress
         return learnt
-
-    def _has_compiled_form(self) -> bool:
-        """Whether the options leave everything to what the compiled kernel does."""
-        return True
 
     @abstractmethod
     def _run_kernel(

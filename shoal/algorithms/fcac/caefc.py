@@ -17,7 +17,7 @@ from shoal.algorithms.streaming import Arrays, Contribution, Rows, State, check_
 from shoal.algorithms.view import ClusteringView
 from shoal.errors import InvalidData
 from shoal.kernels.arrays import Floats, Ints
-from shoal.kernels.art_workspace import DELETED_AGE_SUM, N_DELETED, SIZE, Scalars, Workspace
+from shoal.kernels.art_workspace import COUNTER, DELETED_AGE_SUM, KEPT, N_DELETED, SIZE, Scalars, Workspace
 from shoal.kernels.compiled import CompiledKernels
 from shoal.kernels.correntropy import ignore_underflow, nearest
 
@@ -221,20 +221,39 @@ class CAEFC(ArtNetwork):
             self._remove_isolated()
         return step
 
-    def _has_compiled_form(self) -> bool:
-        return self._origins is None
-
     def _run_kernel(
         self, compiled: CompiledKernels, rows: Floats, workspace: Workspace, scalars: Scalars, bandwidth_factor: float
     ) -> int:
-        nodes, edges, ints = self._nodes.arrays, self._edges, scalars.ints
-        ints[N_DELETED], ints[DELETED_AGE_SUM] = edges.n_deleted, edges.deleted_age_sum
+        edges, ints = self._edges, scalars.ints
         factors = np.array([bandwidth_factor, self.options.neighbour_factor, self.options.edge_factor])
-        table = edges.table(self._nodes.capacity)
-        learnt = compiled.learn_caefc(rows, nodes, table, workspace, *scalars, factors, compiled.loops)
-        edges.resized(int(ints[SIZE]))
-        edges.n_deleted, edges.deleted_age_sum = int(ints[N_DELETED]), int(ints[DELETED_AGE_SUM])
+        learnt = 0
+        while learnt < len(rows):
+            part = rows[learnt : learnt + self._kernel_rows(int(ints[COUNTER]), len(rows) - learnt)]
+            before = None if self._origins is None else self._node_counts(int(ints[SIZE]))
+            ints[N_DELETED], ints[DELETED_AGE_SUM] = edges.n_deleted, edges.deleted_age_sum
+            table = edges.table(self._nodes.capacity)
+            done = compiled.learn_caefc(part, self._nodes.arrays, table, workspace, *scalars, factors, compiled.loops)
+            edges.resized(int(ints[SIZE]))
+            edges.n_deleted, edges.deleted_age_sum = int(ints[N_DELETED]), int(ints[DELETED_AGE_SUM])
+            if self._origins is not None and before is not None:
+                self._origins.count_all(done, before, self._node_counts(int(ints[SIZE])))
+            learnt += done
+            if done < len(part):
+                break
+            ints[KEPT] = 1
         return learnt
+
+    def _kernel_rows(self, counter: int, most: int) -> int:
+        """How many rows, at most `most`, one call of the kernel may learn. Where origins are counted, they are of one
+        client, and isolated nodes are removed after the last of them at most."""
+        if self._origins is None or self.lambda_ is None:
+            return most
+        return self._origins.ahead(min(most, self.lambda_ - counter % self.lambda_))
+
+    def _node_counts(self, size: int) -> tuple[Ints, Ints]:
+        """Ids and winning counts of the first `size` nodes, as copies."""
+        _, _, counts, _, ids = self._nodes.arrays
+        return ids[:size].copy(), counts[:size].copy()
 
     def _adapt(self, row: Floats, first: int, second: int | None) -> None:
         """Age the winner's edges, connect the second winner, move the neighbours, remove old edges (lines 24-37)."""

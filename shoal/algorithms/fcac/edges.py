@@ -17,6 +17,9 @@ from shoal.kernels.graph import age_threshold, components
 
 NEIGHBOURS_MIN = 8
 """least width of a table"""
+CLIENTS_UNBOUNDED = 3
+NodeCounts = tuple[Ints, Ints]
+"""ids (k,) and winning counts (k,) of nodes"""
 EdgeTable = tuple[Ints, Ints, Ints]
 """degrees (capacity,); for each node its neighbours (capacity, width), and the ages (capacity, width) of the edges to
 them, of which the first `degree` count, in any order"""
@@ -157,13 +160,40 @@ class Origins:
             self._inputs.append(Counter())
         self._inputs[position][client] += 1
 
+    def ahead(self, most: int) -> int:
+        """How many of the next inputs, at most `most`, come from the same client."""
+        length = 0
+        while length < min(most, len(self._queue)) and self._queue[length] == self._queue[0]:
+            length += 1
+        return length or most
+
+    def count_all(self, inputs: int, before: NodeCounts, after: NodeCounts) -> None:
+        """The next inputs, all of one client, have been learnt. `before` and `after`: ids and winning counts of the
+        nodes; nodes may have been removed after the last of the inputs only, since an id can be given again."""
+        client = self._queue[0] if self._queue else ""
+        for _ in range(min(inputs, len(self._queue))):
+            self._queue.popleft()
+        (ids_before, counts_before), (ids, counts) = before, after
+        stays = np.isin(ids_before, ids)
+        self.keep(stays)
+        known = len(self._inputs)
+        won = counts[:known] - counts_before[stays]
+        for position in np.flatnonzero(won).tolist():
+            self._inputs[position][client] += int(won[position])
+        self._inputs.extend(Counter({client: count}) for count in counts[known:].tolist())
+
     def keep(self, mask: Bools) -> None:
         """Forget the nodes where `mask` is false."""
         self._inputs = [inputs for inputs, stays in zip(self._inputs, mask.tolist(), strict=True) if stays]
 
     def groups(self, edges: Ints, share_max: float) -> Ints:
-        """edges (e, 2) of positions -> (k,) group of each node, numbered by first node."""
+        """edges (e, 2) of positions -> (k,) group of each node, numbered by first node.
+
+        Up to `CLIENTS_UNBOUNDED` clients there is no bound: one of so few has more than `share_max` by chance.
+        """
         k = len(self._inputs)
+        if len({client for inputs in self._inputs for client in inputs}) <= CLIENTS_UNBOUNDED:
+            return components(k, edges)
         owner = np.array([_owner(inputs, share_max) for inputs in self._inputs], dtype=object)
         # Equal owners: both shared (""), or both mostly of one client.
         unit = components(k, edges[owner[edges[:, 0]] == owner[edges[:, 1]]])

@@ -14,7 +14,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import Any, Final, Self
 
@@ -326,4 +326,8 @@ def from_counts(
 CLUSTER_TREE_FROM_COUNTS: Final = from_counts(CLUSTER_TREE, "point", ["points_max"])
 
 
-FCAC_FROM_COUNTS: Final = from_counts(FCAC, "weight", ["contribute", "second_winner_factor", "client_share_max"])
+UNBOUNDED_FCAC: Final = replace(FCAC, server=lambda options, d: FCAC.server({"client_share_max": 1.0, **options}, d))
+"""its rows are made from sums over all clients, so none is of a client"""
+FCAC_FROM_COUNTS: Final = from_counts(
+    UNBOUNDED_FCAC, "weight", ["contribute", "second_winner_factor", "client_share_max"]
+)
