@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from shoal.algorithms.cluster_tree.shares import CLIENT_SHARE_MAX, ClientShares
 from shoal.algorithms.registry import streaming_algorithm
@@ -11,14 +12,16 @@ from shoal.algorithms.streaming import Contribution, ServerHalf
 CENTRES = np.array([[0.2, 0.2], [0.8, 0.2], [0.2, 0.8], [0.8, 0.8]])
 
 
-def send(server: ServerHalf, client: str, number: int, rows: np.ndarray) -> None:
+def send(server: ServerHalf, client: str, number: int, rows: np.ndarray, claimed: int = 1) -> None:
     half = streaming_algorithm("cluster_tree").client({}, 2)
     half.learn(rows)
     arrays = half.contribute()
+    arrays = {**arrays, "count": arrays["count"] * claimed}
     server.absorb([Contribution(client, number, arrays)], b"%d" % number)
 
 
-def test_uniform_rows_of_one_client_leave_the_clusters_of_the_others() -> None:
+@pytest.mark.parametrize("claimed", [1, 250])
+def test_uniform_rows_of_one_client_leave_the_clusters_of_the_others(claimed: int) -> None:
     random = np.random.default_rng(1)
     server = streaming_algorithm("cluster_tree").server({}, 2)
     for number in range(1, 28):
@@ -27,7 +30,7 @@ def test_uniform_rows_of_one_client_leave_the_clusters_of_the_others() -> None:
     before = server.predict(CENTRES)
     assert len(set(before.tolist())) == 4
     for number in range(28, 43):
-        send(server, "alone", number, random.uniform(0, 1, (400, 2)))
+        send(server, "alone", number, random.uniform(0, 1, (400, 2)), claimed)
     assert len(set(server.predict(CENTRES).tolist())) == 4
 
 

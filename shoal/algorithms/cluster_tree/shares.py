@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from statistics import median
 from typing import Self
 
 import numpy as np
@@ -19,6 +20,9 @@ SHARE_READINGS = 4000.0
 LEFT_OUT_FADE = 0.1
 """of a reading that does not count, as a part of one that does: clients that are gone for long no longer bound one that
 is alone"""
+UPDATE_FACTOR = 8.0
+"""times the median of the others' newest updates: readings that one update of a client claims beyond that do not count,
+nor do they fade others; so a claim of very many readings does not make the shares forget who has sent"""
 FORGOTTEN = 1.0
 """readings below which a client is none of those that share"""
 
@@ -32,6 +36,8 @@ class ClientShares:
     def __init__(self) -> None:
         self._readings: dict[str, float] = {}
         """client -> its readings that count, faded"""
+        self._newest: dict[str, float] = {}
+        """client -> the readings of its newest update; the same clients"""
 
     def admit(self, client: str, readings: float) -> float:
         """Count `readings` more of a client, as far as its share allows -> the part of them that counts, 0 to 1."""
@@ -39,12 +45,18 @@ class ClientShares:
         known = len(self._readings.keys() | {client})
         share = max(CLIENT_SHARE_MAX, 2.0 / known)
         own = self._readings.get(client, 0.0)
-        room = math.inf if known <= CLIENTS_FREE else share / (1.0 - share) * others - own
-        taken = min(readings, max(0.0, room))
-        fade = math.exp(-(taken + LEFT_OUT_FADE * (readings - taken)) / SHARE_READINGS)
+        room, counted = math.inf, readings
+        if known > CLIENTS_FREE:
+            room = share / (1.0 - share) * others - own
+            usual = median(size for name, size in self._newest.items() if name != client)
+            counted = min(readings, UPDATE_FACTOR * usual)
+        taken = min(counted, max(0.0, room))
+        fade = math.exp(-(taken + LEFT_OUT_FADE * (counted - taken)) / SHARE_READINGS)
         faded = {name: mass * fade for name, mass in self._readings.items()}
         faded[client] = own * fade + taken
         self._readings = {name: mass for name, mass in faded.items() if mass >= FORGOTTEN}
+        sizes = {**self._newest, client: counted}
+        self._newest = {name: sizes[name] for name in self._readings}
         return taken / readings
 
     def state(self) -> State:
@@ -52,6 +64,7 @@ class ClientShares:
         return {
             "share_client": list(self._readings),
             "share_readings": np.array(list(self._readings.values()), dtype=np.float64),
+            "share_newest": np.array(list(self._newest.values()), dtype=np.float64),
         }
 
     @classmethod
@@ -59,7 +72,10 @@ class ClientShares:
         """The shares of a saved state. Raises `InvalidState`."""
         names = saved.read_names("share_client")
         readings = saved.read_floats("share_readings", (len(names),))
-        saved.check(bool((readings > 0.0).all()) and len(set(names)) == len(names), "a share is of no client")
+        newest = saved.read_floats("share_newest", (len(names),))
+        positive = bool((readings > 0.0).all() and (newest > 0.0).all())
+        saved.check(positive and len(set(names)) == len(names), "a share is of no client")
         found = cls()
         found._readings = dict(zip(names, readings.tolist(), strict=True))
+        found._newest = dict(zip(names, newest.tolist(), strict=True))
         return found
