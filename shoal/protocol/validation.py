@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shoal.algorithms.claims import Box, Claims
-from shoal.algorithms.streaming import DIVISOR_MIN, Arrays, ArraySpec
+from shoal.algorithms.streaming import DIVISOR_MIN, MAGNITUDE_MAX, Arrays, ArraySpec
 from shoal.config.resolved import ResolvedContract, ResolvedModel
 from shoal.errors import InvalidData, MessageRejected
 from shoal.kernels.arrays import all_finite
@@ -184,6 +184,9 @@ def _check_form(name: str, array: NDArray[Any], spec: ArraySpec, sizes: dict[str
 def _check_values(name: str, array: NDArray[Any], spec: ArraySpec, sizes: Mapping[str, int]) -> None:
     if not all_finite(array):
         raise MessageRejected("not_finite", f"{name} holds a value that is not finite")
+    # Rows have the bounds of the contract.
+    if array.dtype.kind == "f" and not spec.rowlike and array.size and not _squares_are_finite(array):
+        raise MessageRejected("bounds", f"{name} holds a value beyond {MAGNITUDE_MAX:g}, whose square overflows")
     if spec.at_least_one and bool((array < 1).any()):
         raise MessageRejected("bounds", f"{name} holds a value below 1")
     if spec.positive and bool((array <= 0).any()):
@@ -192,6 +195,10 @@ def _check_values(name: str, array: NDArray[Any], spec: ArraySpec, sizes: Mappin
         raise MessageRejected("bounds", f"{name} holds a value below {DIVISOR_MIN:g}, whose square is 0")
     if spec.points_into and bool(((array < 0) | (array >= sizes[spec.points_into])).any()):
         raise MessageRejected("bounds", f"{name} holds an index out of range")
+
+
+def _squares_are_finite(array: NDArray[Any]) -> bool:
+    return bool(array.max() <= MAGNITUDE_MAX and array.min() >= -MAGNITUDE_MAX)
 
 
 def _canonical(statement: Mapping[str, Any]) -> bytes:

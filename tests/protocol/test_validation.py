@@ -276,3 +276,12 @@ def test_a_bandwidth_whose_square_is_nothing_is_rejected_because_readers_divide_
         arrays = {**whole.arrays, "sigma": np.full_like(whole.arrays["sigma"], sigma)}
         with pytest.raises(MessageRejected, match="whose square is 0"):
             Validator(resolve(contract)).check_snapshot(replace(whole, arrays=arrays))
+
+
+def test_a_number_whose_square_overflows_is_rejected() -> None:
+    """Found by the fuzzer: a client's labels came from directions of length infinity."""
+    contract = plant()
+    whole = a_snapshot(contract)
+    arrays = {**whole.arrays, "centre_weight": np.full_like(whole.arrays["centre_weight"], 1e200)}
+    with pytest.raises(MessageRejected, match="overflows"):
+        Validator(resolve(contract)).check_snapshot(replace(whole, arrays=arrays))
