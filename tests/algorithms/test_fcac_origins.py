@@ -40,7 +40,8 @@ def test_nodes_of_one_client_do_not_join_two_groups() -> None:
 
 
 def test_a_federation_has_a_bound_and_the_library_none() -> None:
-    assert streaming_algorithm("fcac").server({}, 2).options.client_share_max == 0.95  # type: ignore[attr-defined]
+    served: Any = streaming_algorithm("fcac").server({}, 2)
+    assert served.options.client_share_max == 0.95
     assert CAEFC(2).options.client_share_max == 1.0
     estimator = FCAC().fit(np.random.default_rng(0).uniform(0, 1, (50, 2)))
     assert "origin" not in estimator._federation.server.state()
