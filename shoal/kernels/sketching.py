@@ -25,27 +25,30 @@ MARKS_PER_ROW: Final = 3
 """places for the marks of different values: few of them meet"""
 
 
-def spread_ties(rows: Floats) -> Floats:
+def spread_ties(rows: Floats, before: Floats | None = None) -> Floats:
     """rows (n, d) -> (n, d), not to be written to: each coarse column spread evenly over its step, within its range.
 
-    The step is the median difference of neighbouring values. What is added to a value is drawn from the bits of its
-    row, of how many equal rows stand before it, and of all rows: a function of the rows alone. Without all rows, equal
-    values of every block would be spread to the same places, where they add up to clusters.
+    Which columns are coarse, and their steps, are found by the rows and those `before` (m, d): a few rows alone hardly
+    have equal values. The step is the median difference of neighbouring values. What is added to a value is drawn from
+    the bits of its row, of how many equal rows stand before it, and of all n rows. Without all of them, equal values of
+    every block would be spread to the same places, where they add up to clusters.
     """
+    known = rows if before is None or not len(before) else np.concatenate([before, rows])
+    n = len(known)
     compiled = forms.PROCESS.compiled_for()
     if compiled is not None:
-        marks = np.empty(1 << (MARKS_PER_ROW * len(rows)).bit_length(), dtype=np.uint8)
-        bits = np.ascontiguousarray(rows).view(np.uint64)
-        if compiled.all_exceed(bits, VALUES_SHARE_MAX * len(rows), marks):
+        marks = np.empty(1 << (MARKS_PER_ROW * n).bit_length(), dtype=np.uint8)
+        bits = np.ascontiguousarray(known).view(np.uint64)
+        if compiled.all_exceed(bits, VALUES_SHARE_MAX * n, marks):
             return rows
     # The values of a column side by side: they are sorted and compared twice as fast.
-    ordered = np.sort(np.ascontiguousarray(rows.T), axis=1)
+    ordered = np.sort(np.ascontiguousarray(known.T), axis=1)
     fresh = np.ones(ordered.shape, dtype=np.bool_)
     np.not_equal(ordered[:, 1:], ordered[:, :-1], out=fresh[:, 1:])
     alone = fresh.copy()
     alone[:, :-1] &= fresh[:, 1:]
-    values, tied = np.count_nonzero(fresh, axis=1), len(rows) - np.count_nonzero(alone, axis=1)
-    coarse = (values >= VALUES_MIN) & (values <= VALUES_SHARE_MAX * len(rows)) & (tied >= TIED_SHARE_MIN * len(rows))
+    values, tied = np.count_nonzero(fresh, axis=1), n - np.count_nonzero(alone, axis=1)
+    coarse = (values >= VALUES_MIN) & (values <= VALUES_SHARE_MAX * n) & (tied >= TIED_SHARE_MIN * n)
     if not coarse.any():
         return rows
     out, hashes = rows.copy(), row_hashes(rows, 0)

@@ -83,6 +83,16 @@ def test_a_sensor_that_is_stuck_at_three_values_has_three_clusters() -> None:
     assert len(set(server.predict(np.array([[0.0], [1.0], [5.0]])).tolist())) == 3
 
 
+def test_whole_numbers_are_no_clusters_where_each_update_is_of_a_few_readings() -> None:
+    generator = np.random.default_rng(0)
+    rows = np.round(
+        np.array([18.0, 40.0, 65.0])[generator.integers(3, size=3000), None] + generator.normal(0, 2.5, (3000, 1))
+    )
+    server = ClusterTreeServer(1)
+    server.absorb(contributions(rows, n_clients=5, step=100), b"")
+    assert len(server.identities) == 3
+
+
 def test_a_constant_feature_changes_nothing() -> None:
     rows, _ = blobs(3000, 4)
     with_constant = np.column_stack([rows, np.full(len(rows), 0.3)])

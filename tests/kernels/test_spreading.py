@@ -48,3 +48,12 @@ def test_the_same_values_in_another_block_are_spread_to_other_places() -> None:
     other = rows.copy()
     other[-1] = 0.0
     assert not np.isin(spread_ties(rows)[:250], spread_ties(other)[:250]).any()
+
+
+def test_a_few_rows_are_spread_by_the_steps_of_those_before() -> None:
+    rows = np.random.default_rng(0).integers(0, 40, size=(256, 1)).astype(np.float64)
+    few, before = rows[-20:], rows[:-20]
+    np.testing.assert_array_equal(spread_ties(few), few)  # alone they do not show that they are whole numbers
+    out = spread_ties(few, before)
+    assert len(np.unique(out % 1.0)) == len(few)
+    assert np.abs(out - few).max() <= 1.0

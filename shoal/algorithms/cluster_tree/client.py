@@ -95,7 +95,7 @@ no readings were before); and how many readings had been absorbed when it was
 first found"""
 
 
-STATE_VERSION = 3
+STATE_VERSION = 4
 BLOCK_ROWS = 256
 """rows that are buffered and then sketched together: a fixed number, so that any batching gives the same points"""
 READINGS_MIN = 2
@@ -162,7 +162,10 @@ class ClusterTreeClient(ClusterTreeHalf):
     def _reset(self, width: int | None) -> None:
         super()._reset(width)
         self._learnt = 0
-        self._buffer: Floats = np.empty((0, width or 0))
+        self._latest: Floats = np.empty((0, width or 0))
+        """the newest rows, at most `BLOCK_ROWS`"""
+        self._buffered = 0
+        """how many of them are not in the sketch yet"""
         self._sketch = empty_sketch(width or 0)
         self._history_buffer: Floats = np.empty((0, width or 0))
         self._history = empty_sketch(width or 0)
@@ -185,7 +188,9 @@ class ClusterTreeClient(ClusterTreeHalf):
             self._reset(table.shape[1])
         some = table[(self._learnt + np.arange(len(table))) % HISTORY_EVERY == 0]
         self._learnt += len(table)
-        self._sketch, self._buffer = self._blocks(self._sketch, np.concatenate([self._buffer, table]), 1)
+        self._sketch, left = self._blocks(self._sketch, np.concatenate([self._buffer, table]), 1)
+        self._buffered = len(left)
+        self._latest = np.concatenate([self._latest, table])[-BLOCK_ROWS:].copy()
         self._history, self._history_buffer = self._blocks(
             self._history, np.concatenate([self._history_buffer, some]), HISTORY_EVERY
         )
@@ -197,11 +202,11 @@ class ClusterTreeClient(ClusterTreeHalf):
         """
         if self._learnt < READINGS_MIN:
             return _update_arrays(empty_sketch(self._width or 0))
-        published = self._with(self._sketch, self._buffer, 1)
+        published = self._with(self._sketch, self._buffer, 1, self._latest[: len(self._latest) - self._buffered])
         if self._history_is_due:
             published = self._thinned_history().with_more(published)
         self._history_is_due = False
-        self._buffer, self._sketch = self._buffer[:0].copy(), empty_sketch(self._width or 0)
+        self._buffered, self._sketch = 0, empty_sketch(self._width or 0)
         return _update_arrays(published)
 
     def reset_published(self) -> None:
@@ -217,7 +222,8 @@ class ClusterTreeClient(ClusterTreeHalf):
         return {
             **self._saved_identity(),
             "learnt": self._learnt,
-            "buffer": self._buffer.copy(),
+            "latest": self._latest.copy(),
+            "buffered": self._buffered,
             **sketch_state("sketch", self._sketch),
             "history_buffer": self._history_buffer.copy(),
             **sketch_state("history", self._history),
@@ -226,15 +232,18 @@ class ClusterTreeClient(ClusterTreeHalf):
 
     def _restore_from(self, saved: StateReader, width: int) -> None:
         self._learnt = saved.read_int("learnt")
-        self._buffer = saved.read_floats("buffer", (None, width))
+        self._latest = saved.read_floats("latest", (None, width))
+        self._buffered = saved.read_int("buffered")
         self._sketch = restored_sketch(saved, "sketch", width)
         self._history_buffer = saved.read_floats("history_buffer", (None, width))
         self._history = restored_sketch(saved, "history", width)
         due = saved.read_int("history_is_due")
         saved.check(due <= (self._learnt > 0), "a history is to be published, and there is none")
-        buffered = max(len(self._buffer), len(self._history_buffer))
+        saved.check(len(self._latest) <= BLOCK_ROWS, "more than a block of the newest rows")
+        saved.check(self._buffered <= len(self._latest), "more rows are in the buffer than were kept")
+        buffered = max(self._buffered, len(self._history_buffer))
         saved.check(buffered < BLOCK_ROWS, "a buffer holds a whole block of rows or more")
-        saved.check(width > 0 or buffered == 0, "a buffer holds rows without features")
+        saved.check(width > 0 or len(self._latest) + buffered == 0, "a buffer holds rows without features")
         saved.check(max(self.size, len(self._history.mass)) <= self.options.points_max, "more points than points_max")
         self._history_is_due = bool(due)
 
@@ -245,11 +254,16 @@ class ClusterTreeClient(ClusterTreeHalf):
             sketch = self._with(sketch, rows[first : first + BLOCK_ROWS], weight)
         return sketch, rows[whole:].copy()
 
-    def _with(self, sketch: Sketch, rows: Floats, weight: int) -> Sketch:
-        """The sketch with one block of rows added, each standing for `weight` readings."""
+    @property
+    def _buffer(self) -> Floats:
+        """The rows that are not in the sketch yet."""
+        return self._latest[len(self._latest) - self._buffered :]
+
+    def _with(self, sketch: Sketch, rows: Floats, weight: int, before: Floats | None = None) -> Sketch:
+        """The sketch with one block of rows added, each standing for `weight` readings; `before`: the rows before."""
         if not len(rows):
             return sketch
-        block = Sketch(spread_ties(rows), np.full(len(rows), float(weight)))
+        block = Sketch(spread_ties(rows, before), np.full(len(rows), float(weight)))
         return sketched(sketch.with_more(block), self.options.points_max)
 
     def _thinned_history(self) -> Sketch:
