@@ -72,14 +72,14 @@ def audit_canaries(config: Config, folder: Path, generator: np.random.Generator)
     with OneBox(audited, [NAME], lambda: NOW) as box:
         box.run_until_idle()
     wanted = traces(readings, bounds) | frozenset(users)
-    left = b"\0".join(_what_left(audited))
+    left = b"\0".join(what_left(audited))
     subject = ", ".join(model.name for model in audited.contract.models)
     planted = readings.size + len(users)
     found = occurrences(left, wanted)
     return EventFinding("canaries", subject, planted, "values, user ids", found, "traces of them outside the client")
 
 
-def _what_left(config: Config) -> Iterator[bytes]:
+def what_left(config: Config) -> Iterator[bytes]:
     """Every record of the federation's log, and every file that is not the client's."""
     contract = config.contract
     topics = [contract.updates_topic, contract.snapshots_topic, contract.events_topic]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from contextlib import ExitStack, closing
 from pathlib import Path
@@ -71,12 +72,27 @@ class AuditedClient:
             self.node: ClientNode = opening.enter_context(open_client(config, name, clock=lambda: NOW))
             self._log = opening.enter_context(closing(open_log(config.log)))
             self._positions: Positions = beginning(self._log, config.contract.updates_topic)
+            self.step_s = 0.0
+            """processor time that the newest publication took"""
+            self.message_bytes = 0
+            """size of what it published"""
             self._stack = opening.pop_all()
 
     def publish(
         self, readings: Floats, users: Sequence[bytes] = (), same_time_as: Sequence[int] = (), apart: bool = False
     ) -> list[Update]:
-        """Write readings (n, d) and step until idle; returns what was published. A reading with NaN is rejected.
+        """Write readings as `write` does and step until idle; returns what was published."""
+        self.write(readings, users, same_time_as, apart)
+        began = time.process_time()
+        while self.node.step():
+            pass
+        self.step_s = time.process_time() - began
+        return self._new_updates()
+
+    def write(
+        self, readings: Floats, users: Sequence[bytes] = (), same_time_as: Sequence[int] = (), apart: bool = False
+    ) -> None:
+        """Write readings (n, d) into the client's log. A reading with NaN is rejected.
 
         `users` (n,): the user id of each reading; without them every reading is from a user of its own.
         `same_time_as` (n,): which of the readings each has its time from; without it each has a time of its own.
@@ -91,12 +107,16 @@ class AuditedClient:
             if apart:
                 self._readings.flush()
         self._readings.flush()
-        while self.node.step():
-            pass
-        return self._new_updates()
+
+    def step(self) -> None:
+        """One step of the node."""
+        began = time.process_time()
+        self.node.step()
+        self.step_s = time.process_time() - began
 
     def _new_updates(self) -> list[Update]:
         records, self._positions = new_records(self._log, self._config.contract.updates_topic, self._positions)
+        self.message_bytes = sum(len(record.value or b"") for record in records)
         return [Update.decode(record.value, record.headers) for record in records]
 
     def close(self) -> None:

@@ -10,7 +10,9 @@ import multiprocessing
 import signal
 import time
 import warnings
+from collections.abc import Callable
 from contextlib import closing, suppress
+from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Final
@@ -90,14 +92,13 @@ def audit_kills(
 
     Raises `SettingsError` on a system without `fork`.
     """
-    if "fork" not in multiprocessing.get_all_start_methods():
-        raise SettingsError("the audit of kills needs a system that can fork processes; leave it out with --kills 0")
+    check_forks()
     audited = _small(in_folder(config, folder, [model.declared]))
     answers, epsilon = Answers(audited), model.epsilon or 0.0
-    lives, short = _KilledRuns(audited, generator), 0
+    runs, short = KilledRuns(partial(_release_for_ever, audited), generator), 0
     for number in range(kills):
         _write_readings(audited, generator)
-        lives.run_and_kill()
+        runs.run_and_kill()
         if number % SERVER_EVERY == 0:
             _run_server(audited)
         answers.read()
@@ -108,6 +109,12 @@ def audit_kills(
         EventFinding("kills: answers", model.name, windows, after, answers.twice, "answered twice"),
         EventFinding("kills: ledger", model.name, kills, "kills", short, "with a ledger below what was spent"),
     ]
+
+
+def check_forks() -> None:
+    """Raises `SettingsError` on a system without `fork`."""
+    if "fork" not in multiprocessing.get_all_start_methods():
+        raise SettingsError("the audit of kills needs a system that can fork processes; leave it out with --kills 0")
 
 
 def _small(config: Config) -> Config:
@@ -136,25 +143,26 @@ def _write_readings(config: Config, generator: np.random.Generator) -> None:
         readings.flush()
 
 
-class _KilledRuns:
-    """Runs the client in one process after the other, and kills each at a random moment."""
+class KilledRuns:
+    """Runs a node in one process after the other, and kills each at a random moment."""
 
-    def __init__(self, config: Config, generator: np.random.Generator) -> None:
-        self._config = config
+    def __init__(self, run: Callable[[Connection], None], generator: np.random.Generator) -> None:
+        """`run` opens the node, and steps for ever; before each step it sends a byte."""
+        self._run = run
         self._generator = generator
         self._start_s, self._step_s = 0.1, 0.01
         """how long the start and a step took when they were last seen"""
 
     def run_and_kill(self) -> None:
-        """Start the client; kill it while it starts, or at any moment of one of its first steps."""
+        """Start the node; kill it while it starts, or at any moment of one of its first steps."""
         with warnings.catch_warnings():
             # The copy of this process uses nothing of its threads.
             warnings.simplefilter("ignore", DeprecationWarning)
             fork = multiprocessing.get_context("fork")
             steps, stepped = fork.Pipe(duplex=False)
-            client = fork.Process(target=_release_for_ever, args=(self._config, stepped), daemon=True)
+            node = fork.Process(target=self._run, args=(stepped,), daemon=True)
             began = time.monotonic()
-            client.start()
+            node.start()
         stepped.close()
         with closing(steps):
             if self._generator.random() < STARTING:
@@ -162,10 +170,10 @@ class _KilledRuns:
             else:
                 self._wait(steps, began)
                 time.sleep(self._generator.uniform(0.0, 2.0 * self._step_s))
-            client.kill()
-            client.join()
-        if client.exitcode != -signal.SIGKILL:
-            raise RuntimeError(f"the client ended with exit code {client.exitcode} before it was killed")
+            node.kill()
+            node.join()
+        if node.exitcode != -signal.SIGKILL:
+            raise RuntimeError(f"the process ended with exit code {node.exitcode} before it was killed")
 
     def _wait(self, steps: Connection, began: float) -> None:
         """Wait until the client has started, and has made a random number of steps."""

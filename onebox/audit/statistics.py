@@ -66,6 +66,21 @@ def loss_from_scores(scores: Floats, first: Bools, alpha: float = ALPHA) -> Loss
     return max(losses, key=lambda loss: (loss.low, loss.guesses))
 
 
+def loss_from_statistic(values: Floats, first: Bools) -> Loss:
+    """The loss that one number of each trial shows, such as a size: values (n,), and which trials `first` (n,) were.
+
+    The first half of the trials teaches the attack what is usual of either input, the second half is guessed: what is
+    nearer to the median of one. A value in the middle between both is no guess.
+    """
+    half = len(values) // 2
+    if first[:half].all() or not first[:half].any():
+        return loss_from_guesses(len(values) - half, 0, 0)
+    one, other = (float(np.median(values[:half][own])) for own in (first[:half], ~first[:half]))
+    beyond = values[half:] - (one + other) / 2.0
+    right = ((beyond > 0.0) == (first[half:] == (one >= other))) & (beyond != 0.0)
+    return loss_from_guesses(len(beyond), int((beyond != 0.0).sum()), int(right.sum()))
+
+
 def clopper_pearson(hits: int, trials: int, alpha: float) -> tuple[float, float]:
     """Lower and upper bound of a probability after `hits` in `trials`; each is wrong with probability <= `alpha`."""
     tail = _Binomial(trials)
@@ -153,7 +168,8 @@ class LossFinding:
         loss = self.loss
         return (
             f"{self.audit} ({self.subject}): {loss.trials} trials, {loss.hits} of {loss.guesses} guesses right; "
-            f"epsilon {loss.estimate:.2f} estimated, at least {loss.low:.2f}, declared {self.declared:g}: "
+            f"epsilon {loss.estimate:.2f} estimated, at least {loss.low:.2f}, at most {loss.high:.2f} by this attack, "
+            f"declared {self.declared:g}: "
             f"{verdict(self)}"
         )
 
@@ -169,6 +185,7 @@ class LossFinding:
             "epsilon_declared": self.declared if math.isfinite(self.declared) else None,
             "epsilon_estimate": loss.estimate,
             "epsilon_low": loss.low if math.isfinite(loss.low) else None,
+            "epsilon_high": loss.high if math.isfinite(loss.high) else None,
             "alpha": ALPHA,
             "refuted": self.refuted,
         }

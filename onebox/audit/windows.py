@@ -17,7 +17,7 @@ import numpy as np
 
 from onebox.audit.attacks import counts_score
 from onebox.audit.client import NAME, AuditedClient, in_folder
-from onebox.audit.statistics import EventFinding, LossFinding, loss_from_scores
+from onebox.audit.statistics import EventFinding, LossFinding, loss_from_scores, loss_from_statistic
 from shoal.algorithms.counting import Counter
 from shoal.config.resolved import ResolvedContract, ResolvedModel
 from shoal.config.settings import Config
@@ -127,6 +127,32 @@ def audit_windows(
             scores[trial] = attack.score(updates, neighbours)
     name = f"whole windows, one {unit.name} {CHANGED[second]}"
     return LossFinding(name, model.name, model.epsilon or 0.0, loss_from_scores(scores, was_first))
+
+
+def audit_messages(
+    config: Config, model: ResolvedModel, folder: Path, trials: int, generator: np.random.Generator
+) -> list[LossFinding]:
+    """Guess, by size and by processor time of what is published of a window, whether all its readings lay in one place.
+
+    The other window has them all over the range. Counts are not looked at.
+    """
+    audited = in_folder(config, folder, [model.declared])
+    contract = audited.resolved
+    size, d = contract.contract.privacy.window_readings, contract.width
+    was_first = generator.integers(0, 2, size=trials).astype(np.bool_)
+    sizes, seconds = np.empty(trials), np.empty(trials)
+    with AuditedClient(audited) as client:
+        _fill_first_window(client, contract)
+        for trial in range(trials):
+            spread = generator.uniform(FIRST, SECOND, size=(size, d))
+            client.publish(contract.bounds.from_unit(np.full((size, d), FIRST) if was_first[trial] else spread))
+            sizes[trial], seconds[trial] = client.message_bytes, client.step_s
+    # Nothing of a window may show in them, so a window costs no more than one reading in it.
+    declared = model.epsilon or 0.0
+    return [
+        LossFinding(f"{what} of messages", model.name, declared, loss_from_statistic(values, was_first))
+        for what, values in (("size", sizes), ("time", seconds))
+    ]
 
 
 def audit_rejected(config: Config, folder: Path, windows: int, generator: np.random.Generator) -> EventFinding:

@@ -51,7 +51,17 @@ def test_every_audit_prints_its_trials_its_bound_and_its_verdict(counted: Path) 
         "noise of another client",
         "whole windows, one reading moved",
         "whole windows, one reading rejected",
+        "size of messages",
+        "time of messages",
         "rejected readings",
+        "files lost",
+        "copies of a client",
+        "right to read",
+        "one ledger",
+        "hidden presence",
+        "names of streams",
+        "noise of the library",
+        "words",
         "canaries",
         "kills: answers",
         "kills: ledger",
@@ -59,7 +69,7 @@ def test_every_audit_prints_its_trials_its_bound_and_its_verdict(counted: Path) 
     for line in lines[:5]:
         assert "(live): 30 trials" in line
         assert "estimated, at least" in line
-        assert "declared 1: not refuted" in line
+        assert "by this attack, declared 1: not refuted" in line
 
 
 def test_a_refuted_claim_ends_with_1(counted: Path, monkeypatch: pytest.MonkeyPatch) -> None:
