@@ -8,7 +8,7 @@ export OMP_NUM_THREADS = 1
 # Tests start many processes; where nothing may be cached, each would compile shoal's Python files for itself.
 export PYTHONDONTWRITEBYTECODE =
 
-.PHONY: help demo check test integration lint check-types bench fuzz soak audit screenshots kafka-start kafka-stop clean
+.PHONY: help demo check test integration lint check-types bench fuzz soak audit screenshots release docs kafka-start kafka-stop clean
 
 help: ## list the commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -66,6 +66,9 @@ audit: $(VENV)/.dev ## attack the privacy of clients: 20 000 trials of each atta
 
 screenshots: $(VENV)/.dev ## renew the screenshots of the live page in docs/pictures (needs Chromium)
 	$(BIN)/python -m tests.server_node.web_screenshot
+
+release: $(VENV)/.release ## sdist, wheel, notes, bill of materials and signed checksums in dist/: `make release KEY=FILE` or `RELEASE=--draft`
+	$(BIN)/python deploy/release.py $(if $(KEY),--key $(KEY)) $(RELEASE)
 
 kafka-start: ## run Apache Kafka on this machine, 127.0.0.1:9092 (needs Java 17 and Maven)
 	@$(PYTHON) deploy/kafka/broker.py start

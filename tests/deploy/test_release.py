@@ -1,0 +1,78 @@
+"""The release: equal bytes whenever it is built, notes from the changelog, checksums that show every change."""
+
+from __future__ import annotations
+
+import io
+import json
+import subprocess
+import sys
+import tarfile
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import shoal
+from deploy.release import NAMESPACE, ReleaseError, normalised, notes_of, version_of
+
+ROOT = Path(__file__).parent.parent.parent
+CHANGELOG = (
+    "# Changelog\n\n## [Unreleased]\n{}\n## [1.1.0] - 2026-02-01\n\n- new\n\n## [1.0.0] - 2026-01-01\n\n- first\n"
+)
+
+
+def packed(names: list[str], moment: int, user: str) -> bytes:
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w:gz") as archive:
+        for name in names:
+            member = tarfile.TarInfo(name)
+            member.size, member.mtime, member.uname, member.mode = 3, moment, user, 0o664
+            archive.addfile(member, io.BytesIO(b"abc"))
+    return out.getvalue()
+
+
+def test_the_version_stands_in_one_place() -> None:
+    assert version_of() == shoal.__version__
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    assert project["project"]["dynamic"] == ["version"]
+    for file in ("docker-compose.yml", "deploy/compose/production.yml"):
+        assert f"shoal:{shoal.__version__}\n" in (ROOT / file).read_text(encoding="utf-8"), file
+
+
+def test_an_sdist_has_the_same_bytes_whoever_has_built_it_when() -> None:
+    one = normalised(packed(["a/b", "a/c"], 5, "me"), 99)
+    assert one == normalised(packed(["a/c", "a/b"], 7, "you"), 99)
+    with tarfile.open(fileobj=io.BytesIO(one)) as archive:
+        assert [(each.name, each.mtime, each.uname, each.mode) for each in archive] == [
+            ("a/b", 99, "", 0o644),
+            ("a/c", 99, "", 0o644),
+        ]
+
+
+def test_the_notes_are_the_section_of_the_version() -> None:
+    assert notes_of(CHANGELOG.format(""), "1.1.0") == "- new"
+    assert notes_of(CHANGELOG.format("\n- later\n"), "1.2.0", draft=True) == "- later"
+    with pytest.raises(ReleaseError, match=r"no section '## \[1.2.0\] - DATE'"):
+        notes_of(CHANGELOG.format(""), "1.2.0")
+    with pytest.raises(ReleaseError, match=r"under \[Unreleased\]"):
+        notes_of(CHANGELOG.format("\n- later\n"), "1.1.0")
+
+
+@pytest.mark.integration
+def test_a_release_is_built_tried_and_signed(tmp_path: Path) -> None:
+    """Two builds of equal bytes, and the README in an empty environment: `release.py` ends with an error otherwise."""
+    key, out = tmp_path / "key", tmp_path / "dist"
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key], check=True)
+    words = [sys.executable, ROOT / "deploy" / "release.py", "--draft", "--key", key, "--out", out]
+    ended = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stderr
+    bill = json.loads((out / f"shoal-{shoal.__version__}.cdx.json").read_text())
+    assert bill["bomFormat"] == "CycloneDX"
+    named = {component["name"].lower() for component in bill["components"]}
+    assert {"numpy", "msgpack", "pydantic", "click", "starlette", "kafka-python"} <= named
+    verify = ["ssh-keygen", "-Y", "verify", "-f", out / "allowed_signers", "-I", "shoal", "-n", NAMESPACE]
+    sums = out / "SHA256SUMS"
+    checked = [*verify, "-s", out / "SHA256SUMS.sig"]
+    subprocess.run(checked, input=sums.read_bytes(), check=True, capture_output=True)
+    assert subprocess.run(checked, input=b"x" + sums.read_bytes(), check=False, capture_output=True).returncode
+    subprocess.run(["sha256sum", "--check", "--quiet", "SHA256SUMS"], cwd=out, check=True)
