@@ -1,9 +1,9 @@
 """A factory on Kafka with two regions: two halls, each a federation of its own, below the federation of the factory.
 
-    python examples/factory_regions.py 127.0.0.1:9092      # a broker; writes into ./factory
+    python examples/factory_regions.py 127.0.0.1:9092      # a broker; writes into ./factory-example
 
-Each hall has two machines with a client each. What the clients of a hall have counted goes up in one contribution, so
-the factory's model knows the clusters of both halls, and no reading leaves its machine.
+What the clients of a hall, two machines each, have counted goes up in one contribution: the factory's model knows the
+clusters of both halls, and no reading leaves its machine.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import sys
 import time
 import urllib.request
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import numpy as np
@@ -46,24 +46,24 @@ port = {port}
 """
 UPSTREAM = '[upstream]\nfile = "../factory/federation.toml"\npublish_readings = 800\n'
 STATES = {"factory-north": [(2, 40), (8, 70)], "factory-south": [(2, 40), (14, 95)]}
-READINGS = 6000
+READINGS = 12_000
 
 
 def write(folder: Path, name: str, broker: str, port: int, more: str) -> None:
-    """One federation file, and the readings of its two machines."""
+    """One federation file, and the readings of the two machines of a hall."""
     (folder / name).mkdir(parents=True)
     text = FEDERATION.format(name=name, broker=broker, port=port, more=more)
     (folder / name / "federation.toml").write_text(text, encoding="utf-8")
+    if name not in STATES:
+        return
     rng = np.random.default_rng(port)
-    for machine in range(2 if name in STATES else 0):
-        rows = np.array(STATES[name])[rng.integers(2, size=READINGS)] + rng.normal(0, (0.5, 2.0), (READINGS, 2))
-        lines = "".join(f"{a:.3f},{b:.2f}\n" for a, b in rows)
-        (folder / name / f"machine-{machine}.csv").write_text(f"vibration,temperature\n{lines}")
+    rows = np.array(STATES[name])[rng.integers(2, size=READINGS)] + rng.normal(0, (0.5, 2.0), (READINGS, 2))
+    lines = "".join(f"{vibration:.3f},{temperature:.2f}\n" for vibration, temperature in rows)
+    (folder / name / "readings.csv").write_text(f"vibration,temperature\n{lines}")
 
 
 @contextmanager
 def running(folder: Path, *words: str) -> Iterator[None]:
-    """A process of shoal in a folder, ended with the block."""
     process = subprocess.Popen([Path(sys.executable).parent / "shoal", *words], cwd=folder)
     try:
         yield
@@ -82,20 +82,18 @@ def main(broker: str, ports: tuple[int, int, int] = (8765, 8766, 8767)) -> int:
         for name in ("factory", *STATES):
             stack.enter_context(running(folder / name, "server", *config))
         for name in STATES:
-            for machine in range(2):
-                client = ("--name", f"machine-{machine}")
-                stack.enter_context(running(folder / name, "client", *config, *client))
-                feed = ("producer", *config, *client, "--rate", "max", f"machine-{machine}.csv")
-                stack.enter_context(running(folder / name, *feed))
-        known, until = 0, time.monotonic() + 300
-        while known < 3 and time.monotonic() < until:
+            for machine in ("client-1", "client-2"):
+                stack.enter_context(running(folder / name, "client", *config, "--name", machine))
+            feed = ("producer", *config, "--clients", "2", "readings.csv")
+            stack.enter_context(running(folder / name, *feed))
+        clusters, until = [], time.monotonic() + 300
+        while len(clusters) < 3 and time.monotonic() < until:
             time.sleep(1)
-            with urllib.request.urlopen(f"http://127.0.0.1:{ports[0]}/v1/clusters", timeout=30) as answer:
+            with suppress(OSError), urllib.request.urlopen(f"http://127.0.0.1:{ports[0]}/v1/clusters") as answer:
                 clusters = json.load(answer)["clusters"]
-            known = len(clusters)
         for cluster in clusters:
             print(f"cluster {cluster['identity']}: {cluster['text']}")
-    return known
+    return len(clusters)
 
 
 if __name__ == "__main__":

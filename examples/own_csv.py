@@ -44,7 +44,7 @@ def main(data: Path) -> None:
     federation = data.with_suffix(".toml")
     shoal("init", data, "--private")
     shoal("run", federation, data, "--no-browser", "--no-wait")
-    clients = sorted(path.name for path in Path("data/clients").iterdir() if path.is_dir())
+    clients = sorted(path.name for path in (data.with_suffix("") / "clients").iterdir() if path.is_dir())
     labels = data.with_name("labels.csv")
     shoal("labels", "export", "--config", federation, "--name", clients[0], "--out", labels)
     shoal("picture", "--config", federation, "--out", data.with_name("clusters.png"))

@@ -40,7 +40,7 @@ def guessed_right(epsilon: float) -> float:
 def main() -> None:
     """Print one line for each price."""
     rng = np.random.default_rng(0)
-    rows = np.clip(CENTRES[rng.integers(3, size=20_000)] + rng.normal(0, 0.05, (20_000, 2)), 0, 1)
+    rows = np.clip(CENTRES[rng.integers(3, size=5000)] + rng.normal(0, 0.05, (5000, 2)), 0, 1)
     print("epsilon  clusters  rows in their cluster  guess of one reading right (0.5: none)")
     for epsilon in (0.1, 0.5, 1.0, 4.0):
         clusters, right = found_at(epsilon, rows)

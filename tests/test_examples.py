@@ -10,6 +10,8 @@ from contextlib import closing
 from pathlib import Path
 
 import jsonschema
+import nbclient
+import nbformat
 import pytest
 from prometheus_client import CollectorRegistry
 
@@ -77,3 +79,31 @@ def test_readers_without_shoal_read_what_a_broker_has(kafka_bootstrap: str, npm_
 def test_the_asyncapi_document_has_the_form_that_the_specification_gives(npm_folder: Path) -> None:
     schema = json.loads((npm_folder / "node_modules/@asyncapi/specs/schemas/3.0.0-without-$id.json").read_text())
     jsonschema.Draft7Validator(schema).validate(document())
+
+
+def shown(program: str, folder: Path, *words: str) -> str:
+    """What an example prints, run in a folder."""
+    command = [sys.executable, str(EXAMPLES / program), *words]
+    ended = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=800, check=False)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    return ended.stdout
+
+
+@pytest.mark.integration
+def test_a_new_state_of_the_house_raises_an_alert(tmp_path: Path, mosquitto_port: int) -> None:
+    printed = shown("house_mqtt.py", tmp_path, f"127.0.0.1:{mosquitto_port}")
+    assert "is new" in printed or "has parted from" in printed, printed
+
+
+@pytest.mark.integration
+def test_the_model_of_a_factory_knows_the_states_of_both_halls(tmp_path: Path, kafka_bootstrap: str) -> None:
+    assert shown("factory_regions.py", tmp_path, kafka_bootstrap).count("cluster ") >= 3
+
+
+@pytest.mark.integration
+def test_the_notebook_runs_from_top_to_bottom(tmp_path: Path) -> None:
+    notebook = nbformat.read(EXAMPLES / "states.ipynb", as_version=4)
+    assert not any(cell.get("outputs") for cell in notebook.cells), "outputs are not committed"
+    done = nbclient.NotebookClient(notebook, timeout=600, resources={"metadata": {"path": str(tmp_path)}}).execute()
+    pictures = [out for cell in done.cells for out in cell.get("outputs", []) if "image/png" in out.get("data", {})]
+    assert len(pictures) >= 2

@@ -9,7 +9,7 @@ const extensionCodec = new ExtensionCodec();
 extensionCodec.register({ type: 1, encode: () => null, decode(data) {
   const view = new DataView(data.buffer, data.byteOffset), kind = String.fromCharCode(...data.subarray(0, 3));
   const shape = Array.from({ length: data[3] }, (_, i) => Number(view.getBigUint64(4 + 8 * i, true)));
-  return { shape, values: new KINDS[kind](data.slice(4 + 8 * data[3]).buffer) };
+  return { shape, values: new KINDS[kind](Uint8Array.from(data.subarray(4 + 8 * data[3])).buffer) };
 } });
 
 const [broker, federation] = process.argv.slice(2);

@@ -1,0 +1,151 @@
+"""The Helm chart renders, its objects have the fields that Kubernetes knows, and its rules hold in what it renders."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+import shoal
+
+ROOT = Path(__file__).parent.parent.parent
+CHART = ROOT / "deploy" / "kubernetes"
+HELM = "helm.sh/helm/v3/cmd/helm@v3.16.4"
+CACHE = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "shoal"
+FEDERATION = '[federation]\nname = "office"\n'
+VALUES: dict[str, Any] = {
+    "federation": FEDERATION,
+    "log": {"address": "kafka://kafka.example:9094", "user": "u", "passwordSecret": "kafka", "caSecret": "kafka-ca"},
+    "server": {"allowedHosts": ["shoal.example"], "signingKeySecret": "signing"},
+    "clients": [
+        {"name": "hall", "signingKeySecret": "hall-key", "producer": {"arguments": ["--mqtt", "--name=hall"]}},
+        {"name": "roof", "storage": "1Gi"},
+    ],
+    "clientDefaults": {"metricsOnSite": True},
+    "helper": {"enabled": True, "keySecret": "helper"},
+    "events": {"enabled": True, "rules": "[[rule]]\n"},
+    "upstream": {"federation": '[federation]\nname = "world"\n'},
+    "networkPolicy": {
+        "pageFrom": [{"namespaceSelector": {"matchLabels": {"name": "ingress"}}}],
+        "metricsFrom": [{"podSelector": {"matchLabels": {"app": "prometheus"}}}],
+        "egress": [{"ports": [{"protocol": "TCP", "port": 1883}]}],
+    },
+    "serviceMonitor": {"enabled": True, "labels": {"release": "prometheus"}},
+}
+
+
+def test_the_chart_has_the_version_of_shoal_and_a_schema_for_every_value() -> None:
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text(encoding="utf-8"))
+    assert (chart["version"], chart["appVersion"]) == (shoal.__version__, shoal.__version__)
+    values = yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))
+    schema = json.loads((CHART / "values.schema.json").read_text(encoding="utf-8"))
+    assert set(values) == set(schema["properties"]) - {"global"}
+    for name, part in values.items():
+        if isinstance(part, dict) and "properties" in schema["properties"][name]:
+            assert set(part) == set(schema["properties"][name]["properties"]), name
+
+
+@pytest.fixture(scope="module")
+def helm() -> str:
+    """The program, built once from its source."""
+    if found := shutil.which("helm"):
+        return found
+    if not (CACHE / "helm").exists():
+        go = shutil.which("go") or "/usr/local/go/bin/go"
+        if not Path(go).exists():
+            pytest.skip("neither helm nor Go on the PATH")
+        subprocess.run([go, "install", HELM], env=os.environ | {"GOBIN": str(CACHE)}, check=True, timeout=1800)
+    return str(CACHE / "helm")
+
+
+def rendered(helm: str, folder: Path, values: dict[str, Any]) -> subprocess.CompletedProcess[str]:
+    file = folder / "values.json"
+    file.write_text(json.dumps(values), encoding="utf-8")
+    words = [helm, "template", "office", str(CHART), "--values", str(file), "--namespace", "plant"]
+    return subprocess.run(words, capture_output=True, text=True, check=False)
+
+
+def objects(text: str) -> list[dict[str, Any]]:
+    return [one for one in yaml.safe_load_all(text) if one]
+
+
+@pytest.mark.integration
+def test_the_chart_is_clean_and_refuses_values_that_cannot_be(helm: str, tmp_path: Path) -> None:
+    (tmp_path / "values.json").write_text(json.dumps(VALUES), encoding="utf-8")
+    lint = [helm, "lint", "--strict", str(CHART), "--values", str(tmp_path / "values.json")]
+    assert subprocess.run(lint, capture_output=True, text=True, check=False).returncode == 0
+    for wrong, word in (
+        ({}, "federation"),
+        ({"federation": "no file"}, "federation"),
+        (VALUES | {"clients": [{"name": "Hall 1"}]}, "clients.0.name"),
+        (VALUES | {"helper": {"enabled": True}}, "helper.keySecret"),
+        (VALUES | {"log": {"user": "me"}}, "log.passwordSecret"),
+        (VALUES | {"sever": {}}, "sever"),
+    ):
+        ended = rendered(helm, tmp_path, wrong)
+        assert (ended.returncode != 0, word in ended.stderr) == (True, True), ended.stderr
+
+
+@pytest.mark.integration
+def test_kubernetes_knows_every_field_of_what_the_chart_renders(helm: str, tmp_path: Path) -> None:
+    """Strictly decoded into the types of the Kubernetes API itself, in Go."""
+    program = tmp_path / "check"
+    shutil.copytree(Path(__file__).parent / "chart_check", program)
+    go = shutil.which("go") or "/usr/local/go/bin/go"
+    for values in (VALUES, {"federation": FEDERATION}):
+        text = rendered(helm, tmp_path, values).stdout
+        words = [go, "run", "-mod=mod", "."]
+        ended = subprocess.run(
+            words, input=text, cwd=program, capture_output=True, text=True, check=False, timeout=1200
+        )
+        assert ended.returncode == 0, ended.stderr
+        checked = int(re.findall(r"(\d+) objects", ended.stdout)[0])
+        assert checked == sum(one["kind"] != "ServiceMonitor" for one in objects(text))
+    broken = text.replace("serviceName:", "serviceNme:")
+    ended = subprocess.run(words, input=broken, cwd=program, capture_output=True, text=True, check=False, timeout=600)
+    assert "serviceNme" in ended.stderr
+
+
+@pytest.mark.integration
+def test_pods_have_no_rights_volumes_of_their_own_and_limits(helm: str, tmp_path: Path) -> None:
+    found = objects(rendered(helm, tmp_path, VALUES).stdout)
+    kinds = {kind: [one for one in found if one["kind"] == kind] for kind in {one["kind"] for one in found}}
+    assert {"StatefulSet", "Service", "ConfigMap", "Secret", "PodDisruptionBudget", "NetworkPolicy"} <= set(kinds)
+    names = {one["metadata"]["name"] for one in kinds["StatefulSet"]}
+    assert names == {f"office-{each}" for each in ("server", "client-hall", "client-roof", "helper", "events")}
+    services = {one["metadata"]["name"] for one in kinds["Service"]}
+    for one in kinds["StatefulSet"]:
+        spec = one["spec"]["template"]["spec"]
+        assert one["spec"]["replicas"] == 1
+        assert one["spec"]["serviceName"] in services
+        assert spec["securityContext"]["runAsNonRoot"]
+        assert not spec["automountServiceAccountToken"]
+        for container in spec["containers"]:
+            context = container["securityContext"]
+            assert context["readOnlyRootFilesystem"]
+            assert context["capabilities"] == {"drop": ["ALL"]}
+            assert "memory" in container["resources"]["limits"], container["name"]
+            assert "livenessProbe" in container or container["name"] in ("producer", "events")
+            mounted = {mount["name"] for mount in container["volumeMounts"]}
+            there = {volume["name"] for volume in spec["volumes"]} | {"data"}
+            assert mounted <= there
+    (server,) = (one for one in kinds["StatefulSet"] if one["metadata"]["name"] == "office-server")
+    env = {one["name"]: one.get("value") for one in server["spec"]["template"]["spec"]["containers"][0]["env"]}
+    assert env["SHOAL_SERVER_ALLOWED_HOSTS"].split(",")[0] == "$(POD_IP)"
+    assert "shoal.example" in env["SHOAL_SERVER_ALLOWED_HOSTS"]
+
+
+@pytest.mark.integration
+def test_metrics_of_clients_are_reached_on_their_own_site_only(helm: str, tmp_path: Path) -> None:
+    away = VALUES | {"clientDefaults": {"metricsOnSite": False}}
+    text = rendered(helm, tmp_path, away).stdout
+    assert "SHOAL_CLIENT_METRICS_HOST" not in text
+    monitors = [one["metadata"]["name"] for one in objects(text) if one["kind"] == "ServiceMonitor"]
+    assert monitors == ["office-server"]
