@@ -1,7 +1,6 @@
 """A factory on Kafka with two regions: two halls, each a federation of its own, below the federation of the factory.
 
     python examples/factory_regions.py 127.0.0.1:9092      # a broker; writes into ./factory-example
-
 What the clients of a hall, two machines each, have counted goes up in one contribution: the factory's model knows the
 clusters of both halls, and no reading leaves its machine.
 """
