@@ -45,6 +45,7 @@ def event_messages(
                 version=snapshot.version,
                 readings=snapshot.readings,
                 at=snapshot.made_at,
+                reading_at=snapshot.reading_time,
                 cluster=event.identity,
                 name=cluster.name,
                 label=label,

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import importlib.util
 import math
-import textwrap
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
@@ -17,7 +14,11 @@ from typing import Any, Final
 import click
 import numpy as np
 
+from server_node.clusters.changes_picture import changes_figure
 from server_node.clusters.description import WIDTH_MIN, Description, describe
+from server_node.clusters.figures import QUIET, heading, saved, without_frame, wrapped
+from server_node.clusters.history.changes import CHANCE, Changes
+from server_node.clusters.history.changes_command import logged_changes
 from server_node.clusters.history.store import decode_record
 from server_node.web.snapshot_json import view_of
 from server_node.web.units import feature_label
@@ -26,8 +27,7 @@ from shoal.cli.options import config_option
 from shoal.config.contract import Contract, Feature
 from shoal.config.resolved import ResolvedContract
 from shoal.config.settings import load_config
-from shoal.errors import MessageRejected, MissingExtra, SettingsError
-from shoal.files import atomic_file
+from shoal.errors import MessageRejected, SettingsError
 from shoal.kernels.arrays import Floats
 from shoal.protocol.history import BINS_KEPT, COARSE_S, FINE_S, NO_CLUSTER, HistoryBin, pairs
 from shoal.protocol.messages import Snapshot
@@ -79,6 +79,8 @@ class Picture:
     """those with readings now first, then by share"""
     bands: Bands | None
     """None while the log has no history"""
+    changes: Changes | None = None
+    """between the two halves of the history; None where nobody asked for them"""
 
     def cluster(self, identity: int) -> PicturedCluster:
         """The known cluster with this identity. Raises `SettingsError`."""
@@ -158,13 +160,12 @@ COLOURS: Final = (
     *("#0d94a3", "#cf4797", "#7d8413", "#95603c", "#5c7085"),
 )
 """colours of clusters, the same as on the page"""
-QUIET = "#566170"
 CLUSTERS_MAX = 12
 """clusters in one picture; the others are counted in its note"""
 FEATURES_MAX = 6
 """features in one picture: those that set the clusters apart the most"""
-HEADING_CHARS, TITLE_CHARS, LABEL_CHARS = 90, 30, 18
-"""characters of a line of the heading, of a cluster's title, and of the label of a feature"""
+TITLE_CHARS, LABEL_CHARS = 30, 18
+"""characters of a line of a cluster's title, and of the label of a feature"""
 ROW_IN = 0.44
 """inches of a cluster's row where features are compared"""
 TITLE_LINES = 3
@@ -174,35 +175,30 @@ BAND = 0.42
 THINNEST = 0.02
 """share of a row that is filled where a cluster got no readings"""
 HISTOGRAM_BINS = 28
-FORMATS: Final = ("svg", "png", "pdf")
 
 
 def draw(picture: Picture, what: str, cluster: int | None, path: Path) -> None:
-    """Draw `what` ("overview", "timeline" or "cluster") to `path`, whose suffix is the format.
+    """Draw `what` ("overview", "timeline", "changes" or "cluster") to `path`, whose suffix is the format.
 
-    Raises `SettingsError` for another suffix, a cluster that is not known, or a file that cannot be written, and
-    `MissingExtra` without matplotlib.
+    Raises `SettingsError` for a cluster that is not known, and as `saved` does.
     """
-    if path.suffix.removeprefix(".").lower() not in FORMATS:
-        raise SettingsError(f"--out {path}: the name must end in .svg, .png or .pdf")
-    if importlib.util.find_spec("matplotlib") is None:
-        raise MissingExtra("Drawing a picture", "plot")
-    from matplotlib.figure import Figure  # noqa: PLC0415 - an extra
-
-    make: Mapping[str, Callable[[], Any]] = {
-        "overview": lambda: _overview(Figure, picture),
-        "timeline": lambda: _timeline(Figure, picture),
-        "cluster": lambda: _cluster(Figure, picture, picture.cluster(-1 if cluster is None else cluster)),
+    make: Mapping[str, Callable[[Any], Any]] = {
+        "overview": lambda figure_type: _overview(figure_type, picture),
+        "timeline": lambda figure_type: _timeline(figure_type, picture),
+        "cluster": lambda figure_type: _cluster(
+            figure_type, picture, picture.cluster(-1 if cluster is None else cluster)
+        ),
+        "changes": lambda figure_type: changes_figure(
+            figure_type, _changes(picture), picture.contract.contract, CHANCE
+        ),
     }
-    figure = make[what]()
-    figure.supxlabel(_source(picture), x=0.99, ha="right", fontsize=7, color=QUIET)
-    try:
-        with atomic_file(path, replace=True) as file, warnings.catch_warnings():
-            # One for each character that no font of this machine has, with the line of this file.
-            warnings.filterwarnings("ignore", message="Glyph")
-            figure.savefig(file, dpi=130, format=path.suffix.removeprefix(".").lower())
-    except OSError as error:
-        raise SettingsError(f"{path}: cannot be written: {error.strerror}") from None
+    saved(path, make[what], _source(picture))
+
+
+def _changes(picture: Picture) -> Changes:
+    if picture.changes is None:
+        raise SettingsError(f"model {picture.snapshot.model} has no history yet")
+    return picture.changes
 
 
 def _overview(figure_type: Any, picture: Picture) -> Any:
@@ -211,7 +207,7 @@ def _overview(figure_type: Any, picture: Picture) -> Any:
     features = telling_features(picture)
     rows = max(3.0, 0.5 * len(clusters) + 1)
     figure = figure_type(figsize=(12, rows + ROW_IN * len(clusters) + 2.2), layout="constrained")
-    _heading(figure, _headline(picture))
+    heading(figure, _headline(picture))
     upper, lower = figure.subfigures(2, 1, height_ratios=(rows, ROW_IN * max(2, len(clusters)) + 1.2))
     now, past = upper.subplots(1, 2, width_ratios=(2, 3))
     _shares_now(now, picture)
@@ -226,7 +222,7 @@ def _timeline(figure_type: Any, picture: Picture) -> Any:
     """A band for each cluster."""
     rows = max(3.0, 0.5 * len(picture.clusters[:CLUSTERS_MAX]) + 1)
     figure = figure_type(figsize=(12, rows + 0.8), layout="constrained")
-    _heading(figure, _headline(picture))
+    heading(figure, _headline(picture))
     _draw_bands(figure.subplots(), picture, picture.bands)
     return figure
 
@@ -235,7 +231,7 @@ def _cluster(figure_type: Any, picture: Picture, cluster: PicturedCluster) -> An
     """One cluster: what it is in words, its share over time, and where it lies in each feature beside all others."""
     features = telling_features(picture, cluster)
     figure = figure_type(figsize=(12, 6.2), layout="constrained")
-    _heading(figure, f"{cluster.title}: {_state(cluster)}")
+    heading(figure, f"{cluster.title}: {_state(cluster)}")
     upper, lower = figure.subfigures(2, 1)
     past = upper.subplots()
     past.set_title(wrapped(cluster.description.text(picture.contract.contract), 130), fontsize=10, loc="left")
@@ -270,7 +266,7 @@ def _shares_now(chart: Any, picture: Picture) -> None:
         xticks=[],
     )
     chart.set_title("share of the recent readings", fontsize=10, loc="left")
-    _without_frame(chart)
+    without_frame(chart)
     if len(clusters):
         chart.invert_yaxis()
 
@@ -280,7 +276,7 @@ def _draw_bands(chart: Any, picture: Picture, bands: Bands | None) -> None:
     clusters = picture.clusters[:CLUSTERS_MAX]
     chart.set_title("clusters over time: thickness is the share of the readings", fontsize=10, loc="left")
     chart.set(yticks=np.arange(len(clusters)), yticklabels=[axis_title(cluster) for cluster in clusters])
-    _without_frame(chart)
+    without_frame(chart)
     if bands is None:
         chart.text(0.5, 0.5, "the log has no history yet", transform=chart.transAxes, ha="center", color=QUIET)
         return
@@ -299,7 +295,7 @@ def _draw_bands(chart: Any, picture: Picture, bands: Bands | None) -> None:
 
 
 def _draw_share(chart: Any, bands: Bands | None, cluster: PicturedCluster) -> None:
-    _without_frame(chart)
+    without_frame(chart)
     shares = None if bands is None else bands.shares.get(cluster.identity)
     if bands is None or shares is None:
         chart.text(0.5, 0.5, "the log has no history of it yet", transform=chart.transAxes, ha="center", color=QUIET)
@@ -356,15 +352,6 @@ def axis_title(cluster: PicturedCluster) -> str:
     return "\n".join([*lines[: TITLE_LINES - 1], f"{last}{end}"])
 
 
-def wrapped(text: str, width: int) -> str:
-    """The text in lines of at most `width` characters, unless a word is longer."""
-    return "\n".join(textwrap.wrap(text, width, break_long_words=False)) or text
-
-
-def _heading(figure: Any, text: str) -> None:
-    figure.suptitle(wrapped(text, HEADING_CHARS), fontsize=15, fontweight="bold")
-
-
 def _dates(chart: Any) -> None:
     """Few dates, each with what differs from the one before, so that none covers another."""
     from matplotlib.dates import AutoDateLocator, ConciseDateFormatter  # noqa: PLC0415 - an extra
@@ -373,12 +360,6 @@ def _dates(chart: Any) -> None:
     chart.xaxis.set_major_locator(locator)
     chart.xaxis.set_major_formatter(ConciseDateFormatter(locator))  # type: ignore[no-untyped-call]  # as above
     chart.tick_params(axis="x", labelsize=8)
-
-
-def _without_frame(chart: Any) -> None:
-    for side in ("top", "right", "left"):
-        chart.spines[side].set_visible(False)
-    chart.tick_params(axis="y", length=0)
 
 
 def _moments(seconds: Any) -> list[datetime]:
@@ -406,7 +387,7 @@ def _source(picture: Picture) -> str:
     return f"{snapshot.model}, snapshot {snapshot.version} of {made:%Y-%m-%d %H:%M} UTC, {snapshot.readings:,} readings"
 
 
-KINDS = ("overview", "timeline", "cluster")
+KINDS = ("overview", "timeline", "changes", "cluster")
 
 
 @click.command()
@@ -424,7 +405,7 @@ KINDS = ("overview", "timeline", "cluster")
     type=click.Choice(KINDS),
     default="overview",
     show_default=True,
-    help="Everything at first sight, clusters over time, or one cluster.",
+    help="Everything at first sight, clusters over time, changes between the halves of the history, or one cluster.",
 )
 @click.option("--cluster", type=click.IntRange(min=0), metavar="ID", help="The cluster to draw, by its identity.")
 def picture(file: Path, out: Path, model: str | None, what: str, cluster: int | None) -> None:
@@ -443,5 +424,7 @@ def picture(file: Path, out: Path, model: str | None, what: str, cluster: int | 
     with closing(open_federation_log(config)) as log:
         ensure_topics(log, config.contract, config.log)
         found = read_picture(log, contract, chosen)
+        if what == "changes":
+            found = replace(found, changes=logged_changes(log, config.contract, chosen))
     draw(found, what if cluster is None else "cluster", cluster, out)
     click.echo(f"{out}: {chosen}, snapshot {found.snapshot.version}", err=True)

@@ -1,36 +1,44 @@
-"""The clusters of a model and its history, as JSON for programs: `/v1/clusters`, `/v1/history` and `/v1/feeds`."""
+"""The clusters of a model and its history, as JSON for programs: clusters, history, feeds and changes under `/v1`."""
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
+from starlette.datastructures import QueryParams
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
 from server_node.clusters.description import Description, Histogram, Interval, describe, heaviest_numbers, histograms
+from server_node.clusters.history.changes import CHANCE, PastEvent, find_changes, spans_of
 from server_node.clusters.history.store import HistoryReader
 from server_node.clusters.history.summary import RecentHistory, recent_history
 from server_node.clusters.lineage import Cluster
 from server_node.status import ModelStatus, ServerStatus, StatusBoard
-from server_node.web.history_json import read_feeds, read_history
+from server_node.web.history_json import asked_span, read_feeds, read_history
 from server_node.web.operations import MODEL, Operation, Parameter
-from server_node.web.responses import PiecesResponse, problem, tagged
-from server_node.web.schemas import CLUSTERS, FEEDS, HISTOGRAMS, HISTORY, TEXT
+from server_node.web.responses import PiecesResponse, in_thread, problem, tagged
+from server_node.web.schemas import CHANGES, CLUSTERS, FEEDS, HISTOGRAMS, HISTORY, SHARE, TEXT
 from server_node.web.snapshot_json import NO_SNAPSHOT, view_of
 from server_node.web.tables import history_fields
 from server_node.web.units import digits, feature_json
+from shoal.config.contract import Contract
 from shoal.config.resolved import ResolvedContract
+from shoal.errors import SettingsError
 
 FROM = Parameter("from", TEXT, "seconds since 1970, or a time of ISO 8601")
 TO = Parameter("to", TEXT, "as from")
 STEP = Parameter("step", TEXT, "seconds of a column: a multiple of 300 up to a week")
+BEFORE_FROM = Parameter("before_from", TEXT, "start of the span to compare with; default: as long before its end")
+BEFORE_TO = Parameter("before_to", TEXT, "its end; by default from")
+BELOW = Parameter("chance", SHARE, "what has moved is listed if its chance is below this")
 OF = Parameter("of", TEXT, "clusters: leave the clients out")
 
 
 def cluster_operations(board: StatusBoard, history: HistoryReader | None) -> list[Operation]:
-    """The operations of `/v1/clusters`, `/v1/history` and `/v1/feeds`. `history` None: there is no history."""
+    """The operations of clusters and their history. `history` None: there is no history."""
 
     async def clusters(request: Request) -> Response:
         """The known clusters of a model with what each is, in the units of the contract."""
@@ -61,7 +69,36 @@ def cluster_operations(board: StatusBoard, history: HistoryReader | None) -> lis
         Operation("/v1/clusters/{identity}/histograms", spread, HISTOGRAMS, errors=(404,), etag=True),
         Operation("/v1/history", past, HISTORY, (MODEL, FROM, TO, STEP, OF), errors=(400, 404)),
         Operation("/v1/feeds", feeds, FEEDS, (MODEL, FROM, TO), errors=(400, 404), etag=True),
+        _changes_operation(board, history),
     ]
+
+
+def _changes_operation(board: StatusBoard, history: HistoryReader | None) -> Operation:
+    async def changed(request: Request) -> Response:
+        """What has changed between two spans of time, by default the halves of the history; 404 where none is kept."""
+        status = board.status
+        model = requested_model(request, status)
+        given = kept(history), model, status.contract.contract, request.query_params
+        return tagged(request, await in_thread(changes_json, *given))
+
+    query = MODEL, FROM, TO, BEFORE_FROM, BEFORE_TO, BELOW
+    return Operation("/v1/changes", changed, CHANGES, query, errors=(400, 404), etag=True)
+
+
+def changes_json(history: HistoryReader, model: ModelStatus, contract: Contract, asked: QueryParams) -> dict[str, Any]:
+    """The changes between the spans that the query asks for. Raises `HTTPException` (400) for spans that cannot be."""
+    try:
+        below = float(asked.get("chance") or CHANCE)
+    except ValueError:
+        below = math.nan
+    if not 0 <= below <= 1:
+        raise HTTPException(400, "chance is a number from 0 to 1")
+    try:
+        spans = spans_of(history, model.name, asked_span(asked), asked_span(asked, "before_"))
+    except SettingsError as wrong:
+        raise HTTPException(400, str(wrong)) from None
+    events = [PastEvent(event.at, event.kind, event.cluster, event.other) for event in model.events]
+    return find_changes(history, contract, model.name, spans, events).json(below)
 
 
 def kept(history: HistoryReader | None) -> HistoryReader:

@@ -198,9 +198,10 @@ def _with_clients(text: str | None) -> bool:
     return text is None
 
 
-def asked_span(asked: QueryParams) -> tuple[float | None, float | None]:
-    """The query's `from` and `to`, None where they are not given. Raises `HTTPException` (400)."""
-    return _moment("from", asked.get("from")), _moment("to", asked.get("to"))
+def asked_span(asked: QueryParams, prefix: str = "") -> tuple[float | None, float | None]:
+    """The query's `from` and `to`, with this prefix; None where they are not given. Raises `HTTPException` (400)."""
+    first, last = (_moment(name, asked.get(name)) for name in (f"{prefix}from", f"{prefix}to"))
+    return first, last
 
 
 def _moment(name: str, text: str | None) -> float | None:

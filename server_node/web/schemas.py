@@ -92,6 +92,40 @@ HISTOGRAMS = record(
         record(name=TEXT, unit=TEXT, digits=COUNT, low=NUMBER, high=NUMBER, own=many(COUNT), others=many(COUNT))
     ),
 )
+COMPARED = record(**{"from": MOMENT}, to=MOMENT, readings=COUNT, bins=COUNT)
+CHANGES = record(
+    model=TEXT,
+    before=COMPARED,
+    after=COMPARED,
+    bin_s=COUNT,
+    compared=COUNT,
+    chance=SHARE,
+    new=many(record(cluster=COUNT, title=TEXT, kind=TEXT, other=TEXT, share=SHARE, clients=many(FEED))),
+    gone=many(record(cluster=COUNT, title=TEXT, kind=TEXT, other=TEXT, share=SHARE)),
+    moved=many(
+        record(
+            cluster=COUNT,
+            title=TEXT,
+            feature=TEXT,
+            unit=TEXT,
+            before=NUMBER,
+            after=NUMBER,
+            by=NUMBER,
+            chance=SHARE,
+        )
+    ),
+    share_moved=many(
+        record(
+            cluster=COUNT,
+            title=TEXT,
+            before=SHARE,
+            after=SHARE,
+            by=NUMBER,
+            chance=SHARE,
+            clients=many(record(client=TEXT, share=NUMBER)),
+        )
+    ),
+)
 SNAPSHOT = record(
     federation=TEXT,
     model=TEXT,
@@ -176,6 +210,7 @@ EVENT = record(
     units=or_null(by_name(TEXT)),
     known=COUNT,
     active=COUNT,
+    reading_at=or_null(MOMENT),
 )
 LABEL = record(
     schema={"type": "integer", "const": 1},

@@ -114,6 +114,8 @@ class ClusterEventMessage(JsonEvent):
     """known clusters of the model after the event"""
     active: int = 0
     """those of them to which readings fall at present"""
+    reading_at: float | None = None
+    """time of the newest reading in that snapshot, seconds since 1970; when it was made where readings have no times"""
 
     def __post_init__(self) -> None:
         require(self.kind in EVENT_KINDS, "malformed", "kind")
@@ -123,6 +125,7 @@ class ClusterEventMessage(JsonEvent):
             require(is_count(getattr(self, name)), "malformed", name)
         require(self.other is None or is_count(self.other), "malformed", "other")
         require(is_moment(self.at), "malformed", "at")
+        require(self.reading_at is None or is_moment(self.reading_at), "malformed", "reading_at")
         require(isinstance(self.muted, bool), "malformed", "muted")
         for name in ("id", "name", "label", "text", "other_name"):
             value = getattr(self, name)

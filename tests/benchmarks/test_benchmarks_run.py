@@ -87,6 +87,13 @@ def test_a_goal_that_was_not_measured_is_neither_reached_nor_missed(streaming: d
     assert {(goal["measured"], goal["reached"]) for goal in streaming["goals"]} == {(None, None)}
 
 
+def test_the_chances_of_changes_are_measured_where_nothing_changes_and_where_something_does(tmp_path: Path) -> None:
+    result = run("chances", tmp_path)
+    for row in result["rows"]:
+        assert row["false"]["0.01"] <= 0.05
+        assert row["found"]["2.0"] >= row["false"]["0.01"]
+
+
 def test_the_noise_of_readings_is_measured_in_both_forms_and_that_of_counts(tmp_path: Path) -> None:
     if find_spec("numba") is None:
         without("numba", "it is not installed")

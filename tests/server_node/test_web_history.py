@@ -276,3 +276,16 @@ def test_an_empty_history_is_a_header(file: Path) -> None:
 def test_a_mistake_is_answered_with_advice(file: Path, options: list[str], advice: str) -> None:
     ran = CliRunner().invoke(shoal, ["history", "export", "--config", str(file), *options])
     assert advice in str(ran.exception)
+
+
+def test_changes_are_those_of_the_command_and_spans_that_cannot_be_are_refused(tmp_path: Path) -> None:
+    client = client_of(stored(tmp_path, the_bins()))
+    body = client.get(f"/v1/changes?before_from={START}&from={START + 300}&to={START + 600}").json()
+    assert (body["before"]["to"], body["after"]["from"], body["bin_s"]) == (START + 300, START + 300, FINE_S)
+    assert [(one["cluster"], one["kind"], one["share"]) for one in body["gone"]] == [(2, "quiet", 0.25)]
+    assert (body["new"], body["moved"], body["share_moved"], body["compared"]) == ([], [], [], 0)
+    assert client.get("/v1/changes").status_code == 200, "the halves of the history"
+    for query in (f"?from={START + 600}&to={START}", "?from=x", "?chance=2", "?chance=x", f"?to={START - 1}"):
+        assert client.get(f"/v1/changes{query}").status_code == 400, query
+    assert client_of(stored(tmp_path / "new", [])).get("/v1/changes").status_code == 400
+    assert client_of(None).get("/v1/changes").status_code == 404

@@ -1,0 +1,152 @@
+"""Differences of means between two spans of time, and the chance of each where nothing has changed.
+
+Successive bins of a sensor are alike, so that many bins are worth few independent ones: with a correlation r of
+neighbours, n bins are worth n (1 - r) / (1 + r) (Zwiers and von Storch, J. Climate 8, 1995), and Welch's t-test counts
+what they are worth. r is estimated from both spans, with the bias of short series taken off (Marriott and Pope,
+Biometrika 41, 1954). Spans of at least two days are compared at the same times of the day.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from shoal.kernels.arrays import Floats, Ints
+from shoal.protocol.history import DAY_S
+
+BINS_MIN: Final = 12
+"""bins of each span with fewer of which nothing is said of chance"""
+DAYS_MIN: Final = 2
+"""days of each span from which on times of the day are compared with the same ones"""
+CORRELATION_MAX: Final = 0.99
+ROUNDING: Final = 1e-9
+WORTH_MIN: Final = 1.5
+"""independent bins that a span is worth at least"""
+_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(96)
+
+
+class Series(NamedTuple):
+    """Means of bins in one span, in the order of time."""
+
+    starts: Ints
+    """(b,) seconds since 1970"""
+    means: Floats
+    """(b, f)"""
+    weights: Floats
+    """(b,) readings behind each, above 0"""
+
+
+class Difference(NamedTuple):
+    """The later span less the earlier one, in each of f features."""
+
+    before: Floats
+    """(f,) mean of the earlier span"""
+    after: Floats
+    """(f,)"""
+    moved: Floats
+    """(f,) the difference, at the same times of the day where the spans are long enough"""
+    chance: Floats
+    """(f,) of a difference as large where nothing has changed; 1 where it is not known"""
+
+
+def difference(before: Series, after: Series, width_s: int) -> Difference:
+    """The difference of two series of bins of `width_s` seconds, of the same f features."""
+    means = [_mean(series.means, series.weights) for series in (before, after)]
+    sizes = [len(series.starts) for series in (before, after)]
+    features = before.means.shape[1]
+    if min(sizes) < BINS_MIN:
+        return Difference(means[0], means[1], means[1] - means[0], np.ones(features))
+    weights = [even_weights(series.weights) for series in (before, after)]
+    values, slots = _at_the_same_times(before, after, weights, width_s)
+    centred, centres, worths, errors = [], [], [], []
+    for value, weight in zip(values, weights, strict=True):
+        centres.append(_mean(value, weight))
+        centred.append((value - centres[-1]) * weight[:, None] / weight.mean())
+    correlation = _correlation([before.starts, after.starts], centred, width_s)
+    inflation = (1 + correlation) / (1 - correlation)
+    for each in centred:
+        n = len(each)
+        worths.append(np.maximum(n / inflation, WORTH_MIN))
+        # The mean of correlated bins follows them, so that they vary around it less than around the true one.
+        variance = (each**2).sum(axis=0) / np.maximum(n - inflation - slots / 2, n / 8)
+        errors.append(variance / worths[-1])
+    moved, whole = centres[1] - centres[0], errors[0] + errors[1]
+    t = np.divide(np.abs(moved), np.sqrt(whole), out=np.full(features, math.inf), where=whole > 0)
+    lost = sum(error**2 / (worth - 1) for error, worth in zip(errors, worths, strict=True))
+    degrees = np.divide(whole**2, lost, out=np.ones(features), where=whole > 0)
+    # What is as small as the rounding of sums is no difference.
+    still = np.abs(moved) <= ROUNDING * (np.abs(means[0]) + np.abs(means[1]))
+    chance = np.where(still, 1.0, two_sided(t, np.maximum(degrees, 1.0)))
+    return Difference(means[0], means[1], moved, chance)
+
+
+def even_weights(weights: Floats) -> Floats:
+    """Weights (b,) of at most their median: bins with few readings count less, and no bin counts for many."""
+    return np.minimum(weights, np.median(weights)).astype(np.float64)
+
+
+def _mean(values: Floats, weights: Floats) -> Floats:
+    total = weights.sum()
+    if not total > 0:
+        return np.full(values.shape[1], math.nan)
+    mean: Floats = (values * weights[:, None]).sum(axis=0) / total
+    return mean
+
+
+def _at_the_same_times(before: Series, after: Series, weights: list[Floats], width_s: int) -> tuple[list[Floats], int]:
+    """The values of both spans less what each time of the day adds to them, and how many such times there are.
+
+    A difference between spans in which the day is not covered alike would be that of day and night. None is taken off
+    spans of less than `DAYS_MIN` days, in which the hours cannot be told from the days.
+    """
+    values = [before.means, after.means]
+    lengths = [series.starts[-1] - series.starts[0] + width_s for series in (before, after)]
+    if min(lengths) < DAYS_MIN * DAY_S or width_s >= DAY_S:
+        return values, 0
+    starts = np.concatenate([before.starts, after.starts])
+    _, slot = np.unique(starts % DAY_S, return_inverse=True)
+    number = int(slot.max()) + 1
+    design = np.zeros((len(starts), 1 + number))
+    design[len(before.starts) :, 0] = 1.0
+    design[np.arange(len(starts)), 1 + slot] = 1.0
+    root = np.sqrt(np.concatenate(weights))[:, None]
+    fitted, *_ = np.linalg.lstsq(design * root, np.concatenate(values) * root, rcond=None)
+    of_slot = fitted[1:]
+    less = (of_slot - of_slot.mean(axis=0))[slot]
+    return [values[0] - less[: len(before.starts)], values[1] - less[len(before.starts) :]], number - 1
+
+
+def _correlation(starts: list[Ints], centred: list[Floats], width_s: int) -> Floats:
+    """(f,) correlation of neighbouring bins, from both spans, at least 0."""
+    products, squares, pairs = 0.0, 0.0, 0
+    for at, each in zip(starts, centred, strict=True):
+        next_to = np.flatnonzero(np.diff(at) == width_s)
+        products = products + (each[next_to + 1] * each[next_to]).sum(axis=0)
+        squares = squares + (each**2).mean(axis=0) * max(1, len(next_to) + 1)
+        pairs += len(next_to)
+    if not pairs:
+        return np.zeros(centred[0].shape[1])
+    raw = np.divide(products, squares, out=np.zeros_like(squares), where=squares > 0)
+    half = (pairs + 2) / 2
+    unbiased = raw + (1 + 4 * raw) / half
+    # Half a standard error more: what is taken for less than it is makes chances too small, in short series by far.
+    error = np.sqrt(np.maximum(1 - raw**2, 0.0) / pairs)
+    correlation: Floats = np.clip(unbiased + error / 2, 0.0, CORRELATION_MAX)
+    return correlation
+
+
+def two_sided(t: Floats, degrees: Floats) -> Floats:
+    """Chance that Student's t with these degrees of freedom (at least 1) is beyond t on either side.
+
+    With t = sqrt(v) tan a, the density of a is proportional to cos(a)^(v - 1): the integral of that from a to pi / 2.
+    """
+    v = np.clip(degrees, 1.0, 500.0)
+    angle = np.arctan2(np.where(np.isfinite(t), t, 0.0), np.sqrt(v))
+    half = (math.pi / 2 - angle) / 2
+    points = angle[..., None] + half[..., None] * (1 + _NODES)
+    inner = (np.cos(points) ** (v[..., None] - 1) * _WEIGHTS).sum(axis=-1) * half
+    whole = np.array([math.sqrt(math.pi) * math.exp(math.lgamma(each / 2) - math.lgamma(each / 2 + 0.5)) for each in v])
+    found: Floats = np.where(np.isfinite(t), np.clip(2 * inner / whole, 0.0, 1.0), 0.0)
+    return found
