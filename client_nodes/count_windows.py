@@ -15,6 +15,8 @@ no other one, but may hide one at its place or show it again. One whose window i
 is published as one of all its places, also an empty one, and its times are the bounds of the window. Nothing is
 read from the end of a window until it is due, so that when it is published does not depend on when readings came.
 
+A reading that lacks values waits with NaN in their places, where the contract lets it be learnt.
+
 The times in an update of private counts are those at which the readings log took in the window's first and last place,
 in whole seconds. A reading's own time may be missing because it was rejected, so that it would tell of its validity.
 """
@@ -280,7 +282,8 @@ class CountWindows:
         if not self._models:
             return
         try:
-            rows, valid = counted_rows(state["rows"], state["valid"].astype(np.bool_), self._bounds.d)
+            gaps = self._privacy.missing == "learn"
+            rows, valid = counted_rows(state["rows"], state["valid"].astype(np.bool_), self._bounds.d, gaps)
             if state["fingerprints"] != {model.name: model.fingerprint for model in self._models}:
                 raise InvalidState(
                     "the checkpoint belongs to another noise key, client name, readings log or epsilon of counts. "
@@ -376,7 +379,7 @@ class CountWindows:
         """
         rejected = [(one.record.partition, one.record.offset) for one in batch.rejected]
         places = np.array([*batch.places, *rejected], dtype=np.int64).reshape(-1, 2)
-        inside, _ = self._bounds.clip(batch.values)
+        inside, _ = self._bounds.clip(batch.values, gaps=True)
         rows = np.concatenate([self._bounds.to_unit(inside), np.zeros((len(rejected), self._bounds.d))])
         valid = np.arange(len(places)) < len(batch.places)
         times = [*batch.times, *(one.time for one in batch.rejected)]
@@ -464,9 +467,12 @@ class ModelCounter:
         return self._publisher.make_update(self._model, content)
 
 
-def counted_rows(rows: Rows, valid: Bools, d: int) -> tuple[Rows, Bools]:
-    """Rows (n, d) of a saved window of counts, and which are valid (n,). Raises `InvalidState`; kernels do not look."""
+def counted_rows(rows: Rows, valid: Bools, d: int, gaps: bool) -> tuple[Rows, Bools]:
+    """Rows (n, d) of a saved window of counts, and which are valid (n,). With `gaps`, NaN is a missing value.
+
+    Raises `InvalidState`; kernels do not look.
+    """
     fits = rows.dtype == np.float64 and valid.ndim == 1 and rows.shape == (len(valid), d)
-    if not fits or not ((rows >= -REACH_SLACK) & (rows <= 1.0 + REACH_SLACK)).all():
+    if not fits or not ((rows >= -REACH_SLACK) & (rows <= 1.0 + REACH_SLACK) | (np.isnan(rows) & gaps)).all():
         raise InvalidState("the checkpoint's open window of readings is inconsistent")
     return rows, valid

@@ -64,7 +64,7 @@ class Batch(NamedTuple):
     """Records of the readings log, decoded."""
 
     values: Floats
-    """(n, d) in the units of the contract"""
+    """(n, d) in the units of the contract; NaN where a value is missing, if the contract lets those be learnt"""
     places: list[tuple[int, int]]
     """(partition, offset) of each of the n readings"""
     times: list[float | None]
@@ -95,9 +95,13 @@ def no_batch(width: int) -> Batch:
 class Intake:
     """Reads a client's readings log from a position on."""
 
-    def __init__(self, readings: Log, width: int, settings: ClientSettings, needs_users: bool = False) -> None:
-        """`width` is the number of features d; `needs_users`: readings without a user id are rejected."""
+    def __init__(
+        self, readings: Log, width: int, settings: ClientSettings, needs_users: bool = False, gaps: bool = False
+    ) -> None:
+        """`width` is the number of features d; `needs_users`: readings without a user id are rejected; `gaps`: readings
+        may lack values."""
         self._readings = readings
+        self._gaps = gaps
         self._width = width
         self._settings = settings
         self._needs_users = needs_users
@@ -123,7 +127,7 @@ class Intake:
             left_s -= wait_s
             if records or left_s <= 0 or (interrupt is not None and interrupt()):
                 lost, self._lost = self._lost, 0
-                batch = decode_batch(records, self._width, self._settings.ahead_s)
+                batch = decode_batch(records, self._width, self._settings.ahead_s, self._gaps)
                 # Where a user is the privacy unit, one user's times must not decide on readings of another: the window
                 # of counts drops repeats there.
                 if self._settings.drop_repeats and not self._needs_users:
@@ -184,8 +188,10 @@ def positions_in(state: dict[str, Any]) -> Positions:
     return {int(partition): int(offset) for partition, offset in state["positions"]}
 
 
-def decode_batch(records: Sequence[Record], width: int, ahead_s: float = math.inf) -> Batch:
+def decode_batch(records: Sequence[Record], width: int, ahead_s: float = math.inf, gaps: bool = False) -> Batch:
     """Decode records of the readings log; `width` is the number of features d. Rejects records, and raises nothing.
+
+    With `gaps` a reading may lack values, but not all.
 
     A reading whose time lies more than `ahead_s` seconds after the one at which the log took it in is rejected.
     """
@@ -193,7 +199,7 @@ def decode_batch(records: Sequence[Record], width: int, ahead_s: float = math.in
     times: list[float | None] = [None] * len(records)
     accepted = np.zeros(len(records), dtype=np.bool_)
     rejected: list[RejectedReading] = []
-    decoded = Reading.decode_many(records, width)
+    decoded = Reading.decode_many(records, width, gaps)
     values[decoded.indices] = decoded.values
     accepted[decoded.indices] = True
     latest = float(np.fmax.reduce(decoded.times, initial=-math.inf))
@@ -201,7 +207,7 @@ def decode_batch(records: Sequence[Record], width: int, ahead_s: float = math.in
         for number, time in zip(decoded.indices.tolist(), decoded.times.tolist(), strict=True):
             times[number] = None if math.isnan(time) else time
     for number in np.flatnonzero(~accepted).tolist():
-        result = _decode_one(records[number], width)
+        result = _decode_one(records[number], width, gaps)
         if isinstance(result, RejectedReading):
             rejected.append(result)
             times[number] = result.time
@@ -267,11 +273,11 @@ def _reject_future(
     return rejected
 
 
-def _decode_one(record: Record, width: int) -> tuple[float | None, Floats] | RejectedReading:
+def _decode_one(record: Record, width: int, gaps: bool) -> tuple[float | None, Floats] | RejectedReading:
     try:
         reading = Reading.decode(record.value, record.headers)
     except MessageRejected:
         return RejectedReading(record, "malformed")
-    if (fault := fault_of(reading.values, width)) is not None:
+    if (fault := fault_of(reading.values, width, gaps)) is not None:
         return RejectedReading(record, fault.reason, reading.time, fault.feature)
     return reading.time, np.asarray(reading.values, dtype=np.float64)

@@ -264,7 +264,7 @@ class MaskedWindows(CountWindows):
                 )
             if state["pending"] is not None:
                 rows, valid, number = state["pending"]
-                fits = counted_rows(rows, valid.astype(np.bool_), self._contract.width)
+                fits = counted_rows(rows, valid.astype(np.bool_), self._contract.width, self._contract.learns_gaps)
                 self._pending = PendingWindow(*fits, number)
                 if not is_count(number):
                     raise InvalidState("the checkpoint's window that waits for a batch is inconsistent")

@@ -22,6 +22,7 @@ from shoal.config.resolved import ResolvedContract
 from shoal.config.sections import ClientSettings
 from shoal.errors import InvalidState, OffsetOutOfRange, SettingsError
 from shoal.privacy.coarse import CoarseReadings
+from shoal.privacy.gaps import row_mechanism
 from shoal.privacy.ledger import Ledger
 from shoal.protocol.conflicts import CONFLICTS_KEY
 from shoal.protocol.published_contract import CONTRACT_KEY, check_contract
@@ -130,7 +131,9 @@ class ClientNode:
         self._own_updates = OwnUpdates(log, contract, client, key, resources.noise_key_is_new)
         headers = all_headers(self._own_updates.headers, make_signer(resources.signing_key))
         self._outbox = Outbox(resources.checkpoint, log, headers)
-        self._intake = Intake(resources.readings, contract.width, settings, contract.mode.unit.is_user)
+        self._intake = Intake(
+            resources.readings, contract.width, settings, contract.mode.unit.is_user, contract.learns_gaps
+        )
         self._budget = Budget(contract, settings, resources.ledger)
         self._row_charges = RowCharges(resources.ledger, contract.rows_epsilon)
         self._learner = Learner(contract, publisher, settings, clock())
@@ -139,8 +142,7 @@ class ClientNode:
             contract, client, publisher, self._snapshots, settings, lambda: self._learner.rejected
         )
         # Noise is bound to the identity of the readings log.
-        mechanism = contract.mode.mechanism
-        self._mechanism = mechanism(key, client, readings_log) if contract.takes_rows else None
+        self._mechanism = row_mechanism(contract.mode, key, client, readings_log) if contract.takes_rows else None
         self._coarse = CoarseReadings(contract.bounds, contract.contract.steps, key, client, readings_log)
         self._windows = self._make_windows(publisher, readings_log)
         self._labels = self._make_labels() if settings.label else None

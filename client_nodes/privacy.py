@@ -74,7 +74,7 @@ def counted_only(batch: Batch, bounds: Bounds) -> PrivateBatch:
         [],
         none,
         [],
-        clipped=bounds.clip(batch.values)[1],
+        clipped=bounds.clip(batch.values, gaps=True)[1],
         counted=len(batch.values),
         clipped_by_feature=tuple(outside.tolist()) if outside.any() else (),
     )

@@ -28,6 +28,8 @@ WINDOW_S_MAX = 604_800.0
 """longest window of a contract, in seconds"""
 WINDOW_READINGS_MIN = 50
 """fewest readings of a window in which noise leaves something to see (docs/explanation/privacy.md)"""
+MISSING_MIN = 0.02
+"""share of readings that lack a value from which on they are learnt for the others"""
 EPSILONS = ((400_000, 1.0), (100_000, 2.0), (0, 4.0))
 """(readings from which on, epsilon): half the epsilon takes about four times the readings"""
 PUBLISH_READINGS = (20, 500)
@@ -130,13 +132,18 @@ def _feature(column: Column) -> list[str]:
 
 
 def _privacy(plan: Plan) -> list[str]:
+    share = plan.understood.missing
+    missing = [f'missing = "learn"  # {share:.0%} of the readings lack a value; they are learnt for the others']
+    if plan.source == "mqtt" or share <= MISSING_MIN:
+        missing = []
     if not plan.private:
-        return ["[privacy]", 'mode = "off"  # the data are public: nothing is hidden']
+        return ["[privacy]", 'mode = "off"  # the data are public: nothing is hidden', *missing]
     epsilon = next(epsilon for least, epsilon in EPSILONS if plan.readings >= least)
     lines = [
         "[privacy]",
         'mode = "formal"  # each reading is protected, at the client, before anything leaves it',
         f"counts_epsilon = {epsilon!r}  # what one reading costs; `shoal check` says what that means",
+        *missing,
     ]
     interval = plan.understood.interval_s
     if interval is not None and interval * WINDOW_READINGS > 600:
@@ -282,7 +289,6 @@ def plan_of(files: Sequence[Path], options: Mapping[str, Any]) -> Plan:
         "timezone": options["timezone"],
         "encoding": options["encoding"],
         "na_values": list(form.dialect.na_values or understood.na_values),
-        "missing": "hold" if understood.missing > 0.02 else "",
     }
     name = options["name"] or similar_name(stem_of(files[0])) or "federation"
     return Plan(name, understood, is_private(options["private"]), total, settings, tuple(sentences))

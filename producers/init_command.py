@@ -16,6 +16,7 @@ import click
 from producers.columns import FEATURE_NAME_CHARS, Column, Understood
 from producers.federation_file import (
     BOUNDS_SENTENCE,
+    MISSING_MIN,
     Plan,
     columns_of_sheet,
     federation_file,
@@ -167,8 +168,8 @@ def _remarks(plan: Plan) -> list[str]:
     understood, remarks = plan.understood, []
     if understood.na_values:
         remarks.append(f"{', '.join(understood.na_values)} taken for no value.")
-    if understood.missing > 0.02:
-        remarks.append(f"{understood.missing:.0%} of the rows lack a value of some feature: filled with the last ones.")
+    if plan.source != "mqtt" and understood.missing > MISSING_MIN:
+        remarks.append(f"{understood.missing:.0%} of the rows lack a value of some feature: learnt for the others.")
     if plan.settings.get("columns"):
         remarks.append(f"Names that are not printable, or longer than {FEATURE_NAME_CHARS} characters, are changed.")
     named = {text: client_name_of(text) for text in understood.clients if client_name_of(text) != text}

@@ -11,7 +11,10 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any, NamedTuple, Protocol
 
+import numpy as np
+
 from producers.files.parsing import number_of, seconds_of, text_of, user_of
+from shoal.kernels.arrays import Floats
 from shoal.telemetry.events import log_event
 
 PATH = re.compile(r'("[^"]+"|[^".]+)(\.("[^"]+"|[^".]+))*')
@@ -110,6 +113,11 @@ def _parsed(time: float, cells: Mapping[int, Any]) -> ParsedPayload:
         else:
             faults.append("infinite" if isinstance(value, float) and math.isinf(value) else "not_a_number")
     return ParsedPayload(SensorValues(time, values) if values else None, faults)
+
+
+def values_with_gaps(values: Mapping[int, float], width: int) -> Floats:
+    """The values of features by position -> (d,) values, NaN where there is none."""
+    return np.array([values.get(feature, math.nan) for feature in range(width)])
 
 
 def field_at(fields: Mapping[str, Any], path: str) -> Any:

@@ -56,6 +56,7 @@ FAULTS = {
     "crowded": "messages were of more clients than one producer feeds",
     "incomplete": "readings lacked a value and were dropped",
     "filled": "readings were filled up with last values",
+    "with_gaps": "readings lacked a value and are learnt for the others",
 }
 """kind of fault of a row, a message or a reading -> its description"""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import importlib.util
 import json
+import math
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -37,7 +38,7 @@ class LabelledBlock(NamedTuple):
     times: list[float | None]
     """event time of each, seconds since 1970"""
     values: Floats
-    """(n, d) in the units of the contract"""
+    """(n, d) in the units of the contract; NaN where a value is missing"""
     labels: list[Label | None]
     """None for a reading without one"""
 
@@ -45,9 +46,11 @@ class LabelledBlock(NamedTuple):
 class LabelledReadings:
     """The readings of one client with the labels of one model. Reads only; the client may run meanwhile."""
 
-    def __init__(self, readings: Log, model: str, width: int) -> None:
-        """`readings` is the client's own log and has both topics; `width` is the number of features d."""
+    def __init__(self, readings: Log, model: str, width: int, gaps: bool = False) -> None:
+        """`readings` is the client's own log and has both topics; `width` is the number of features d; `gaps`: readings
+        may lack values."""
         self._readings = readings
+        self._gaps = gaps
         self._model = model
         self._width = width
 
@@ -65,7 +68,9 @@ class LabelledReadings:
         at = beginning(self._readings, READINGS)
         while any(at[partition] < end for partition, end in ends.items()):
             records, at = self._read(READINGS, at, WAIT_S, ALL_CHUNK_RECORDS)
-            batch = decode_batch([one for one in records if one.offset < ends[one.partition]], self._width)
+            batch = decode_batch(
+                [one for one in records if one.offset < ends[one.partition]], self._width, gaps=self._gaps
+            )
             yield LabelledBlock(batch.times, batch.values, [_label(labels.get(place)) for place in batch.places])
 
     def follow(self, stop: threading.Event) -> Iterator[LabelledBlock]:
@@ -102,7 +107,7 @@ class LabelledReadings:
         while at[partition] <= last and at[partition] < self._readings.bounds(READINGS)[partition][1]:
             more, at = self._read(READINGS, at, WAIT_S, last - at[partition] + 1)
             records += [record for record in more if record.offset <= last]
-        return decode_batch(records, self._width)
+        return decode_batch(records, self._width, gaps=self._gaps)
 
     def _read(
         self, topic: str, at: Positions, timeout_s: float, limit: int = CHUNK_RECORDS
@@ -228,10 +233,14 @@ class ParquetWriter:
     def write(self, block: LabelledBlock) -> None:
         """See `Writer.write`."""
         times = [None if time is None else round(time * MICROSECONDS) for time in block.times]
-        columns: list[Sequence[Any] | Floats] = [times, *block.values.T, *_label_columns(block, self._features)]
+        values = [self._pyarrow.array(column, from_pandas=True) for column in block.values.T]
+        columns: list[Any] = [times, *values, *_label_columns(block, self._features)]
         self._file.write_table(
             self._pyarrow.table(
-                [self._pyarrow.array(one, form.type) for one, form in zip(columns, self._schema, strict=True)],
+                [
+                    one if isinstance(one, self._pyarrow.Array) else self._pyarrow.array(one, form.type)
+                    for one, form in zip(columns, self._schema, strict=True)
+                ],
                 schema=self._schema,
             )
         )
@@ -271,8 +280,10 @@ def _reason(label: Label | None, values: Floats, features: Sequence[Feature]) ->
 
 def _rows(block: LabelledBlock, features: Sequence[Feature]) -> Iterator[list[Any]]:
     columns = _label_columns(block, features)
+    has_gaps = bool(np.isnan(block.values).any())
     for time, values, *label in zip(block.times, block.values.tolist(), *columns, strict=True):
-        yield [None if time is None else _iso(time), *values, *label]
+        there = [None if math.isnan(value) else value for value in values] if has_gaps else values
+        yield [None if time is None else _iso(time), *there, *label]
 
 
 def _iso(time: float) -> str:

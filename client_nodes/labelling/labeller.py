@@ -19,13 +19,14 @@ from client_nodes.labelling.reasons import Outside, UsualValues
 from client_nodes.labelling.streaks import Streak
 from client_nodes.monitoring import Labelled
 from client_nodes.snapshots import Snapshots
-from shoal.algorithms.registry import Algorithm
+from shoal.algorithms.registry import Algorithm, predict_rows
 from shoal.algorithms.streaming import Rows
 from shoal.config.resolved import ResolvedContract
 from shoal.config.sections import ClientSettings
 from shoal.errors import InvalidState, OffsetOutOfRange
 from shoal.kernels.arrays import Bools, Floats, Ints
 from shoal.kernels.distance import block_rows, nearest
+from shoal.kernels.gaps import nearest_over_present
 from shoal.kernels.novelty import BINS, KNOWN_MAX, distance_bins, rank
 from shoal.protocol.labels import Label, Reason, label_headers, label_key
 from shoal.protocol.messages import Snapshot
@@ -57,8 +58,10 @@ class Backlog:
             self.start.setdefault(partition, offset)
             self.until[partition] = offset + 1
 
-    def take(self, log: Log, limit: int, timeout_s: float, width: int) -> Batch:
+    def take(self, log: Log, limit: int, timeout_s: float, width: int, gaps: bool = False) -> Batch:
         """The next readings of it, oldest first, up to `limit`; what retention has removed is passed over.
+
+        `width`, `gaps`: as `decode_batch` takes them.
 
         Raises as the log does.
         """
@@ -76,7 +79,7 @@ class Backlog:
             after = {one: self.until[one] if at >= ends.get(one, 0) else at for one, at in self.start.items()}
         own = [record for record in records if record.offset < self.until[record.partition]]
         self._move(after)
-        return decode_batch(own, width)
+        return decode_batch(own, width, gaps=gaps)
 
     def state(self) -> dict[str, Any]:
         return {"start": _pairs(self.start), "until": _pairs(self.until), "again": self.again}
@@ -140,8 +143,9 @@ class SnapshotClusters:
 
     def assign(self, clipped: Rows, unclipped: Rows) -> Assigned:
         """Rows (n, d) in unit coordinates, without noise: those within the bounds decide the cluster, and those as
-        they were measured the distance, as a value outside the bounds is strange. Only if any cluster is known."""
-        cluster = self._algorithm.predict(self._arrays, clipped)
+        they were measured the distance, as a value outside the bounds is strange. NaN is a missing value: what is there
+        decides. Only if any cluster is known."""
+        cluster = predict_rows(self._algorithm, self._arrays, clipped)
         numbers, place = np.unique(cluster, return_inverse=True)
         identity = np.array([self._known_identity(number) for number in numbers.tolist()], dtype=np.int64)[place]
         rows = np.clip(unclipped, -UNIT_MAX, UNIT_MAX)
@@ -161,7 +165,16 @@ class SnapshotClusters:
 
 
 def _nearest(rows: Rows, nodes: Rows) -> tuple[Ints, Floats]:
-    """rows (n, d), nodes (k, d) -> (n,) the nearest node and (n,) its distance², in memory that n does not decide."""
+    """rows (n, d), nodes (k, d) -> (n,) the nearest node and (n,) its distance², in memory that n does not decide.
+
+    Of a row that lacks values (NaN) both are over those that it has.
+    """
+    lacks = np.isnan(rows).any(axis=1)
+    if lacks.any():
+        node, squared = np.empty(len(rows), dtype=np.int64), np.empty(len(rows))
+        node[~lacks], squared[~lacks] = _nearest(rows[~lacks], nodes)
+        node[lacks], squared[lacks] = nearest_over_present(rows[lacks], nodes)
+        return node, squared
     node, squared = np.empty(len(rows), dtype=np.int64), np.empty(len(rows))
     size = block_rows(len(nodes), rows.shape[1])
     for start in range(0, len(rows), size):
@@ -311,7 +324,10 @@ class Labeller:
         for model, kept in self._models.items():
             if kept.clusters is not None and kept.backlog.pending:
                 count_novel, limit = not kept.backlog.again, self._settings.batch_readings_max
-                piece = kept.backlog.take(self._readings, limit, BACKLOG_WAIT_S, self._contract.width)
+                contract = self._contract
+                piece = kept.backlog.take(
+                    self._readings, limit, BACKLOG_WAIT_S, contract.width, gaps=contract.learns_gaps
+                )
                 read += piece.records
                 labels_of[model] = len(piece.places)
                 labels = self._labels(model, kept.clusters, piece, count_novel)
@@ -391,7 +407,7 @@ class Labeller:
         if not batch.places:
             return []
         unit = self._bounds.to_unit(batch.values)
-        found = clusters.assign(self._bounds.to_unit(self._bounds.clip(batch.values)[0]), unit)
+        found = clusters.assign(self._bounds.to_unit(self._bounds.clip(batch.values, gaps=True)[0]), unit)
         kept = self._models[model]
         # What belongs to no known cluster must not count as one of the nearest: it may be a new cluster.
         known = found.identity != NO_IDENTITY

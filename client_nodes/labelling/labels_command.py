@@ -122,7 +122,7 @@ def export(file: Path, name: str, form: str, out: Path | None, model: str | None
     if form == PARQUET and (follow or out is None):
         raise SettingsError("parquet needs --out FILE and cannot --follow; csv and jsonl can")
     with _client_log(config, name, chosen) as readings, stopped_by_signals() as stop:
-        table = LabelledReadings(readings, chosen, config.contract.width)
+        table = LabelledReadings(readings, chosen, config.contract.width, config.contract.learns_gaps)
         with _writer(form, out, follow, config.contract.features) as (writer, flush):
             for block in table.follow(stop) if follow else table.all():
                 writer.write(block)

@@ -46,6 +46,8 @@ def run_audits(
     for model in counting:
         yield from audit_count_mechanism(contract, model, trials, generator)
         seconds: list[Second] = ["elsewhere", "rejected"]
+        if contract.learns_gaps and contract.width > 1:
+            seconds.append("incomplete")
         if contract.mode.unit.is_user:
             seconds.append("other times")
         for second in seconds:

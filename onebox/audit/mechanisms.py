@@ -19,11 +19,12 @@ from onebox.audit.attacks import (
     audit_two_cells,
     reachable_on_grid,
 )
-from onebox.audit.statistics import Finding, LossFinding
+from onebox.audit.statistics import Finding, LossFinding, loss_from_scores
 from shoal.config.resolved import ResolvedContract, ResolvedModel
 from shoal.kernels.arrays import Floats
 from shoal.privacy.count_noise import CountMechanism
 from shoal.privacy.formal import Formal
+from shoal.privacy.gaps import EarlierRows, row_mechanism
 from shoal.privacy.keyed import KEY_BYTES, SOURCE_BYTES
 
 ROWS = "rows"
@@ -60,12 +61,41 @@ def audit_row_mechanism(
         release, lambda: row_release(contract, "attacker", generator), bounds, trials, generator
     )
     features = audit_features(release, bounds, epsilons, trials, generator)
+    gaps = [audit_missing_feature(contract, trials, generator)] if contract.learns_gaps and bounds.d > 1 else []
     return [
+        *gaps,
         *(LossFinding(one.audit, f"{ROWS}, {one.subject}", one.declared, one.loss) for one in features),
         LossFinding("features that never vary", ROWS, min(1.0, epsilons[0]), constant),
         LossFinding("noise of another client", ROWS, total, other),
         audit_row_precision(contract, outputs, generator),
     ]
+
+
+def audit_missing_feature(contract: ResolvedContract, trials: int, generator: np.random.Generator) -> LossFinding:
+    """A reading that lacks its last feature against one that has it, at the upper bound; the others are alike.
+
+    The attacker computes what was filled in, as it follows from the rows before and the features that are there.
+    """
+    mode, bounds = contract.mode, contract.bounds
+    release, public = row_release(contract, "audited", generator), EarlierRows(bounds.d)
+    epsilon, was_first = mode.epsilon_per_feature()[-1], generator.integers(0, 2, size=trials).astype(np.bool_)
+    scores = np.empty(trials)
+    for trial, has_it in enumerate(was_first.tolist()):
+        reading = np.full((1, bounds.d), 0.5)
+        reading[0, -1] = 1.0 if has_it else np.nan
+        row = release(bounds.from_unit(reading))
+        filled: list[Floats] = []
+
+        def look(rows: Floats, _: slice, filled: list[Floats] = filled, row: Floats = row) -> Floats:
+            filled.append(rows)
+            return row
+
+        public.fill(np.where(np.arange(bounds.d) == bounds.d - 1, np.nan, row), look)
+        guess = min(max(float(filled[0][0, -1]), 0.0), 1.0)
+        scores[trial] = epsilon * (abs(row[0, -1] - guess) - abs(row[0, -1] - 1.0))
+        if row[0, -1] == guess:  # without noise, which has no such value
+            scores[trial] = -np.inf
+    return LossFinding("a feature that is missing", ROWS, epsilon, loss_from_scores(scores, was_first))
 
 
 def audit_row_precision(contract: ResolvedContract, outputs: int, generator: np.random.Generator) -> LossFinding:
@@ -87,7 +117,7 @@ def audit_row_precision(contract: ResolvedContract, outputs: int, generator: np.
 
 def row_release(contract: ResolvedContract, client: str, generator: np.random.Generator) -> Release:
     """The mechanism of rows of a client with a key and a log of its own; every reading has the next place in it."""
-    mechanism = contract.mode.mechanism(generator.bytes(KEY_BYTES), client, generator.bytes(SOURCE_BYTES))
+    mechanism = row_mechanism(contract.mode, generator.bytes(KEY_BYTES), client, generator.bytes(SOURCE_BYTES))
     offsets: Iterator[int] = itertools.count()
 
     def release(readings: Floats) -> Floats:

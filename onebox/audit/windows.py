@@ -34,10 +34,11 @@ BEYOND = 3
 USERS_WINDOW = 20
 """least readings of a window, for each that a user may have in it, where the times of a user are audited"""
 USER = b"audited user"
-Second = Literal["elsewhere", "rejected", "other times"]
+Second = Literal["elsewhere", "rejected", "incomplete", "other times"]
 CHANGED: Final[Mapping[Second, str]] = {
     "elsewhere": "moved",
     "rejected": "rejected",
+    "incomplete": "without some values",
     "other times": "at the times of others",
 }
 """how the audited unit differs between two windows, in words"""
@@ -92,7 +93,8 @@ class CountsAttack:
         return counts_score(published, first, second, self._epsilon) if published.shape == first.shape else 0.0
 
     def _true_counts(self, rows: Floats, counted: Bools, number: int) -> Ints:
-        valid: Bools = np.asarray(np.isfinite(rows).all(axis=1)) & counted
+        # A reading without any value is rejected; where contracts let no gaps be learnt, none has some of them only.
+        valid: Bools = np.asarray(np.isfinite(rows).any(axis=1)) & counted
         return self._counter.count(np.where(valid[:, None], rows, 0.0), valid, self._client, number).counts
 
 
@@ -106,9 +108,9 @@ def audit_windows(
 ) -> LossFinding:
     """Guess whether a privacy unit of a window was at one place, or `second`.
 
-    `second` is elsewhere, or not a number at all, or, for a user at a client that drops repeats, in the same place at
-    other times: first its readings have the times of other users'. Every trial is one window of `window_readings`
-    readings of a client in `folder`.
+    `second` is elsewhere, or not a number at all, or without the first half of its values, or, for a user at a client
+    that drops repeats, in the same place at other times: first its readings have the times of other users'. Every trial
+    is one window of `window_readings` readings of a client in `folder`.
     """
     audited = in_folder(_that_drops_repeats(config) if second == "other times" else config, folder, [model.declared])
     contract = audited.resolved
@@ -156,22 +158,26 @@ def audit_messages(
 
 
 def audit_rejected(config: Config, folder: Path, windows: int, generator: np.random.Generator) -> EventFinding:
-    """Whether anything but counts shows that readings are rejected: one of two clients has readings with NaN.
+    """Whether anything but counts shows that readings are rejected: one of two clients has readings without a value.
 
-    Both have as many readings, taken in by their logs at the same times. Compared are how many updates there are, and
-    all of them but their counts: chance has no part in it.
+    Where the contract lets gaps be learnt, the readings of a third one lack some values. All have as many readings,
+    taken in by their logs at the same times. Compared are how many updates there are, and all of them but their counts:
+    chance has no part in it.
     """
     counting = config.resolved.counted
     seen = []
     rows = generator.uniform(*MIDDLE, size=(windows * config.contract.privacy.window_readings, config.contract.width))
     rejected = generator.random(len(rows)) < REJECTED_SHARE
-    for name, values in (("valid", rows), ("rejected", np.where(rejected[:, None], np.nan, rows))):
+    changed = {"valid": rows, "rejected": np.where(rejected[:, None], np.nan, rows)}
+    if config.contract.learns_gaps:
+        changed["incomplete"] = np.concatenate([changed["rejected"][:, :-1], rows[:, -1:]], axis=1)
+    for name, values in changed.items():
         audited = in_folder(config, folder / name, [model.declared for model in counting])
         attacks = {model.name: CountsAttack(audited.resolved, model) for model in counting}
         with AuditedClient(audited) as client:
             updates = client.publish(audited.resolved.bounds.from_unit(values), apart=True)
         seen.append([attacks[update.model].public_part(update) for update in updates])
-    different = sum(one != other for one, other in zip_longest(*seen))
+    different = sum(len(set(some)) > 1 for some in zip_longest(*seen))
     subject = ", ".join(model.name for model in counting)
     return EventFinding(
         "rejected readings", subject, len(seen[0]), "updates", different, "that tell of rejected readings"
@@ -197,7 +203,9 @@ def _neighbours(generator: np.random.Generator, contract: ResolvedContract, seco
     places = np.sort(generator.choice(size, size=own, replace=False))
     other = window.copy()
     window[places] = FIRST
-    other[places] = SECOND if second == "elsewhere" else np.nan
+    other[places] = np.nan if second == "rejected" else SECOND
+    if second == "incomplete":
+        other[places, : contract.width // 2] = np.nan
     users = [USER if place in places else str(place).encode() for place in range(size)]
     counted = np.ones(size, dtype=np.bool_)
     counted[places[unit.readings_max :]] = False

@@ -23,6 +23,7 @@ from shoal.algorithms.streaming import Rows
 from shoal.errors import InvalidData
 from shoal.kernels.arrays import Floats
 from shoal.privacy.coarse import CoarseReadings
+from shoal.privacy.gaps import row_mechanism
 from shoal.protocol.validation import Validator
 
 
@@ -67,7 +68,7 @@ class ReplayedClient:
         plan = stages.plan
         self.name = name
         self._contract, self._settings, self._counts = plan.contract, plan.settings, stages.counts
-        self._mechanism = plan.contract.mode.mechanism(plan.client_key(name), name, plan.source)
+        self._mechanism = row_mechanism(plan.contract.mode, plan.client_key(name), name, plan.source)
         contract = plan.contract
         self._coarse = CoarseReadings(
             contract.bounds, contract.contract.steps, plan.client_key(name), name, plan.source
@@ -116,7 +117,10 @@ class ReplayedClient:
 
     def _batch(self, values: Floats, times: Floats) -> Batch:
         """The batch that the intake of a client node makes of these readings."""
-        accepted = np.isfinite(values).all(axis=1)
+        finite = np.isfinite(values)
+        accepted = finite.all(axis=1)
+        if self._contract.learns_gaps:
+            accepted = finite.any(axis=1) & ~np.isinf(values).any(axis=1)
         if self._settings.drop_repeats:
             # Times ascend, so an earlier reading with this time is the one before.
             accepted &= np.diff(times, prepend=self._newest) > 0

@@ -9,9 +9,9 @@ import click
 
 from producers.files.dialect import FOUND, DialectOptions
 from producers.files.times import ORDERS, TimeOptions
-
-HELD_MAX = 10
-"""most readings in a row that a client's last values fill: a sensor that has failed must not look like a steady one"""
+from producers.gaps import missing_of
+from shoal.config.contract import Contract
+from shoal.privacy.base import Missing
 
 
 class FileForm(NamedTuple):
@@ -19,8 +19,10 @@ class FileForm(NamedTuple):
 
     dialect: DialectOptions = FOUND
     times: TimeOptions = TimeOptions()
-    hold: bool = False
-    """whether a missing value is the client's last value of that feature"""
+    missing: Missing = "drop"
+    """what becomes of a reading that lacks a value"""
+    learns_gaps: bool = False
+    """whether clients learn readings that lack values"""
 
 
 AS_FOUND = FileForm()
@@ -51,8 +53,10 @@ FORM_PARAMETERS: tuple[click.Parameter, ...] = (
 """options that say how files are written, for every command that reads them"""
 
 
-def form_of(options: Mapping[str, Any]) -> FileForm:
-    """What the command line says about files."""
+def form_of(options: Mapping[str, Any], contract: Contract | None = None) -> FileForm:
+    """What the command line says about files, of readings under this contract. Raises `SettingsError`."""
     dialect = DialectOptions(options["encoding"] or None, options["decimal"] or None, tuple(options["na_values"]))
     times = TimeOptions(options["date_format"] or None, options["timezone"] or None)
-    return FileForm(dialect, times, options.get("missing") == "hold")
+    if contract is None:
+        return FileForm(dialect, times)
+    return FileForm(dialect, times, missing_of(options["missing"], contract), contract.learns_gaps)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -14,16 +13,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from producers.files.dialect import DialectOptions
-from producers.files.form import AS_FOUND, HELD_MAX, FileForm
-from producers.files.parsing import NumberRows, Row, Rows, others_of, text_of, user_of, values_in, values_of
+from producers.files.form import AS_FOUND, FileForm
+from producers.files.parsing import NumberRows, Row, Rows, others_of, text_of, user_of, values_in
 from producers.files.split import CLASSES_MAX, ByColumn, Split
 from producers.files.tables import CsvTable, Table, beginning_of, open_table, require_columns
 from producers.files.times import TimeReader, time_reader, with_times
+from producers.gaps import Gaps
 from producers.repeats import BEGINNING_BYTES, SourceFiles
 from producers.source import SourceReadings, identity_of, joined
 from shoal.errors import InvalidData, SettingsError, ShoalError
-from shoal.kernels.arrays import Floats
-from shoal.protocol.readings import RowsOfValues
 
 
 class AssignedRows(NamedTuple):
@@ -81,7 +79,7 @@ class Replay:
         self._tables = [open_table(Path(file), self._faults, form.dialect, columns.features) for file in files]
         self._columns, self._split = columns, split
         self._loop, self._shuffle, self._seed, self._only = loop, shuffle, seed, only
-        self._held = HeldValues(self._faults) if form.hold else None
+        self._gaps = Gaps(form.missing, form.learns_gaps, self._faults)
         extra = (*columns.time, columns.label, columns.user, split.column)
         self._others = [name for name in extra if name is not None]
         for table in self._tables:
@@ -220,8 +218,8 @@ class Replay:
         while rows > 0:
             skipped = self._next_rows(rows)
             if skipped.clients:
-                if self._held is not None:
-                    self._held.fill(skipped.clients, values_in(skipped.rows))
+                if self._form.missing == "hold":
+                    self._gaps.treat(skipped.clients, values_in(skipped.rows))
                 rows -= len(skipped.clients)
                 continue
             if self._broken is not None:
@@ -361,9 +359,7 @@ class Replay:
             labels = [None if cells is None else text_of(cells[label_at]) for cells in others]
         if columns.user is not None:
             users = [None if cells is None else user_of(cells[user_at]) for cells in others]
-        values = values_in(rows)
-        if self._held is not None:
-            values = self._held.fill(clients, values)
+        values = self._gaps.treat(clients, values_in(rows))
         return SourceReadings(clients, times, values, labels, users)
 
     def _times(self, rows: Rows) -> list[float | None]:
@@ -371,38 +367,6 @@ class Replay:
         if not self._columns.time:
             return [None] * len(rows)
         return [None if cells is None else cells[0] for cells in others_of(rows)]
-
-
-class HeldValues:
-    """The last value that each client had of each feature, which replaces a missing one (`--missing hold`)."""
-
-    def __init__(self, faults: Counter[str]) -> None:
-        self._faults = faults
-        self._last: dict[str, list[Any]] = {}
-        self._age: Counter[str] = Counter()
-
-    def fill(self, clients: Sequence[str], values: RowsOfValues) -> RowsOfValues:
-        """The readings of these clients, in order, missing values filled in."""
-        filled: list[Floats | list[Any]] = []
-        for client, given in zip(clients, values, strict=True):
-            cells = given.tolist() if isinstance(given, np.ndarray) else list(given)
-            missing = [place for place, cell in enumerate(cells) if _is_missing(cell)]
-            last = self._last.get(client)
-            if missing and last is not None and self._age[client] < HELD_MAX:
-                for place in missing:
-                    cells[place] = last[place]
-                self._age[client] += 1
-                self._faults["filled"] += 1
-            # What the client will reject must not be held: readings filled with it would be rejected too.
-            elif cells and all(isinstance(cell, float) and math.isfinite(cell) for cell in cells):
-                self._last[client] = cells
-                self._age[client] = 0
-            filled.append(values_of(cells) if missing else given)
-        return filled
-
-
-def _is_missing(cell: Any) -> bool:
-    return cell is None or (isinstance(cell, float) and math.isnan(cell))
 
 
 @dataclass

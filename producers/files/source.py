@@ -9,10 +9,11 @@ import click
 from pydantic import Field
 
 from producers.federation_file import federation_file, plan_of
-from producers.files.form import FORM_PARAMETERS, HELD_MAX, form_of
+from producers.files.form import FORM_PARAMETERS, form_of
 from producers.files.replay import Columns, Replay
 from producers.files.split import CLIENTS_MAX, RULES, split_of
 from producers.files.times import ORDERS
+from producers.gaps import HELD_MAX, MISSING_MEANS, MissingOfSource
 from producers.repeats import SourceFiles
 from producers.source import Source
 from producers.source_type import CLIENTS, PATH, PUMP_PARAMETERS, SEED, ProducerTask, ProducerTotals, PumpedSource
@@ -53,11 +54,7 @@ class FilesSettings(SourceSettings):
     na_values: tuple[str, ...] = Field(
         default=(), strict=False, description='cells that mean "no value", as -200, besides empty ones'
     )
-    missing: Literal["drop", "hold"] = Field(
-        default="drop",
-        description="a reading without a value of some feature is rejected by the client, or filled up with the "
-        f"client's last values, in at most {HELD_MAX} readings in a row",
-    )
+    missing: MissingOfSource = Field(default="", description=MISSING_MEANS)
 
 
 def with_settings(options: Mapping[str, Any], config: Config) -> dict[str, Any]:
@@ -108,9 +105,10 @@ class FilesSource(PumpedSource):
         *FORM_PARAMETERS,
         click.Option(
             ["--missing"],
-            type=click.Choice(["drop", "hold"]),
-            help="A reading without a value of some feature: the client rejects and counts it, or it is filled up with "
-            f"the client's last values (in at most {HELD_MAX} readings in a row). [default: drop]",
+            type=click.Choice(["drop", "hold", "learn"]),
+            help="A reading without a value of some feature: the client rejects and counts it, it is filled up with "
+            f"the client's last values (in at most {HELD_MAX} readings in a row), or it is learnt for what it has, "
+            "which [privacy] must say too. [default: as [privacy] says]",
         ),
         click.Option(
             ["--label-column"],
@@ -191,7 +189,7 @@ class FilesSource(PumpedSource):
             columns,
             split,
             **{name: options[name] for name in ("loop", "shuffle", "seed", "only")},
-            form=form_of(options),
+            form=form_of(options, contract),
         )
 
 

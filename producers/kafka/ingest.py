@@ -18,8 +18,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from producers.files.split import CLIENTS_MAX
+from producers.gaps import Gaps, missing_of
 from producers.kafka.settings import KafkaSourceSettings, kafka_settings
-from producers.messages import RejectedMessages, TopicField, parse_payload, quoted_path
+from producers.messages import RejectedMessages, TopicField, parse_payload, quoted_path, values_with_gaps
 from producers.progress import display_on
 from producers.publisher import Mark, ReadingsPublisher, client_folder
 from producers.source import SourceReading, SourceReadings, identity_of
@@ -69,6 +70,8 @@ class KafkaBookmark:
         self._checkpoint = checkpoint
         self.run = 0
         self.positions: Positions = {}
+        self.held: list[Any] = []
+        """the last values of each client, where they fill missing ones"""
         self.marks: dict[tuple[str, int], Mark] = {}
         """(client, partition) -> what the client's log had of that partition"""
         state = checkpoint.load()
@@ -79,6 +82,7 @@ class KafkaBookmark:
                 raise ValueError
             self.run = int(state["run"])
             self.positions = {int(partition): int(offset) for partition, offset in state["positions"]}
+            self.held = list(state["held"])
             self.marks = {(str(name), int(partition)): Mark(*mark) for name, partition, mark in state["marks"]}
         except (KeyError, TypeError, ValueError):
             raise InvalidState(
@@ -93,6 +97,7 @@ class KafkaBookmark:
                 "version": STATE_VERSION,
                 "run": self.run,
                 "positions": [list(pair) for pair in self.positions.items()],
+                "held": self.held,
                 "marks": [[client, partition, list(mark)] for (client, partition), mark in self.marks.items()],
             }
         )
@@ -100,7 +105,7 @@ class KafkaBookmark:
     def start_again(self) -> None:
         """Begin at the first record, and publish what an earlier run has published."""
         self.run += 1
-        self.positions, self.marks = {}, {}
+        self.positions, self.marks, self.held = {}, {}, []
 
 
 class SourceTopic(NamedTuple):
@@ -140,6 +145,9 @@ class KafkaIngest:
         ]
         self._topic_settings = readings_settings(task.config.client)
         self._open_log, self._clock, self._steady = open_log, clock, steady
+        contract = task.config.contract
+        self._gaps = Gaps(missing_of(self._settings.missing, contract), contract.learns_gaps, counts.faults)
+        self._gaps.restore(bookmark.held)
         self._rejected = RejectedMessages(counts.faults)
         self._check_due = steady() + PARTITIONS_CHECK_S
         self._logs: dict[str, Log] = {}
@@ -171,7 +179,7 @@ class KafkaIngest:
             if (reading := self._reading(record)) is not None:
                 parts[reading.client, record.partition].append((record.offset, reading))
         self._store(parts)
-        self._bookmark.positions = dict(after)
+        self._bookmark.positions, self._bookmark.held = dict(after), self._gaps.state()
         self._bookmark.save()
         return True
 
@@ -213,7 +221,7 @@ class KafkaIngest:
         now = self._clock()
         arrival = now if settings.time else record.timestamp_ms / 1000
         parsed = parse_payload(record.value or b"", self._wanted, settings, max(arrival, 0.0))
-        if parsed.values is None or len(parsed.values.values) < self._width:
+        if parsed.values is None or (parsed.faults and not (self._gaps.treats and set(parsed.faults) == {"missing"})):
             for reason in parsed.faults or ["incomplete"]:
                 self._reject(reason, record)
             return None
@@ -228,9 +236,13 @@ class KafkaIngest:
             if client not in self._logs and not self._has_room(client, parsed.client):
                 self._reject("crowded", record)
                 return None
-        values = parsed.values.values
-        numbers = np.array([values[feature] for feature in range(self._width)])
-        return SourceReading(client, parsed.values.time, numbers, user=parsed.user)
+        (values,) = self._gaps.treat([client], values_with_gaps(parsed.values.values, self._width)[None])
+        if np.isnan(values).any():
+            if not self._gaps.learns:
+                self._reject("missing", record)
+                return None
+            self._counts.faults["with_gaps"] += 1
+        return SourceReading(client, parsed.values.time, values, user=parsed.user)
 
     def _reject(self, reason: str, record: Record) -> None:
         self._rejected.add(reason, record.topic, {"partition": record.partition, "offset": record.offset})

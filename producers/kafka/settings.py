@@ -7,6 +7,7 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
+from producers.gaps import MISSING_MEANS, MissingOfSource, missing_of
 from producers.messages import PATH
 from shoal.config.contract import Contract
 from shoal.config.extension_settings import SourceSettings
@@ -34,6 +35,7 @@ class KafkaSourceSettings(SourceSettings, BrokerAccess):
     start: Literal["first", "newest"] = Field(
         default="first", description="where the first start begins: at the first record that is kept, or at what is new"
     )
+    missing: MissingOfSource = Field(default="", description=MISSING_MEANS)
     accept_gap: bool = Field(
         default=False, description="continue, with a warning, when retention removed records before they were read"
     )
@@ -56,7 +58,11 @@ class KafkaSourceSettings(SourceSettings, BrokerAccess):
         return self
 
     def check(self, contract: Contract) -> None:
-        """Check that fields are of features. Raises `SettingsError`."""
+        """Check that fields are of features, and what becomes of missing ones. Raises `SettingsError`."""
+        if missing_of(self.missing, contract) == "hold" and self.user_id:
+            raise SettingsError(
+                '[kafka]: user_id and missing = "hold" exclude each other: a last value may be of another user'
+            )
         features = [feature.name for feature in contract.features]
         if odd := sorted(set(self.fields) - set(features)):
             raise SettingsError(f"[kafka.fields]: {odd[0]!r} is no feature of this federation: {', '.join(features)}")

@@ -14,10 +14,9 @@ from contextlib import AbstractContextManager, ExitStack, closing, contextmanage
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from producers.files.split import CLIENTS_MAX
-from producers.messages import ParsedPayload, RejectedMessages, parse_payload
+from producers.gaps import missing_of
+from producers.messages import ParsedPayload, RejectedMessages, parse_payload, values_with_gaps
 from producers.mqtt.connection import Connection, Message
 from producers.mqtt.readings import TOPICS_MAX, AlignedReading, Aligner, Rules, TopicTable, topics_of
 from producers.mqtt.settings import MqttSettings, mqtt_settings
@@ -28,6 +27,7 @@ from producers.source_type import ProducerTotals
 from shoal.config.base import client_name_of
 from shoal.config.settings import Config
 from shoal.errors import InvalidState
+from shoal.privacy.base import Missing
 from shoal.protocol.topics import READINGS, readings_settings
 from shoal.runtime.checkpoint import Checkpoint
 from shoal.runtime.logs import open_readings
@@ -110,6 +110,10 @@ class IngestResources(NamedTuple):
     """opens the readings log of a client, which messages call as the second argument says"""
     topic_settings: TopicSettings
     """settings that the readings logs are declared with"""
+    missing: Missing
+    """what becomes of a reading that lacks a value"""
+    learns_gaps: bool
+    """whether clients learn readings that lack values"""
 
 
 class ClientStream:
@@ -202,7 +206,10 @@ class MqttIngest:
         """Store what the checkpoint has left, and only then connect. Raises `InvalidState`, and as `connect` does."""
         self._settings, self._resources, self._counts = settings, resources, counts
         self._clock, self._steady = clock, steady
-        self._rules = Rules(resources.width, settings.tolerance_s, settings.wait_s, settings.missing, settings.hold_s)
+        missing, learns_gaps = resources.missing, resources.learns_gaps
+        self._rules = Rules(
+            resources.width, settings.tolerance_s, settings.wait_s, missing, settings.hold_s, learns_gaps
+        )
         self._delivered: dict[bytes, None] = {}
         self._rejected = RejectedMessages(counts.faults)
         self._streams: dict[str, ClientStream] = {}
@@ -333,10 +340,11 @@ class MqttIngest:
         assert parsed.values is not None
         time, values = parsed.values
         if len(values) < self._resources.width:
-            self._count_fault("incomplete", message.topic)
-            return []
-        numbers = np.array([values[feature] for feature in range(self._resources.width)])
-        return [AlignedReading(time, numbers, parsed.user)]
+            if self._resources.missing != "learn":
+                self._count_fault("incomplete", message.topic)
+                return []
+            self._count_fault("with_gaps", message.topic)
+        return [AlignedReading(time, values_with_gaps(values, self._resources.width), parsed.user)]
 
     def _known(self, message: Message) -> bool:
         """Whether this delivery is in the checkpoint already; it is added."""
@@ -439,7 +447,16 @@ def open_mqtt_ingest(
         checkpoint = stack.enter_context(Checkpoint(place, owner))
         ingest = MqttIngest(
             settings,
-            IngestResources(client, contract.width, topics, checkpoint, open_log, readings_settings(config.client)),
+            IngestResources(
+                client,
+                contract.width,
+                topics,
+                checkpoint,
+                open_log,
+                readings_settings(config.client),
+                missing_of(settings.missing, contract),
+                contract.learns_gaps,
+            ),
             counts,
             lambda: Connection(settings, client_id, topics.filters, with_retained=bool(settings.time), steady=steady),
             clock=clock,

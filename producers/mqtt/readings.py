@@ -6,7 +6,8 @@ The result depends only on the messages put in, their order, and the times given
 2. A reading that has all its values is complete at once, with the time of its latest value. Readings come out in the
    order of their times: earlier ones that still lack a value are closed first, by rule 3.
 3. A reading that still lacks values after `wait_s` of event time is dropped (`drop`), or filled up with each sensor's
-   last value if that is at most `hold_s` older than the reading (`hold`), and dropped otherwise.
+   last value if that is at most `hold_s` older than the reading (`hold`). What is lacking then stays a gap where
+   clients learn those, and else the reading is dropped.
 4. A value with the time of a value that the sensor has sent before is a repetition; a value that is not later than the
    newest closed reading is late. Both are dropped and counted."""
 
@@ -16,22 +17,21 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import combinations
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
-import numpy as np
-
-from producers.messages import SensorValues, TopicField
+from producers.messages import SensorValues, TopicField, values_with_gaps
 from producers.mqtt.settings import MqttSettings, parse_place
 from shoal.config.contract import Contract
 from shoal.errors import SettingsError
 from shoal.kernels.arrays import Floats
+from shoal.privacy.base import Missing
 
 GROUPS_MAX = 1000
 """most open readings; above it the oldest one is closed"""
 
 
 class AlignedReading(NamedTuple):
-    """A complete reading."""
+    """A reading, complete or with gaps (NaN)."""
 
     time: float
     values: Floats
@@ -46,8 +46,10 @@ class Rules(NamedTuple):
     width: int
     tolerance_s: float
     wait_s: float
-    missing: Literal["drop", "hold"] = "drop"
+    missing: Missing = "drop"
     hold_s: float = 0.0
+    learns_gaps: bool = False
+    """whether clients learn readings that lack values"""
     groups_max: int = GROUPS_MAX
 
 
@@ -70,8 +72,8 @@ class Aligner:
         self._closed_up_to = -math.inf
         self._newest = -math.inf
         self.counts: Counter[str] = Counter()
-        """readings that were `aligned`, those of them that were `filled`, and `incomplete` ones, dropped; messages that
-        were `late` or `repeated`"""
+        """readings that were `aligned`, those of them that were `filled` or had gaps, and `incomplete` ones, dropped;
+        messages that were `late` or `repeated`"""
 
     @property
     def newest(self) -> float:
@@ -159,15 +161,18 @@ class Aligner:
             if feature not in self._last or value.time >= self._last[feature].time:
                 self._last[feature] = value
         self._closed_up_to = time
-        if len(whole) < self._rules.width:
+        has_gaps = len(whole) < self._rules.width
+        if has_gaps and (self._rules.missing == "drop" or not self._rules.learns_gaps):
             self.counts["incomplete"] += 1
             return None
         self.counts["aligned"] += 1
-        self.counts["filled"] += len(group) < self._rules.width
-        return AlignedReading(time, np.array([whole[feature].value for feature in range(self._rules.width)]))
+        self.counts["filled"] += len(group) < len(whole)
+        self.counts.update(["with_gaps"] * has_gaps)
+        values = {feature: one.value for feature, one in whole.items()}
+        return AlignedReading(time, values_with_gaps(values, self._rules.width))
 
     def _filled(self, group: dict[int, Value], time: float) -> dict[int, Value]:
-        if self._rules.missing == "drop":
+        if self._rules.missing != "hold":
             return group
         oldest = time - self._rules.hold_s
         return {feature: value for feature, value in self._last.items() if value.time >= oldest} | group

@@ -7,6 +7,7 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
+from producers.gaps import MissingOfSource, missing_of
 from producers.messages import PATH
 from shoal.config.base import FilePath
 from shoal.config.contract import Contract
@@ -16,6 +17,7 @@ from shoal.errors import SettingsError
 
 PLACE = re.compile(r"(?P<topic>(?:[^#\0]*/)?#|[^#\0]+)(?:#(?P<field>[^#]+))?")
 """a topic, or a filter with wildcards, and a field: `a/b`, `a/+#field`, `a/#`, `a/##field`"""
+NOT_OF_OTHERS = 'user_id and missing = "hold" exclude each other: a last value may be of another user'
 LEVEL = re.compile(r"\{topic\.(\d+)\}")
 
 
@@ -75,9 +77,11 @@ class MqttSettings(SourceSettings):
         default=1.0, ge=0, le=86400, description="seconds that the values of one reading may lie apart"
     )
     wait_s: float = Field(default=10.0, ge=0, le=86400, description="seconds that a reading waits for missing values")
-    missing: Literal["drop", "hold"] = Field(
-        default="drop",
-        description="what then happens: the reading is dropped, or filled up with each sensor's last value",
+    missing: MissingOfSource = Field(
+        default="",
+        description="what then happens: the reading is dropped (`drop`), filled up with each sensor's last value "
+        "(`hold`), or learnt for the values that it has (`learn`, which [privacy] must say too); none: as [privacy] "
+        "says",
     )
     hold_s: float = Field(
         default=300.0, gt=0, le=10**9, description="`hold`: seconds after which a last value is too old"
@@ -126,11 +130,13 @@ class MqttSettings(SourceSettings):
             if len({topic for topic, _ in places}) > 1 or not all(field for _, field in places):
                 raise ValueError("user_id needs all features in fields of one topic: a reading is of one user")
             if self.missing == "hold":
-                raise ValueError('user_id and missing = "hold" exclude each other: a last value may be of another user')
+                raise ValueError(NOT_OF_OTHERS)
         return self
 
     def check(self, contract: Contract) -> None:
         """Check that there are no topics, or one for each feature. Raises `SettingsError`."""
+        if missing_of(self.missing, contract) == "hold" and self.user_id:
+            raise SettingsError(f"[mqtt]: {NOT_OF_OTHERS}")
         features = [feature.name for feature in contract.features]
         if self.topics and (odd := sorted(set(features) ^ set(self.topics))):
             known = "has no topic" if odd[0] in features else "is no feature of this federation"

@@ -10,9 +10,13 @@ from __future__ import annotations
 from functools import cache
 from typing import Any, TypeAlias, TypeGuard
 
+import numpy as np
+
 from shoal.algorithms.rounds.base import RoundsAlgorithm
-from shoal.algorithms.streaming import StreamingAlgorithm
+from shoal.algorithms.streaming import Arrays, Rows, StreamingAlgorithm
 from shoal.errors import SettingsError
+from shoal.kernels.arrays import Ints
+from shoal.kernels.gaps import filled_from
 from shoal.plugins import Plugins
 
 Algorithm: TypeAlias = StreamingAlgorithm | RoundsAlgorithm
@@ -46,6 +50,17 @@ def counting_names() -> tuple[str, ...]:
 def rounds_names() -> tuple[str, ...]:
     """The names of the algorithms in rounds; imports every installed algorithm."""
     return tuple(name for name in algorithm_names() if load_algorithm(name).family.in_rounds)
+
+
+def predict_rows(algorithm: Algorithm, arrays: Arrays, rows: Rows) -> Ints:
+    """Snapshot arrays, rows (n, d) with NaN where a value is missing -> (n,) cluster of each, -1 where there is none.
+
+    A row that lacks values falls to the cluster of the nearest node over what it has, unless the algorithm knows
+    better.
+    """
+    if not np.isnan(rows).any() or getattr(algorithm, "predicts_gaps", False):
+        return algorithm.predict(arrays, rows)
+    return algorithm.predict(arrays, filled_from(rows, algorithm.view(arrays).nodes))
 
 
 def load_algorithm(name: str) -> Algorithm:

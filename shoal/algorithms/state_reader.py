@@ -49,10 +49,10 @@ class StateReader:
             raise InvalidState(f"{name} must be a finite number above {above}")
         return float(value)
 
-    def read_floats(self, name: str, shape: tuple[int | None, ...]) -> Floats:
-        """A finite float64 array; None in `shape` is any size. A copy."""
+    def read_floats(self, name: str, shape: tuple[int | None, ...], gaps: bool = False) -> Floats:
+        """A finite float64 array, with `gaps` NaN for missing values; None in `shape` is any size. A copy."""
         array = self._array(name, np.dtype(np.float64), shape)
-        if not np.isfinite(array).all():
+        if not (np.isfinite(array) | (np.isnan(array) & gaps)).all():
             raise InvalidState(f"{name} holds numbers that are not finite")
         return array
 

@@ -193,6 +193,8 @@ class StreamingAlgorithm:
     check_claims: Callable[[Mapping[str, Any], Arrays, Claims], None] | None = None
     """(options, arrays of one update, what is claimed of its rows) -> nothing. Raises `InvalidData` for an update that
     no client with these options can make from its number of rows. None: the table alone is checked"""
+    predicts_gaps: bool = False
+    """whether `predict` takes rows that lack values (NaN)"""
     paper_only: bool = False
     """whether it is for comparisons in experiments only, and not meant for a running federation"""
     predictor: Callable[[Arrays], Predictor] | None = None
@@ -235,10 +237,11 @@ MAGNITUDE_MAX = 1e150
 """the squares of larger numbers overflow float64"""
 
 
-def check_rows(rows: ArrayLike, width: int | None) -> Floats:
+def check_rows(rows: ArrayLike, width: int | None, gaps: bool = False) -> Floats:
     """rows (n, d) of any real type -> (n, d) float64, not to be written to; `width` is d, or None for any d >= 1.
 
-    An empty table may have any width. Raises `InvalidData`, whose message contains no value.
+    An empty table may have any width. With `gaps`, NaN is a value that a row lacks, and a row has one at least. Raises
+    `InvalidData`, whose message contains no value.
     """
     try:
         given = np.asarray(rows)
@@ -255,7 +258,11 @@ def check_rows(rows: ArrayLike, width: int | None) -> Floats:
         raise InvalidData(f"rows must be real numbers, not {given.dtype}")
     table = np.ascontiguousarray(given, dtype=np.float64)
     if not np.abs(table).max() <= MAGNITUDE_MAX:
-        bad = np.flatnonzero(~(np.abs(table) <= MAGNITUDE_MAX).all(axis=1))
+        sound = np.abs(table) <= MAGNITUDE_MAX
+        whole = (sound | np.isnan(table)).all(axis=1) & sound.any(axis=1) if gaps else sound.all(axis=1)
+        if whole.all():
+            return table
+        bad = np.flatnonzero(~whole)
         raise InvalidData(
             f"row {bad[0]} ({len(bad)} of {n}) is not finite or beyond ±{MAGNITUDE_MAX:g}; drop it, nothing was learnt"
         )

@@ -20,7 +20,7 @@ from pydantic import ConfigDict, Field, field_validator, model_validator
 from shoal.config.base import Name, Number, Table, Text, Whole, parse_table, read_toml
 from shoal.errors import SettingsError
 from shoal.kernels.arrays import Floats
-from shoal.privacy.base import Bounds, Helper, PrivacyUnit, UnitName, load_mode
+from shoal.privacy.base import Bounds, Helper, Missing, PrivacyUnit, UnitName, load_mode
 from shoal.privacy.count_noise import EPSILON_MAX, EPSILON_MIN
 
 FEATURES_MAX = 4096
@@ -127,6 +127,12 @@ class Privacy(Table):
         "`window_s` / `window_readings`, one is counted",
     )
 
+    missing: Missing = Field(
+        default="drop",
+        description="a reading without a value of some feature is rejected (`drop`), is filled up by its source with "
+        "the client's last values (`hold`), or is learnt for the values that it has (`learn`)",
+    )
+
     @model_validator(mode="after")
     def _fits_mode(self) -> Self:
         for one in ("name", "key"):
@@ -135,6 +141,8 @@ class Privacy(Table):
         try:
             mode = load_mode(self.mode)
             mode.check_terms(self.terms, self.counts_epsilon, self.unit)
+            if self.missing == "learn" and not mode.fills_gaps:
+                raise SettingsError(f'missing = "learn" means nothing in mode = "{mode.name}"; take "drop" or "hold"')
             if self.helpers and not mode.masked:
                 raise SettingsError(f'helpers mean nothing in mode = "{self.mode}"; leave them out')
             if self.hide_presence and mode.masked:
@@ -289,6 +297,11 @@ class Contract(Table):
         return np.array([feature.step for feature in self.features])
 
     @property
+    def learns_gaps(self) -> bool:
+        """Whether a reading that lacks values of some features is learnt for those that it has."""
+        return self.privacy.missing == "learn"
+
+    @property
     def digest(self) -> str:
         """32 hexadecimal digits that differ if and only if two contracts differ.
 
@@ -312,7 +325,10 @@ class Contract(Table):
             for name in ("counts_epsilon", "source"):
                 if getattr(model, name) is None:
                     del written[name]
-        for name in ("counts_epsilon", "window_readings", "window_s", "unit", "readings_per_window_max", "helpers"):
+        for name in (
+            *("counts_epsilon", "window_readings", "window_s", "unit", "readings_per_window_max", "helpers"),
+            "missing",
+        ):
             if getattr(self.privacy, name) == Privacy.model_fields[name].default:
                 del agreed["privacy"][name]
         canonical = json.dumps(agreed, sort_keys=True, ensure_ascii=True, separators=(",", ":"))

@@ -159,6 +159,11 @@ class ResolvedContract:
         return self.contract.width
 
     @property
+    def learns_gaps(self) -> bool:
+        """Whether a reading that lacks values of some features is learnt for those that it has."""
+        return self.contract.learns_gaps
+
+    @property
     def in_rounds(self) -> tuple[ResolvedModel, ...]:
         """The models whose server asks round by round."""
         return tuple(model for model in self.models.values() if model.family.in_rounds)
@@ -210,6 +215,7 @@ def resolve(contract: Contract) -> ResolvedContract:
     kind = load_mode(privacy.mode)
     masking = {"helpers": privacy.helper_terms, "window_readings": privacy.window_readings} if kind.masked else {}
     mode = kind(bounds, privacy.terms, shares, privacy.counts_epsilon, privacy.privacy_unit, **masking)
+    mode.missing = privacy.missing
     models: dict[str, ResolvedModel] = {}
     for declared in contract.models:
         with _naming(declared):
@@ -293,6 +299,11 @@ def _resolve_rounds(
     algorithm.check(options)
     algorithm.check_features(contract.width)
     target = _target(contract, declared, algorithm)
+    if target is not None and contract.learns_gaps:
+        raise SettingsError(
+            f"{declared.algorithm} predicts a feature, and cannot learn it from readings that may lack it: take "
+            'missing = "drop" or "hold" in [privacy]'
+        )
     kind = rounds.between or ("decay" if algorithm.additive else "cache")
     policy = Policy(kind, rounds.decay, rounds.cache_rounds, rounds.late_rounds, rounds.robust)
     policy.check(algorithm, options)

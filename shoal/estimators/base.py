@@ -83,8 +83,8 @@ class NotFittedError(SettingsError, _NotFitted):  # type: ignore[misc]  # scikit
     """An estimator was used before `fit`; also a NotFittedError of scikit-learn where that is installed."""
 
 
-def as_table(X: ArrayLike) -> Floats:
-    """X (n, d) -> finite float64.
+def as_table(X: ArrayLike, gaps: bool = False) -> Floats:
+    """X (n, d) -> finite float64; with `gaps`, NaN is a missing value.
 
     Raises `InvalidData`, with the wording that scikit-learn's checks expect and without any value.
     """
@@ -103,7 +103,12 @@ def as_table(X: ArrayLike) -> Floats:
     if array.ndim == 2 and len(array) and array.shape[1] == 0:
         raise InvalidData(f"0 feature(s) (shape={array.shape}) while a minimum of 1 is required.")
     if array.dtype.kind == "f" and not np.isfinite(array).all():
-        raise InvalidData(f"X has {int((~np.isfinite(array)).sum())} cells that are NaN or inf; fill or drop them")
+        if not gaps:
+            raise InvalidData(f"X has {int((~np.isfinite(array)).sum())} cells that are NaN or inf; fill or drop them")
+        if np.isinf(array).any():
+            raise InvalidData(f"X has {int(np.isinf(array).sum())} cells that are inf; only NaN is a missing value")
+        check_rows(np.where(np.isnan(array), 0.0, array), None)
+        return np.ascontiguousarray(array, dtype=np.float64)
     return check_rows(array, None)
 
 
@@ -138,6 +143,9 @@ def warn_of_scales(rows: Floats, names: Sequence[str] | None) -> bool:
 
     rows (n, d). Constant features do not count. Returns whether a warning was given.
     """
+    if np.isnan(rows).any():
+        # What is missing says nothing of how wide a feature spreads.
+        rows = rows[~np.isnan(rows).any(axis=1)]
     spread = rows.std(axis=0) if len(rows) > 1 else np.zeros(0)
     varying = np.flatnonzero(spread > 0)
     if not len(varying):

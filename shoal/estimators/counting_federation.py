@@ -115,6 +115,8 @@ class CountingFederation:
     ) -> None:
         """rows (n, d) in unit coordinates, in the order in which they were read; every full window is absorbed.
 
+        A row that lacks values (NaN) is counted for one that it has, or nowhere, and keeps its place.
+
         `client_names` (n,): the client of each row. `is_last`: windows that are not full are absorbed too. Raises
         `InvalidData` before anything has changed. `progress` may end the call before the last window.
         """
@@ -173,7 +175,7 @@ class CountingFederation:
         for name, inside in clients.items():
             own = StateReader(inside, STATE_VERSION)
             client = self._client(name)
-            client.readings = own.read_floats("readings", (None, self.width))
+            client.readings = own.read_floats("readings", (None, self.width), gaps=True)
             client.windows, client.published = own.read_int("windows"), own.read_int("published")
         self.server.restore(state["server"])
         self._counter.adopt(self.server.snapshot())

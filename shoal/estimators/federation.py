@@ -16,6 +16,8 @@ from shoal.algorithms.streaming import Arrays, ClientHalf, Contribution, ServerH
 from shoal.errors import InvalidData, InvalidState
 from shoal.estimators.progress import Progress
 from shoal.kernels.arrays import Floats, Ints
+from shoal.kernels.gaps import filled_from
+from shoal.privacy.gaps import EarlierRows
 
 STATE_VERSION = 1
 BLOCK_ROWS = 500
@@ -73,6 +75,7 @@ class InMemoryFederation:
         self.width = width
         self._n_clients, self._seed, self._update_readings = own.clients, own.random_state, own.update_readings
         self._clients: dict[str, ClientHalf] = {}
+        self._earlier: dict[str, EarlierRows] = {}
         self._calls = 0
         self._rows = 0
         self.server = streaming_algorithm(algorithm).server(self._options, width)
@@ -82,6 +85,8 @@ class InMemoryFederation:
     ) -> None:
         """rows (n, d) are learnt by their clients, in order, and the server absorbs what the clients contribute.
 
+        A missing value (NaN) is taken from the nearest earlier row of the client over what the row has; a row without
+        any value is not learnt.
         `client_names` (n,): the client of each row. `is_last`: no more rows will follow, so none stays in a buffer.
         `progress` counts the rows, and may end the call before the last one. Raises `InvalidData` before anything has
         changed.
@@ -103,7 +108,12 @@ class InMemoryFederation:
         self._rows += len(rows)
 
     def predict(self, rows: Floats) -> Ints:
-        """rows (n, d) -> (n,) cluster of each as its number in the snapshot; -1 as long as there is none."""
+        """rows (n, d) -> (n,) cluster of each as its number in the snapshot; -1 as long as there is none.
+
+        A row that lacks values (NaN) falls to the nearest node over those that it has.
+        """
+        if np.isnan(rows).any():
+            rows = filled_from(rows, streaming_algorithm(self._algorithm).view(self.server.snapshot()).nodes)
         return self.server.predict(rows)
 
     def in_units(self, points: Floats) -> Floats:
@@ -125,7 +135,10 @@ class InMemoryFederation:
         contributions = []
         for name, rows in rows_of.items():
             if name not in self._clients:
-                self._clients[name] = self._new_client()
+                self._clients[name], self._earlier[name] = self._new_client(), EarlierRows(self.width)
+            if np.isnan(rows).any():
+                rows = rows[~np.isnan(rows).all(axis=1)]  # noqa: PLW2901 - from here on these are the client's rows
+            rows = self._earlier[name].fill(rows)  # noqa: PLW2901 - the same
             client, learnt = self._clients[name], 0
             while learnt < len(rows):
                 block = rows[learnt : learnt + BLOCK_ROWS]
@@ -149,6 +162,7 @@ class InMemoryFederation:
             "calls": self._calls,
             "rows": self._rows,
             "clients": {name: client.state() for name, client in self._clients.items()},
+            "earlier": {name: earlier.state() for name, earlier in self._earlier.items()},
             "server": self.server.state(),
         }
 
@@ -160,9 +174,11 @@ class InMemoryFederation:
         if not isinstance(clients, Mapping) or "server" not in state:
             raise InvalidState("saved state lacks its clients or its server")
         saved.check(len(clients) > 0, "there are rows and no clients")
+        earlier = state.get("earlier")
         for name, inside in clients.items():
-            self._clients[name] = self._new_client()
+            self._clients[name], self._earlier[name] = self._new_client(), EarlierRows(self.width)
             self._clients[name].restore(inside)
+            self._earlier[name].restore(earlier.get(name) if isinstance(earlier, Mapping) else None)
         self.server.restore(state["server"])
 
     def _assign_clients(self, n: int, client_names: ArrayLike | None) -> tuple[list[str], Ints]:

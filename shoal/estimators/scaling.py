@@ -61,11 +61,19 @@ def given_bounds(bounds: Any, width: int) -> tuple[Floats, Floats]:
 
 
 def scale_of(rows: Floats, scale: str, bounds: Any = None) -> Scale:
-    """rows (n, d), n > 0 -> the scale that they decide. A feature that is constant in them keeps its unit.
+    """rows (n, d), n > 0, NaN where a value is missing -> the scale that they decide.
+
+    A feature that is constant in them keeps its unit.
 
     "bounds": from 0 to 1 between `bounds`, or between the smallest and the largest of the rows. "robust": 0 at the
     median, and 1 a standard deviation above, as the quartiles show it; where these coincide, that of all rows.
     """
+    if np.isnan(rows).any():
+        # Each feature by the values that are there; one without any keeps its unit.
+        columns = [column[~np.isnan(column)] for column in rows.T]
+        scales = [scale_of(one[:, None] if len(one) else np.zeros((1, 1)), scale) for one in columns]
+        found = Scale(*(np.concatenate(parts) for parts in zip(*scales, strict=True)))
+        return found if bounds is None else scale_of(np.zeros((1, rows.shape[1])), scale, bounds)
     if scale == BOUNDS:
         low, high = (rows.min(axis=0), rows.max(axis=0)) if bounds is None else given_bounds(bounds, rows.shape[1])
         # In halves: the difference of two large numbers can overflow.
@@ -148,7 +156,7 @@ class ScaledFederation:
     def restore(self, state: State) -> None:
         """Become the saved federation, if this one has learnt nothing yet. Raises `InvalidState`."""
         saved = StateReader(state, STATE_VERSION, width=self.width)
-        held, names = saved.read_floats("held", (None, self.width)), state.get("held_names")
+        held, names = saved.read_floats("held", (None, self.width), gaps=True), state.get("held_names")
         saved.check(isinstance(names, list) and all(isinstance(name, str) for name in names), "held_names has no names")
         assert isinstance(names, list)
         saved.check(len(names) == len(held) < SCALE_ROWS, "held and held_names do not agree, or have too many rows")

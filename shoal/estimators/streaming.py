@@ -50,7 +50,8 @@ def _plain(value: Any) -> Any:
 class StreamingEstimator(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
     """A streaming algorithm as an estimator.
 
-    Distances decide, so bring features to one scale first. A subclass names its algorithm, and its `__init__` has the
+    Distances decide, so bring features to one scale first. NaN is a missing value: a row is learnt, and labelled, by
+    the values that it has; one without any has the label -1. A subclass names its algorithm, and its `__init__` has the
     parameters `clients` and `random_state`, one for each option of the algorithm, and those of `scale`, `bounds`,
     `verbose`, `max_seconds` and `update_readings` (a client contributes more than once in a long call) that it takes.
     `_federation` and `_names` exist once a row has been given.
@@ -80,7 +81,7 @@ class StreamingEstimator(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # 
 
         Raises `InvalidData` (a ValueError) for rows, and `SettingsError` for parameters.
         """
-        rows, names = as_table(X), column_names(X)
+        rows, names = as_table(X, gaps=True), column_names(X)
         if len(rows) < self.ROWS_MIN:
             raise InvalidData(f"n_samples = {len(rows)}; at least {self.ROWS_MIN} rows are needed")
         progress = Progress(getattr(self, "verbose", False), getattr(self, "max_seconds", None))
@@ -163,6 +164,7 @@ class StreamingEstimator(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.requires_fit = False
+        tags.input_tags.allow_nan = True
         return tags
 
     # river's interface.
@@ -266,9 +268,14 @@ class StreamingEstimator(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # 
             self._warned = warn_of_scales(rows, self._names)
 
     def _predict(self, rows: Floats) -> Ints:
+        labels = np.full(len(rows), NO_CLUSTER, dtype=np.int64)
         if not self._has_rows():
-            return np.full(len(rows), NO_CLUSTER, dtype=np.int64)
-        return self._federation.predict(self._to_learnt(rows))
+            return labels
+        if not np.isnan(rows).any():
+            return self._federation.predict(self._to_learnt(rows))
+        there = ~np.isnan(rows).all(axis=1)
+        labels[there] = self._federation.predict(self._to_learnt(rows[there]))
+        return labels
 
     def _view(self) -> ClusteringView:
         return streaming_algorithm(self.ALGORITHM).view(self._federation.server.snapshot())
@@ -290,7 +297,7 @@ class StreamingEstimator(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # 
 
     def _as_learnt(self, X: ArrayLike, names: list[str] | None) -> Floats:
         """X as a table with the number and the order of the features that were learnt."""
-        rows = as_table(X)
+        rows = as_table(X, gaps=True)
         if not self._has_rows():
             return rows
         check_n_features(rows, self.n_features_in_, self)

@@ -48,15 +48,15 @@ class Bounds:
         """Number of features."""
         return int(self.low.size)
 
-    def checked(self, readings: Floats) -> Floats:
+    def checked(self, readings: Floats, gaps: bool = False) -> Floats:
         """readings (n, d) as float64. Raises `InvalidData` for another width, NaN or infinity (noise hides none).
 
-        The error does not contain values.
+        With `gaps`, NaN is a missing value. The error does not contain values.
         """
         rows = np.asarray(readings, dtype=np.float64)
         if rows.ndim != 2 or rows.shape[1] != self.d:
             raise InvalidData(f"readings of shape {rows.shape} where (n, {self.d}) is needed")
-        finite = np.isfinite(rows).all(axis=1)
+        finite = (~np.isinf(rows) if gaps else np.isfinite(rows)).all(axis=1)
         if not finite.all():
             raise InvalidData(
                 f"{int((~finite).sum())} of {len(rows)} readings hold a value that is not a finite number; "
@@ -64,14 +64,16 @@ class Bounds:
             )
         return rows
 
-    def clip(self, readings: Floats) -> tuple[Floats, int]:
+    def clip(self, readings: Floats, gaps: bool = False) -> tuple[Floats, int]:
         """readings (n, d) -> the readings clipped to the bounds, and how many of them were outside.
 
-        The count is made from raw readings: it must not leave the client.
+        With `gaps`, NaN is a missing value and stays. The count is made from raw readings, and must not leave the
+        client.
         """
-        rows = self.checked(readings)
+        rows = self.checked(readings, gaps)
         inside = np.clip(rows, self.low, self.high)
-        return inside, int((inside != rows).any(axis=1).sum())
+        moved = (inside != rows) & ~np.isnan(rows) if gaps else inside != rows
+        return inside, int(moved.any(axis=1).sum())
 
     def to_unit(self, values: Floats) -> Floats:
         """values (..., d) in the features' units -> unit coordinates; 0 is `low`, 1 is `high`."""
@@ -82,6 +84,8 @@ class Bounds:
         return self.low + np.asarray(unit, dtype=np.float64) * self.span
 
 
+Missing = Literal["drop", "hold", "learn"]
+"""what becomes of a reading that lacks a value"""
 UnitName = Literal["reading", "user", "client"]
 """`reading`: one reading, replaced by any other. `user`: all readings that one user (a person, a device) has in one
 window, replaced by any others of that user. `client`: all readings that a client has in one window"""
@@ -123,6 +127,18 @@ class PrivacyUnit:
 
 
 READING: Final = PrivacyUnit()
+GAPS_IN_COUNTS: Final = (
+    "Which values a reading lacks is protected as its values are: it is counted once at most, whatever it lacks, and "
+    "replacing one reading means replacing its gaps as well."
+)
+GAPS_IN_ROWS: Final = (
+    "Which values a reading lacks is protected as its values are: a missing value is taken from earlier noisy rows and "
+    "gets noise of its own, so that every row is whole."
+)
+HELD_VALUES: Final = (
+    "A value that a source holds, in place of later ones that are missing: it stands in several readings, and their "
+    "epsilons add up."
+)
 
 
 class Helper(NamedTuple):
@@ -247,8 +263,13 @@ class PrivacyMode(ABC):
     """whether models may learn from counts in this mode"""
     masked: ClassVar[bool] = False
     """whether clients mask their counts, so that only sums over many of them can be read"""
+    fills_gaps: ClassVar[bool] = False
+    """whether a row may be made from a reading that lacks values: its mechanism withholds no reading, and treats each
+    feature and each reading by itself (`shoal.privacy.gaps`)"""
     helpers: Sequence[Helper] = ()
     """the parties that unmask sums, in such a mode"""
+    missing: Missing = "drop"
+    """what the contract says of readings that lack a value"""
 
     def __init__(
         self,

@@ -13,6 +13,9 @@ from numpy.typing import NDArray
 from shoal.errors import SettingsError
 from shoal.kernels.arrays import Floats, Ints, Words
 from shoal.privacy.base import (
+    GAPS_IN_COUNTS,
+    GAPS_IN_ROWS,
+    HELD_VALUES,
     NOT_COVERED,
     NOT_COVERED_OF_USERS,
     PRESENCE_LEFT,
@@ -58,6 +61,7 @@ class Formal(PrivacyMode):
     terms: ClassVar = {"epsilon_per_reading": Term("the whole budget of one reading, over all its features")}
     formal = True
     counts = True
+    fills_gaps = True
 
     def __init__(
         self,
@@ -149,8 +153,9 @@ class Formal(PrivacyMode):
                 f"feature by {_span(1 / max(parts), 1 / min(parts))} of its declared range on average.",
                 f"Whatever is published was at most {_times(epsilon)} likelier with this reading than with any other "
                 f"in its place, whatever else an observer knows. {of_one(epsilon, 'reading')}",
+                *((GAPS_IN_ROWS,) if self.missing == "learn" else ()),
             ),
-            (*NOT_COVERED, REJECTED_ROWS),
+            (*NOT_COVERED, REJECTED_ROWS, *self._held()),
         )
 
     def _describe_counts(self) -> Description:
@@ -166,13 +171,17 @@ class Formal(PrivacyMode):
                 "published, to empty ones too. Neither a reading nor a noisy reading ever leaves the client.",
                 *guarantee,
                 *((WITHOUT_IT,) if self.unit.hides_presence else ()),
+                *((GAPS_IN_COUNTS,) if self.missing == "learn" else ()),
             ),
             self._not_covered(),
         )
 
     def _not_covered(self) -> tuple[str, ...]:
         found = NOT_COVERED_OF_USERS if self.unit.is_user else NOT_COVERED
-        return (PRESENCE_LEFT, *found[1:]) if self.unit.hides_presence else found
+        return (*((PRESENCE_LEFT, *found[1:]) if self.unit.hides_presence else found), *self._held())
+
+    def _held(self) -> tuple[str, ...]:
+        return (HELD_VALUES,) if self.missing == "hold" else ()
 
     def _guarantee_of_readings(self) -> tuple[str, ...]:
         epsilon = self.counts_epsilon or 0.0

@@ -22,6 +22,7 @@ import numpy as np
 from shoal.errors import SettingsError
 from shoal.kernels.arrays import Bools, Ints
 from shoal.privacy.base import (
+    GAPS_IN_COUNTS,
     READING,
     Bounds,
     Description,
@@ -86,6 +87,7 @@ class Masked(PrivacyMode):
     }  # fmt: skip
     formal = True
     counts = True
+    fills_gaps = True
     masked = True
 
     def __init__(
@@ -241,6 +243,7 @@ class Masked(PrivacyMode):
                 f"{epsilon:g} at delta {self.delta:g}; one window costs {self.window_epsilon:.3g}. "
                 f"{protection(epsilon)}",
                 *self._budget_sentences(),
+                *((GAPS_IN_COUNTS,) if self.missing == "learn" else ()),
                 "This holds against everybody who reads the log, the server and all other clients, as long as ONE of "
                 "the helpers keeps its secret and follows the protocol, and as long as the encryption holds (X25519, "
                 "AES).",

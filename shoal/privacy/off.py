@@ -12,6 +12,10 @@ from shoal.privacy.base import Bounds, Description, Mechanism, PrivacyMode, Rele
 from shoal.privacy.keyed import Places
 
 STATE_VERSION = 1
+LEARNT_GAPS = (
+    "A reading that lacks values is learnt for those that it has: counts leave it out where they need one that it "
+    "lacks, and in rows the missing value is that of the nearest earlier reading of the client.",
+)
 
 
 class NoNoise:
@@ -39,6 +43,7 @@ class Off(PrivacyMode):
     mechanism_name = "none"
     adds_noise = False
     counts = True
+    fills_gaps = True
 
     def epsilon_per_feature(self) -> tuple[float, ...]:
         return ()
@@ -60,6 +65,7 @@ class Off(PrivacyMode):
             (
                 "Privacy is OFF: no noise is added, and clients learn from the readings themselves, clipped to their "
                 "bounds. A node that won once is a reading, shown exactly. Use this mode for public readings only.",
+                *(LEARNT_GAPS if self.missing == "learn" else ()),
             ),
             ("Everything: nothing is hidden in this mode.",),
         )

@@ -45,22 +45,47 @@ class Fault(NamedTuple):
     """position of the first feature that has the fault; None where it is of no single one"""
 
 
-def fault_of(values: object, width: int) -> Fault | None:
-    """The fault in the values of a reading of d = `width` features, as it is stored; None for one without."""
+def fault_of(values: object, width: int, gaps: bool = False) -> Fault | None:
+    """The fault in the values of a reading of d = `width` features, as it is stored; None for one without.
+
+    With `gaps` a value may be missing, which is None or NaN, but not all of them.
+    """
     if isinstance(values, list):
         if len(values) != width:
             return Fault("width")
-        found = ((position, _fault_of_one(value)) for position, value in enumerate(values))
-        return next((Fault(reason, position) for position, reason in found if reason), None)
-    if not isinstance(values, np.ndarray) or values.dtype != np.float64:
+    elif not isinstance(values, np.ndarray) or values.dtype != np.float64:
         return Fault("malformed")
-    if values.shape != (width,):
+    elif values.shape != (width,):
         return Fault("width")
+    if gaps:
+        return _fault_beside_gaps(values if isinstance(values, list) else values.tolist())
+    return _fault_of_list(values) if isinstance(values, list) else _fault_of_numbers(values)
+
+
+def _fault_of_list(values: list[Any]) -> Fault | None:
+    found = ((position, _fault_of_one(value)) for position, value in enumerate(values))
+    return next((Fault(reason, position) for position, reason in found if reason), None)
+
+
+def _fault_of_numbers(values: Floats) -> Fault | None:
     wrong = np.flatnonzero(~np.isfinite(values))
     if not len(wrong):
         return None
     nan = np.flatnonzero(np.isnan(values))
     return Fault("not_a_number", int(nan[0])) if len(nan) else Fault("infinite", int(wrong[0]))
+
+
+def _fault_beside_gaps(values: list[Any]) -> Fault | None:
+    """The fault in values of which some may be missing."""
+    there = [(position, value) for position, value in enumerate(values) if not is_missing(value)]
+    found = ((position, _fault_of_one(value)) for position, value in there)
+    fault = next((Fault(reason, position) for position, reason in found if reason), None)
+    return fault or (None if there else Fault("missing"))
+
+
+def is_missing(value: object) -> bool:
+    """Whether a value of a reading is missing: None, or NaN."""
+    return value is None or (isinstance(value, float) and math.isnan(value))
 
 
 def _fault_of_one(value: object) -> Reason | None:
@@ -170,7 +195,7 @@ class ClippingCounts:
         self._outside = np.zeros(len(self._features), dtype=np.int64)
 
     def add(self, rows: Floats) -> None:
-        """Count rows (n, d), all finite."""
+        """Count rows (n, d), finite but for missing values (NaN)."""
         self._readings += len(rows)
         self._outside += outside_of(rows, self._bounds)
 

@@ -61,17 +61,19 @@ class Reading(Envelope):
         return [packed[start : start + size] for start in range(0, len(packed), size)]
 
     @classmethod
-    def decode_many(cls, records: Sequence[Record], width: int) -> DecodedReadings:
+    def decode_many(cls, records: Sequence[Record], width: int, gaps: bool = False) -> DecodedReadings:
         """Decode at once those records that hold d = `width` finite float64 values and a float time or none.
+
+        With `gaps` values may be missing (NaN), but not all of one reading.
 
         Such readings, as a producer writes them, have the same bytes but for the numbers themselves. So a batch of
         them is checked and decoded as one block of bytes. Records that differ in any other byte are left out: `decode`
         tells what they are.
         """
-        with_time = _decode_block(records, _layout_of(width, True), cls.headers())
+        with_time = _decode_block(records, _layout_of(width, True), cls.headers(), gaps)
         if len(with_time.indices) == len(records):
             return with_time
-        without = _decode_block(records, _layout_of(width, False), cls.headers())
+        without = _decode_block(records, _layout_of(width, False), cls.headers(), gaps)
         if not len(with_time.indices):
             return without
         order = np.argsort(np.concatenate([with_time.indices, without.indices]))
@@ -91,7 +93,7 @@ class DecodedReadings(NamedTuple):
     times: Floats
     """(m,) event times, seconds since 1970; NaN for a reading without one"""
     values: Floats
-    """(m, d) finite"""
+    """(m, d) finite, but for missing values where those may be"""
 
 
 class _Layout(NamedTuple):
@@ -146,13 +148,14 @@ def _as_numbers(values: RowsOfValues) -> Floats | None:
     return np.array(values)
 
 
-def _decode_block(records: Sequence[Record], layout: _Layout, headers: Headers) -> DecodedReadings:
+def _decode_block(records: Sequence[Record], layout: _Layout, headers: Headers, gaps: bool) -> DecodedReadings:
     """The records that have this layout, decoded; `headers` are those of a reading."""
     candidates, encoded = _of_length(records, len(layout.template), headers)
     block = np.frombuffer(b"".join(encoded), dtype=np.uint8).reshape(len(candidates), len(layout.template))
     values = block[:, layout.values_at :].copy().view("<f8").astype(np.float64, copy=False)
     fits = (block[:, layout.is_fixed] == layout.template[layout.is_fixed]).all(axis=1)
-    fits &= np.isfinite(values).all(axis=1)
+    finite = np.isfinite(values)
+    fits &= finite.any(axis=1) & ~np.isinf(values).any(axis=1) if gaps else finite.all(axis=1)
     if layout.time_at is None:
         times = np.full(len(block), np.nan)
     else:

@@ -202,6 +202,13 @@ def test_both_algorithms_are_measured_on_counts_on_noisy_rows_and_without_noise(
         assert noisy < 0.1
 
 
+def test_what_missing_values_cost_is_measured(tmp_path: Path) -> None:
+    cells = {cell["learner"]: cell for cell in run("gaps", tmp_path)["cells"]}
+    assert len(cells) == 5
+    assert cells["cluster_tree"]["gaps"] > cells["cluster_tree"]["whole"] - 0.03
+    assert cells["cluster_tree"]["rows_with_gaps"] < cells["cluster_tree"]["whole"]
+
+
 def test_rows_drawn_from_counts_and_users_are_measured(tmp_path: Path) -> None:
     cells = {
         (cell["part"], cell["learner"], cell["epsilon"]): cell for cell in run("privacy_choices", tmp_path)["cells"]

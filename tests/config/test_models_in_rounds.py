@@ -31,6 +31,14 @@ def policy_of(contract: Contract) -> Policy:
     return rounds.policy
 
 
+def test_a_model_that_predicts_a_feature_refuses_readings_that_may_lack_it() -> None:
+    tables = {"federation": {"name": "plant"}, "features": FEATURES, "privacy": {"mode": "off", "missing": "learn"}}
+    predicts = {"name": "rules", "algorithm": "tsk", "options": {"target": "damp"}}
+    with pytest.raises(SettingsError, match="predicts a feature, and cannot learn it from readings that may lack it"):
+        resolve(parse_contract(tables | {"models": [predicts]}))
+    resolve(parse_contract(tables | {"models": [heaps()]}))
+
+
 def test_a_rounds_table_left_out_empty_or_of_defaults_is_the_same() -> None:
     defaults = Rounds().model_dump(exclude_none=True)
     written: list[dict[str, Any]] = [{}, {"rounds": {}}, {"rounds": defaults}]

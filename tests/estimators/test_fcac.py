@@ -137,7 +137,7 @@ def test_the_same_seed_gives_the_same_and_another_one_another() -> None:
 @pytest.mark.parametrize(
     "wrong",
     [
-        [[1.0, float("nan")]] * 3,
+        [[1.0, float("inf")]] * 3,
         [[1.0, float("-inf")]] * 3,
         [["secret-13.7", "2"]] * 3,
         [[1.0, 2.0], [3.0]],

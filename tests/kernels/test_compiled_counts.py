@@ -53,8 +53,9 @@ def test_both_forms_find_the_same_valleys(kind: str, monkeypatch: pytest.MonkeyP
             assert found[0] == found[1], n
 
 
-def grown(oblique_axes: int, d: int) -> tuple[list[bytes], CountingPlan, Floats]:
-    """A tree that has learnt windows of blobs: the bits of all counts and of its state, its plan, and rows."""
+def grown(oblique_axes: int, d: int, missing: float = 0.0) -> tuple[list[bytes], CountingPlan, Floats]:
+    """A tree that has learnt windows of blobs, of which a share of the values is missing: the bits of all counts and of
+    its state, its plan, and rows."""
     generator = np.random.default_rng(d)
     n = 60 * WINDOW
     rows = generator.random((6, d))[generator.integers(6, size=n)] + generator.normal(0, 0.02, (n, d))
@@ -63,6 +64,8 @@ def grown(oblique_axes: int, d: int) -> tuple[list[bytes], CountingPlan, Floats]
     learnt = []
     for number, window in enumerate(np.split(rows, 60)):
         valid = generator.random(WINDOW) < 0.9
+        if missing:
+            window = np.where(generator.random(window.shape) < missing, np.nan, window)  # noqa: PLW2901 - the same
         counted: Any = counter.count(np.where(valid[:, None], window, np.nan), valid, b"client", number)
         learnt.append(counted.counts.tobytes())
         update = counted.update(counted.counts + NOISE.draw(number.to_bytes(8, "little"), len(counted.counts)))
@@ -72,14 +75,14 @@ def grown(oblique_axes: int, d: int) -> tuple[list[bytes], CountingPlan, Floats]
     return learnt, server.plan, rows
 
 
-@pytest.mark.parametrize(("oblique_axes", "d"), [(0, 1), (0, 5), (4, 3)])
+@pytest.mark.parametrize(("oblique_axes", "d", "missing"), [(0, 1, 0.0), (0, 5, 0.0), (4, 3, 0.0), (4, 3, 0.3)])
 def test_both_forms_count_alike_and_grow_the_same_tree(
-    oblique_axes: int, d: int, monkeypatch: pytest.MonkeyPatch
+    oblique_axes: int, d: int, missing: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = []
     for choice in FORMS.values():
         monkeypatch.setattr(forms, "PROCESS", choice)
-        learnt, tree, _ = grown(oblique_axes, d)
+        learnt, tree, _ = grown(oblique_axes, d, missing)
         found.append(learnt)
     assert found[0] == found[1]
     assert len(tree.leaf_ids) > 2

@@ -47,6 +47,12 @@ def test_a_rejected_reading_in_place_of_a_valid_one_is_not_told_apart_better(mem
     assert finding.loss.low < EPSILON / 2 < finding.loss.high
 
 
+def test_a_reading_that_lacks_values_in_place_of_a_whole_one_is_not_told_apart_better(memory_folder: Path) -> None:
+    finding = attacked(memory_folder, second="incomplete")
+    assert not finding.refuted, finding.line()
+    assert finding.loss.low > 0.3 * EPSILON, "the attack must come near, or it would notice no fault"
+
+
 def test_windows_that_differ_in_all_readings_of_a_user_are_not_told_apart_better_than_declared(
     memory_folder: Path,
 ) -> None:

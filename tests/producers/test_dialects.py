@@ -7,7 +7,7 @@ import io
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from zoneinfo import ZoneInfo
 
 import numpy as np
@@ -15,12 +15,15 @@ import pytest
 from numpy.typing import NDArray
 
 from producers.files.dialect import Dialect, DialectOptions, encoding_of, preamble_of
-from producers.files.form import AS_FOUND, HELD_MAX, FileForm
+from producers.files.form import AS_FOUND, FileForm
 from producers.files.replay import Columns, Replay
 from producers.files.split import split_of
 from producers.files.times import TimeOptions
+from producers.gaps import HELD_MAX, missing_of
 from producers.source import SourceReadings
+from shoal.config.contract import parse_contract
 from shoal.errors import SettingsError
+from shoal.privacy.base import Missing
 
 ROWS = 3000
 FEATURES = ("Température (°C)", "pm2.5 [µg/m³]", "count")
@@ -219,7 +222,7 @@ def test_hold_fills_with_the_last_values_of_the_client_and_not_for_ever(tmp_path
     (tmp_path / "a.csv").write_text("who,a,b\n" + "\n".join(rows) + "\n")
 
     def opened() -> Replay:
-        form = FileForm(DialectOptions(na_values=("NA", "-200")), hold=True)
+        form = FileForm(DialectOptions(na_values=("NA", "-200")), missing="hold")
         return Replay([tmp_path / "a.csv"], Columns(("a", "b")), split_of("column:who", 1, 0), form=form)
 
     source = opened()
@@ -237,7 +240,7 @@ def test_hold_fills_with_the_last_values_of_the_client_and_not_for_ever(tmp_path
 def test_a_value_that_the_client_rejects_is_not_held(odd: str, tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text(f"a,b\n1,10\n{odd},11\n,12\n")
     found = all_of(
-        Replay([tmp_path / "a.csv"], Columns(("a", "b")), split_of("round-robin", 1, 0), form=FileForm(hold=True))
+        Replay([tmp_path / "a.csv"], Columns(("a", "b")), split_of("round-robin", 1, 0), form=FileForm(missing="hold"))
     )
     assert [list(row) for row in found.values][2] == [1.0, 12.0]
 
@@ -250,3 +253,37 @@ def test_the_same_file_read_in_another_way_is_another_source(tmp_path: Path) -> 
     (tmp_path / "b.csv").write_text("a;b\n1;2\n")
     plain = Replay([tmp_path / "b.csv"], Columns(("a", "b")), split, form=AS_FOUND)
     assert plain.sentences() == ["b.csv: delimiter ';', decimal sign '.', encoding utf-8"]
+
+
+def test_gaps_leave_a_file_as_the_contract_and_the_source_say(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("a,b\n1,10\n,11\n2,\n,\n3,abc\n4,14\n")
+
+    def read(missing: Missing, learns: bool) -> list[Any]:
+        form = FileForm(missing=missing, learns_gaps=learns)
+        source = Replay([tmp_path / "a.csv"], Columns(("a", "b")), split_of("round-robin", 1, 0), form=form)
+        return [list(row) for row in all_of(source).values]
+
+    nan = np.nan
+    assert read("drop", False) == [[1.0, 10.0], [None, 11.0], [2.0, None], [None, None], [3.0, "abc"], [4.0, 14.0]]
+    np.testing.assert_equal(
+        read("learn", True), [[1.0, 10.0], [nan, 11.0], [2.0, nan], [nan, nan], [3.0, "abc"], [4.0, 14.0]]
+    )
+    # What the client rejects, as it may be learnt by others: a reading without any value.
+    np.testing.assert_equal(read("drop", True)[1:4], [[nan, nan]] * 3)
+    assert read("hold", True)[1:4] == [[1.0, 11.0], [2.0, 10.0], [1.0, 10.0]]
+
+
+def test_a_source_gives_gaps_only_where_the_contract_lets_them_be_learnt() -> None:
+    tables: dict[str, Any] = {
+        "federation": {"name": "plant"},
+        "features": [{"name": "a", "low": 0, "high": 1}],
+        "privacy": {"mode": "off"},
+        "models": [{"name": "clusters", "algorithm": "cluster_tree"}],
+    }
+    drop = parse_contract(tables)
+    learn = parse_contract(tables | {"privacy": {"mode": "off", "missing": "learn"}})
+    assert [missing_of(told, drop) for told in ("", None, "hold")] == ["drop", "drop", "hold"]
+    assert [missing_of(told, learn) for told in ("", "learn", "drop")] == ["learn", "learn", "drop"]
+    with pytest.raises(SettingsError, match=r'needs missing = "learn" in \[privacy\]'):
+        missing_of("learn", drop)
+    assert drop.digest != learn.digest

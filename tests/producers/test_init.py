@@ -199,9 +199,11 @@ def test_words_among_numbers_that_repeat_stand_for_no_value(folder: Path) -> Non
     with (folder / "a.csv").open("w", encoding="utf-8", newline="") as file:
         csv.writer(file).writerows([["flow", "pressure"], *cells])
     assert "-, n/a taken for no value" in run("a.csv").output
-    files = load_config(folder / "a.toml").source("files")
+    config = load_config(folder / "a.toml")
+    files = config.source("files")
     assert isinstance(files, FilesSettings)
-    assert (files.na_values, files.missing) == (("-", "n/a"), "hold")
+    assert files.na_values == ("-", "n/a")
+    assert config.contract.learns_gaps
 
 
 def test_an_export_of_a_spreadsheet_is_understood(folder: Path) -> None:

@@ -78,6 +78,16 @@ def test_a_replayed_client_makes_the_updates_of_a_live_one_bit_for_bit(
     assert [value for _, value in updates(plan, batches(times, values, []))] == live
 
 
+@pytest.mark.parametrize("mode", ["off", "formal"])
+def test_readings_that_lack_values_are_replayed_as_a_live_client_learns_them(tmp_path: Path, mode: str) -> None:
+    plan = plan_of(privacy={**PRIVACY[mode], "missing": "learn"}, models=STREAMING, step=2.0)
+    times, values = readings(150)
+    values[np.random.default_rng(0).random(values.shape) < 0.3] = np.nan
+    live = live_updates(tmp_path / "live", plan, times, values)
+    assert len(live) > 5
+    assert [value for _, value in updates(plan, batches(times, values, [40]))] == live
+
+
 @pytest.mark.parametrize("cuts", [[1], [40, 41], [7, 7, 100], list(range(1, 200))], ids=str)
 def test_how_readings_are_cut_into_batches_makes_no_difference(cuts: list[int]) -> None:
     plan = plan_of(models=STREAMING)

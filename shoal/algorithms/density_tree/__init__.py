@@ -92,6 +92,7 @@ DENSITY_TREE: Final = CountingAlgorithm(
     check_claims=check_claims,
     counted_points=counted_points,
     samples_axes=True,
+    predicts_gaps=True,
     aggregation=Aggregation(
         lambda options, dimensions: DensityTreeAggregator(DensityTreeOptions.parse(options).window_readings),
         update=REGION_UPDATE,

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shoal.algorithms.density_tree.arrays import SHARE_BITS, SHARE_ONE
+from shoal.algorithms.density_tree.gaps import LeafFacts, possible_leaves
 from shoal.algorithms.density_tree.leaf import BINS, NO_ZOOM, SPANS, Axes, Leaf
 from shoal.algorithms.density_tree.tree import leaf_of
 from shoal.algorithms.streaming import Arrays, Rows
@@ -99,6 +100,9 @@ def _check_axes(name: str, arrays: Arrays, d: int) -> None:
     first, second = arrays[f"{name}_first_weight"], arrays[f"{name}_second_weight"]
     _require((first > 0.0) & (np.abs(first + np.abs(second) - 1.0) <= SLACK), f"weights of {name} do not sum to 1")
     _require((second != 0.0) | (first == 1.0), f"{name}_first_weight is not 1 on a feature")
+    # So that whether a reading lacks a feature of the axis is plain.
+    one, other = arrays[f"{name}_first"], arrays[f"{name}_second"]
+    _require((second != 0.0) | (one == other), f"{name}_second is another feature, of weight 0")
 
 
 def _check_tree(arrays: Arrays) -> None:
@@ -145,6 +149,8 @@ COUNT_MAX: Final = 2**31 - 1
 SHARE_OF_LEARNING: Final = 0.04
 """time to count a reading, relative to that in which CA+ learns one: how soon the compiled form is worth loading"""
 _LEAF_STEP: Final = 0xD1B54A32D192ED03
+_LEAF_WORD: Final = np.uint32(0x9E3779B1)
+"""odd: a word times it, without its carry, is another word as even"""
 PLAN_ARRAYS: Final = (
     "cut_first", "cut_second", "cut_first_weight", "cut_second_weight", "cut_at", "cut_parts", "leaf_id",
     "axis_leaf", "axis_first", "axis_second", "axis_first_weight", "axis_second_weight", "axis_start", "axis_end",
@@ -202,6 +208,8 @@ class CountingPlan:
     """(A,) chance of each axis to be sampled in a window, in parts of `SHARE_ONE`; those of a leaf sum to a multiple"""
     digest: bytes
     """32 bytes over all of it"""
+    facts: LeafFacts
+    """what says into which leaf a reading falls that lacks a value"""
 
     @classmethod
     def from_arrays(cls, arrays: Arrays, d: int) -> CountingPlan:
@@ -224,6 +232,7 @@ class CountingPlan:
             arrays["axis_epoch"],
             arrays["axis_share"],
             digest.digest(),
+            LeafFacts.of(arrays, d),
         )
 
     @cached_property
@@ -283,36 +292,62 @@ class CountingPlan:
     ) -> CountedWindow:
         """Count the readings of a window: rows (n, d) in unit coordinates; only the `valid` (n,) are readings.
 
-        A row that is not valid keeps its place and is counted nowhere. `client` is the public name of the client and
-        its source; `number` counts its windows. With a `cohort`, the name of many clients and the number of a round,
-        all of them sample the same axes.
+        A row that is not valid keeps its place and is counted nowhere. A reading that lacks values (NaN) falls into one
+        of the leaves that the others allow; if it lacks a feature of the axis drawn for it, it is counted nowhere. So
+        each reading is in one cell at most, and what protects the counts is the same. `client` is the public name of
+        the client and its source; `number` counts its windows. With a `cohort`, the name of many clients and the number
+        of a round, all of them sample the same axes.
         """
         sampled_axes = self.sampled_axes(*(cohort or (client, number)))
         size = self._cells[sampled_axes]
         drawn = hashlib.shake_256(b"draws" + client + number.to_bytes(8, "little")).digest(4 * len(rows))
         words = np.frombuffer(drawn, dtype="<u4")
+        lacks = np.isnan(rows).any(axis=1) & valid
+        whole = valid & ~lacks if (has_gaps := bool(lacks.any())) else valid
         compiled = forms.PROCESS.compiled_for(SHARE_OF_LEARNING * len(rows))
         if compiled is not None:
             counts = np.zeros(int(size.sum()), dtype=np.int64)
             sampling = sampled_axes, self._sampled_before, np.cumsum(size) - size, BINS
-            points, places = np.ascontiguousarray(rows, dtype=np.float64), np.flatnonzero(valid)
+            points, places = np.ascontiguousarray(rows, dtype=np.float64), np.flatnonzero(whole)
             compiled.count_window(points, places, words, self._cut_arrays, self._axis_arrays, sampling, counts)
         else:
-            counts = self._counted(rows[valid], words[valid], sampled_axes, size)
+            counts = self._counted(rows[whole], words[whole], sampled_axes, size)
+        if has_gaps:
+            counts += self._counted_with_gaps(rows[lacks], words[lacks], sampled_axes, size)
         in_leaf = self._leaf_of_sampled
         own_axis = sampled_axes - self._first_axis[in_leaf]
         return CountedWindow(counts, self.leaf_ids[in_leaf], own_axis, self.epoch[sampled_axes], size, len(rows))
 
     def _counted(self, rows: Rows, words: NDArray[np.uint32], sampled_axes: Ints, size: Ints) -> Ints:
         """readings (m, d), a random word for each, the sampled axes (b,), the cells of each -> counts of all cells."""
-        first_cell = np.cumsum(size) - size
         x = np.clip(rows, 0.0, 1.0)
         leaf = leaf_of(x, self.cut_axes, self.cut_at, self.cut_parts)
+        block, place = self._places_on_axes(x, words, leaf, sampled_axes)
+        return self._in_cells(block, place, sampled_axes, size)
+
+    def _counted_with_gaps(self, rows: Rows, words: NDArray[np.uint32], sampled_axes: Ints, size: Ints) -> Ints:
+        """As `_counted`, of readings that lack values."""
+        x = np.clip(rows, 0.0, 1.0)
+        pairs = possible_leaves(x, self.cut_axes, self.cut_at, self.cut_parts)
+        # Other bits than those that draw the axis.
+        share = (words * _LEAF_WORD).astype(np.float64) * 2.0**-32
+        leaf = self.facts.drawn(x, *pairs, share)
+        block, place = self._places_on_axes(x, words, leaf, sampled_axes)
+        there = ~np.isnan(place)
+        return self._in_cells(block[there], place[there], sampled_axes, size)
+
+    def _places_on_axes(
+        self, x: Floats, words: NDArray[np.uint32], leaf: Ints, sampled_axes: Ints
+    ) -> tuple[Ints, Floats]:
+        """Rows (m, d) with their leaves (m,) -> (m,) the block of cells drawn for each, (m,) the place on its axis."""
         of_leaf = np.diff(self._sampled_before)[leaf]
         block = self._sampled_before[leaf] + ((words.astype(np.int64) * of_leaf) >> 32)
-        axis = sampled_axes[block]
-        cell = self._cell_of(self.axes.positions(x, np.arange(len(x)), axis), axis)
-        return np.bincount(first_cell[block] + cell, minlength=int(size.sum())).astype(np.int64)
+        return block, self.axes.positions(x, np.arange(len(x)), sampled_axes[block])
+
+    def _in_cells(self, block: Ints, place: Floats, sampled_axes: Ints, size: Ints) -> Ints:
+        """Counts of all cells."""
+        cell = (np.cumsum(size) - size)[block] + self._cell_of(place, sampled_axes[block])
+        return np.bincount(cell, minlength=int(size.sum())).astype(np.int64)
 
     def _cell_of(self, position: Floats, axis: Ints) -> Ints:
         """Positions (n,) on axes (n,) -> (n,) cell of the axis: coarse bins outside the zoom, then fine bins."""

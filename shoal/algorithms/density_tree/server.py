@@ -17,6 +17,7 @@ from shoal.algorithms.counting import FOUND_SIGNIFICANCE
 from shoal.algorithms.density_tree.arrays import SHARE_ONE, SNAPSHOT, Block, blocks_of
 from shoal.algorithms.density_tree.clusters import Identities, cluster_leaves, masses
 from shoal.algorithms.density_tree.extents import draw_rows, extents
+from shoal.algorithms.density_tree.gaps import LeafFacts, possible_leaves
 from shoal.algorithms.density_tree.leaf import BINS, NO_AXES, NO_ZOOM, Axes, AxisValleys, Leaf, oblique_axes
 from shoal.algorithms.density_tree.options import DensityTreeOptions
 from shoal.algorithms.density_tree.plan import CountingPlan, axes_sampled, axis_shares, check_plan
@@ -100,11 +101,17 @@ def cluster_arrays(
 def predict(snapshot: Arrays, rows: Rows) -> Ints:
     """rows (n, d) in unit coordinates -> (n,) cluster of the leaf that each falls into, exact on the leaves' boxes.
 
-    -1 as long as nothing is found.
+    -1 as long as nothing is found. A row that lacks features (NaN) falls into the likeliest leaf of those that the
+    others allow.
     """
-    axes = Axes(*(snapshot[f"cut_{part}"] for part in _AXES))
-    leaf = leaf_of(np.clip(rows, 0.0, 1.0), axes, snapshot["cut_at"], snapshot["cut_parts"])
-    return np.asarray(snapshot["cluster"][leaf] if snapshot["found"][0] else np.full(len(rows), NO_CLUSTER))
+    if not snapshot["found"][0]:
+        return np.full(len(rows), NO_CLUSTER)
+    cuts = Axes(*(snapshot[f"cut_{part}"] for part in _AXES)), snapshot["cut_at"], snapshot["cut_parts"]
+    x = np.clip(rows, 0.0, 1.0)
+    leaf = leaf_of(x, *cuts)
+    if (lacking := np.flatnonzero(np.isnan(x).any(axis=1))).size:
+        leaf[lacking] = LeafFacts.of(snapshot, rows.shape[1]).likeliest(x[lacking], *possible_leaves(x[lacking], *cuts))
+    return np.asarray(snapshot["cluster"][leaf])
 
 
 def predictor(snapshot: Arrays) -> Cuts:
@@ -275,11 +282,11 @@ class DensityTreeServer:
         self._publish()
 
     def predict(self, rows: ArrayLike) -> Ints:
-        """rows (n, d) in unit coordinates -> (n,) cluster of each row as its number in the snapshot.
+        """rows (n, d) in unit coordinates, NaN where missing -> (n,) cluster of each as its number in the snapshot.
 
         Raises `InvalidData`.
         """
-        return predict(self._snapshot, check_rows(rows, self.d))
+        return predict(self._snapshot, check_rows(rows, self.d, gaps=True))
 
     def draw_rows(self, n: int) -> Rows:
         """About n rows (n, d) in unit coordinates that lie as the readings do, as far as noisy counts show.

@@ -110,8 +110,12 @@ class GridCounter:
     def count(
         self, rows: Rows, valid: Bools, client: bytes, number: int, cohort: tuple[bytes, int] | None = None
     ) -> CountedCells:
-        """Count the `valid` (n,) of the rows (n, d) in unit coordinates; client and window make no difference."""
-        counts = np.bincount(self._grid.numbers(rows[valid]), minlength=self._grid.cells)
+        """Count the `valid` (n,) of the rows (n, d) in unit coordinates; client and window make no difference.
+
+        A reading that lacks a feature (NaN) has no cell, and is counted nowhere.
+        """
+        whole = valid & ~np.isnan(rows).any(axis=1)
+        counts = np.bincount(self._grid.numbers(rows[whole]), minlength=self._grid.cells)
         return CountedCells(counts.astype(np.int64), len(rows))
 
 

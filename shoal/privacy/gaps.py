@@ -1,0 +1,184 @@
+"""Rows of readings that lack values: each missing value is taken from an earlier noisy row, and gets noise of its own.
+
+A reading is first made noisy for the values that it has. What it lacks is then taken from the nearest of the client's
+earlier noisy rows, over the features that it has, and noise is added to that as to a value that was measured. So
+models learn whole rows, whose number and form are those of readings without gaps.
+
+Why a row tells no more of what was missing than of the values. Each feature of a row is the noise of that feature,
+around the value if it was measured, and otherwise around a number that follows from what is public by then: earlier
+noisy rows, and the noisy features of this one. Both numbers lie within the bounds, so for every result the odds of two
+readings differ in each feature by at most the feature's epsilon, whatever either of them lacks: together by at most
+that of the reading. For this the earlier rows must be kept as they were released, without a mark of what was filled.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+import numpy as np
+
+from shoal.algorithms.state_reader import StateReader
+from shoal.errors import InvalidState, SettingsError
+from shoal.kernels.arrays import Bools, Floats, Ints
+from shoal.kernels.gaps import filled_from
+from shoal.privacy.base import Mechanism, PrivacyMode, Released
+from shoal.privacy.keyed import SOURCE_BYTES, Places
+
+ROWS_KEPT: Final = 256
+"""earlier rows of a client from which missing values are taken"""
+BLOCK_ROWS: Final = 64
+"""rows that are filled from the same earlier ones: a fixed number, so that any batching gives the same rows"""
+KEPT_MAX: Final = ROWS_KEPT + BLOCK_ROWS
+"""rows that are held: those of the block at hand are not yet taken from"""
+STATE_VERSION: Final = 1
+Finish = Callable[[Floats, slice], Floats]
+"""rows (m, d) with what was missing filled in, and which of the rows at hand they are -> the rows as they are kept"""
+
+
+class EarlierRows:
+    """The newest rows of one client, and new ones with what they lack filled in from these."""
+
+    def __init__(self, width: int) -> None:
+        """`width` is the number of features d."""
+        self._width = width
+        self._parts: deque[Floats] = deque()
+        """the newest rows, in order; put together when a row lacks a value, which may be never"""
+        self._held = 0
+        """how many these are"""
+        self._count = 0
+        """rows so far"""
+
+    def fill(self, rows: Floats, finish: Finish = lambda rows, _: rows) -> Floats:
+        """rows (n, d) in unit coordinates, NaN where a value is missing -> (n, d) whole, in order.
+
+        The first row of all has none to be filled from: what it lacks is taken to be in the middle.
+        """
+        if not np.isnan(rows).any():
+            self._keep(rows)
+            return rows
+        found = np.empty_like(rows)
+        for part in self._pieces(len(rows)):
+            filled = filled_from(rows[part], self._visible())
+            found[part] = finish(filled, part)
+            self._keep(found[part])
+        return found
+
+    def state(self) -> dict[str, Any]:
+        """Plain values for `restore`."""
+        return {"version": STATE_VERSION, "earlier": self._newest().copy(), "count": self._count}
+
+    def restore(self, state: Any) -> None:
+        """Raises `InvalidState`."""
+        if not isinstance(state, dict):
+            raise InvalidState("saved state lacks the earlier rows")
+        saved = StateReader(state, STATE_VERSION)
+        rows, count = saved.read_floats("earlier", (None, self._width)), saved.read_int("count")
+        saved.check(len(rows) == min(count, KEPT_MAX), "earlier rows are missing")
+        self._parts, self._held, self._count = deque([rows]), len(rows), count
+
+    def _pieces(self, n: int) -> Iterator[slice]:
+        """The next n rows, cut where more rows become visible."""
+        first = 0
+        while first < n:
+            stop = min(n, first + _next_start(self._count) - self._count)
+            yield slice(first, stop)
+            first = stop
+
+    def _visible(self) -> Floats:
+        """The rows from which the next one may be filled."""
+        new, newest = self._count - _start(self._count), self._newest()
+        return newest[: len(newest) - new][-ROWS_KEPT:]
+
+    def _newest(self) -> Floats:
+        """(k, d) at most `KEPT_MAX` rows."""
+        whole = np.concatenate(self._parts)[-KEPT_MAX:] if self._parts else np.empty((0, self._width))
+        self._parts, self._held = deque([whole]), len(whole)
+        return whole
+
+    def _keep(self, rows: Floats) -> None:
+        # A copy: a view would keep the whole table of a caller.
+        self._parts.append(rows[-KEPT_MAX:].copy())
+        self._held += min(len(rows), KEPT_MAX)
+        self._count += len(rows)
+        while self._held - len(self._parts[0]) >= KEPT_MAX:
+            self._held -= len(self._parts.popleft())
+
+
+def _start(number: int) -> int:
+    """The first row of the block of row `number`: blocks of 1, 1, 2, 4 and so on up to `BLOCK_ROWS` rows."""
+    return number // BLOCK_ROWS * BLOCK_ROWS if number >= BLOCK_ROWS else (1 << number.bit_length()) // 2
+
+
+def _next_start(number: int) -> int:
+    start = _start(number)
+    return start + min(max(start, 1), BLOCK_ROWS)
+
+
+class FilledGaps:
+    """A mechanism for readings that may lack values, made of one for those that lack none."""
+
+    def __init__(self, mode: PrivacyMode, key: bytes | None, client: str, source: bytes) -> None:
+        """Raises `SettingsError`."""
+        if not mode.fills_gaps:
+            raise SettingsError(f'missing = "learn" means nothing in mode = "{mode.name}"; take "drop" or "hold"')
+        self._bounds = mode.bounds
+        self._measured = mode.mechanism(key, client, source)
+        # Other noise: a feature that is filled in must not share that of a value that was measured.
+        own = hashlib.sha256(b"shoal filled gaps 1\0" + source).digest()[:SOURCE_BYTES]
+        self._missing = mode.mechanism(key, client, own)
+        self._earlier = EarlierRows(mode.bounds.d)
+
+    def privatise(self, readings: Floats, places: Places) -> Released:
+        """See `Mechanism.privatise`; NaN is a missing value."""
+        lacks, at = np.isnan(readings), np.asarray(places, dtype=np.int64).reshape(-1, 2)
+        if not lacks.any():
+            released = self._measured.privatise(readings, at)
+            self._earlier.fill(released.rows)
+            return released
+        # A constant stands in: what is released for it is thrown away.
+        released = self._measured.privatise(np.where(lacks, self._bounds.low, readings), at)
+        if not released.kept.all():
+            raise SettingsError("readings that lack values are withheld by this mode")
+        noisy = np.where(lacks, np.nan, released.rows)
+        rows = self._earlier.fill(noisy, lambda filled, part: self._finish(filled, lacks[part], at[part]))
+        return Released(rows, released.kept, released.clipped)
+
+    def state(self) -> dict[str, Any]:
+        return {
+            "version": STATE_VERSION,
+            "measured": self._measured.state(),
+            "missing": self._missing.state(),
+            "earlier": self._earlier.state(),
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        if not isinstance(state, dict) or state.get("version") != STATE_VERSION:
+            raise InvalidState(f"saved privacy state is not of version {STATE_VERSION}; use the shoal that wrote it")
+        self._measured.restore(state.get("measured", {}))
+        self._missing.restore(state.get("missing", {}))
+        self._earlier.restore(state.get("earlier"))
+
+    def _finish(self, filled: Floats, lacks: Bools, places: Ints) -> Floats:
+        """Rows (m, d) with noise added to what was filled in."""
+        some = np.flatnonzero(lacks.any(axis=1))
+        if not len(some):
+            return filled
+        values = self._bounds.from_unit(np.where(lacks[some], np.clip(filled[some], 0.0, 1.0), 0.0))
+        noisy = self._missing.privatise(values, places[some]).rows
+        whole = filled.copy()
+        whole[some] = np.where(lacks[some], noisy, filled[some])
+        return whole
+
+
+def row_mechanism(mode: PrivacyMode, key: bytes | None, client: str, source: bytes) -> Mechanism:
+    """The mechanism of one client for noisy rows, for readings that may lack values where the contract says so.
+
+    Raises `SettingsError`.
+    """
+    return FilledGaps(mode, key, client, source) if mode.missing == LEARN else mode.mechanism(key, client, source)
+
+
+LEARN: Final = "learn"
