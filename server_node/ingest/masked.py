@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from server_node.ingest.outcome import IngestOutcome
 from server_node.ingest.requests import Applied
+from server_node.ingest.suspects import Suspects
 from server_node.models.base import ServedModel
 from server_node.models.streaming import MaskedModel
 from shoal.algorithms.counting import Counted
@@ -71,9 +72,10 @@ class ModelRound:
         self.announced = 0
         """the newest round that clients were told of"""
         self.answered: dict[str, int] = {}
-        """client -> number of its newest window that a batch has had"""
+        """client -> number of its newest window that a batch has had; clients that are new or asked last are last"""
         self._expected = 0
-        """clients of the batch before"""
+        """clients that answered the round before"""
+        self._suspects = Suspects()
         self._empty_round()
 
     def _empty_round(self) -> None:
@@ -100,8 +102,11 @@ class ModelRound:
         """Collect one message. Raises `MessageRejected`."""
         if message.round > self.number:
             raise MessageRejected("sequence", f"round {message.round} is not open yet: the open one is {self.number}")
-        late = message.round < self.number or self._closed is not None
-        if late or message.window <= self.answered.get(message.client, -1):
+        if message.window <= self.answered.get(message.client, -1):
+            # Its client does not know that the window was taken: it must be among those that the next round names.
+            self.answered[message.client] = self.answered.pop(message.client)
+            return Applied()
+        if message.round < self.number or self._closed is not None:
             return Applied()
         if (message.plan, message.cells) != (self.plan, self.cells):
             raise MessageRejected("arrays", "it was counted under another plan than that of its round")
@@ -139,6 +144,7 @@ class ModelRound:
         if close.batch != self._digest(close.places) or (close.plan, close.cells) != (self.plan, self.cells):
             raise MessageRejected("malformed", "its digest is not that of its batch")
         self._closed = close
+        self._expected = len(self._messages)
         self._messages = {offset: self._messages[offset] for offset in close.places}
         name, number, clients = self._model.name, str(self.number), str(len(self._messages))
         return Applied("masked_round_closed", fields={"model": name, "round": number, "clients": clients})
@@ -182,10 +188,13 @@ class ModelRound:
         applied = Applied("masked_round_absorbed", fields={"model": name, "round": number, "clients": clients})
         if self._is_possible(total, places):
             self._absorb(total, places, now)
+            self._suspects.absorbed(message.client for message in messages)
         else:
-            applied = Applied("masked_round_void", logging.ERROR, {"model": name, "round": number, "clients": clients})
+            found = self._suspects.void({message.client: message.key for message in messages})
+            fields = {"model": name, "round": number, "clients": clients, "left_out": found or ""}
+            applied = Applied("masked_round_void", logging.ERROR, fields)
         self.answered |= {message.client: message.window for message in messages}
-        self._expected, self.number = len(messages), self.number + 1
+        self.number += 1
         self._empty_round()
         return applied
 
@@ -215,17 +224,21 @@ class ModelRound:
 
     def due_close(self, now: float) -> CloseRound | None:
         """The end of the round, where it is due."""
-        count = len(self._messages)
-        if self._close_sent or self._closed is not None or count < self._terms["batch_min"] or self._first_at is None:
+        if self._close_sent or self._closed is not None or self._first_at is None:
             return None
         # A clock that was set back must not lengthen the wait.
         self._first_at = min(self._first_at, now)
-        everybody = self._expected and count >= self._expected
-        if not everybody and now < self._first_at + self._terms["batch_s"]:
+        late = now >= self._first_at + self._terms["batch_s"]
+        if not late and not 0 < self._expected <= len(self._messages):
+            return None
+        answered = {client: self._messages[offset][0].key for client, offset in self._by_client.items()}
+        least = int(self._terms["batch_min"])
+        chosen = self._suspects.chosen(answered, least, fill=late)
+        if len(chosen) < least:
             return None
         self._close_sent = True
         # The others send their windows again for the next round.
-        offsets = sorted(self._messages)[: self._batch_max]
+        offsets = sorted(self._by_client[client] for client in chosen)[: self._batch_max]
         contract, name = self._contract, self._model.name
         return CloseRound(
             contract.federation,
@@ -267,6 +280,7 @@ class ModelRound:
             "announced": self.announced,
             "answered": packed_pairs(self.answered),
             "expected": self._expected,
+            "suspects": self._suspects.state(),
             "messages": [[offset, part] for offset, (_, part) in self._messages.items()],
             "partition": self._partition,
             "first_at": self._first_at,
@@ -280,6 +294,7 @@ class ModelRound:
         self.number, self.announced = int(state["number"]), int(state["announced"])
         self.answered = {str(client): int(window) for client, window in state["answered"]}
         self._expected = int(state["expected"])
+        self._suspects.restore(state["suspects"])
         self._empty_round()
         for offset, value in state["messages"]:
             message = MaskedCounts.decode(value, MaskedCounts.headers())
@@ -295,7 +310,7 @@ class ModelRound:
 
 def packed_pairs(answered: Mapping[str, int]) -> list[list[Any]]:
     """client -> window, as plain values."""
-    return [[client, window] for client, window in sorted(answered.items())]
+    return [[client, window] for client, window in answered.items()]
 
 
 def unmasked(messages: list[NDArray[np.uint32]], sums: list[NDArray[np.uint32]]) -> Ints:

@@ -59,8 +59,9 @@ NOT_COVERED: Final = (
     "A client in several windows: each window is protected, but what they cost adds up, to the budget if there is one.",
     "Helpers that all work together with somebody who reads the log: then nothing is protected. This rests on a "
     "contract between people, not on code.",
-    "A faulty client: it can spoil the sum of its batch, and cannot be found. So clients cannot be put "
-    "into quarantine or unlearned, their claims cannot be checked, and shares per client are not shown.",
+    "A faulty client: it can spoil the sum of its batch. One whose messages make sums impossible is found by leaving "
+    "halves out of later batches; one whose counts are possible and wrong is not. So clients cannot be put into "
+    "quarantine or unlearned, their claims cannot be checked, and shares per client are not shown.",
     "What a client has said is in sums for good: it cannot be erased from a model.",
 )
 

@@ -8,9 +8,9 @@ own noise; and what is left of the sum of the messages is the sum of the counts 
 from __future__ import annotations
 
 import hashlib
-import itertools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import islice, pairwise
 from typing import ClassVar, Final, NamedTuple
 
 import numpy as np
@@ -28,11 +28,16 @@ NONCE_BYTES: Final = 16
 BATCH_BYTES: Final = 32
 SIGNATURE_BYTES: Final = 64
 CELLS_MAX: Final = 1_000_000
+WINDOW_MAX: Final = 2**32 - 1
+"""number of a client's last window"""
 CLIENTS_MAX: Final = 100_000
 """most messages of a batch"""
 _CELL: Final = 4
 _OFFSET: Final = np.dtype("<u8")
-_ANSWERED: Final = np.dtype([("client", "S8"), ("window", "<u8")])
+_ANSWERED: Final = np.dtype([("low", "<u4"), ("high", "u1"), ("window", "<u4")])
+"""the first 5 bytes of a client's digest, and a window: all clients of a batch fit into one record"""
+ANSWERED_MAX: Final = CLIENTS_MAX
+"""most clients of an open round; others learn that a window was taken by sending it again"""
 ROUND_KEY: Final = "@round/"
 """what the keys of open rounds in the topic of snapshots begin with; no model has a name like it"""
 
@@ -67,7 +72,8 @@ class MaskedCounts(ModelMessage):
         require(is_name(self.client), "malformed", "client")
         require(_is_bytes(self.key, KEY_BYTES), "malformed", "key")
         require(is_count(self.round, 1), "malformed", "round")
-        require(is_count(self.window) and is_count(self.places, 1), "malformed", "window")
+        require(is_count(self.window) and self.window <= WINDOW_MAX, "malformed", "window")
+        require(is_count(self.places, 1), "malformed", "places")
         require(_is_bytes(self.plan, PLAN_BYTES), "malformed", "plan")
         require(_is_bytes(self.nonce, NONCE_BYTES), "malformed", "nonce")
         whole = isinstance(self.counts, bytes) and 0 < len(self.counts) <= _CELL * CELLS_MAX
@@ -130,7 +136,7 @@ class CloseRound(ModelMessage):
         size = len(self.offsets) if isinstance(self.offsets, bytes) else -1
         require(0 < size <= _OFFSET.itemsize * CLIENTS_MAX and size % _OFFSET.itemsize == 0, "malformed", "offsets")
         places = self.places
-        require(all(before < after for before, after in itertools.pairwise(places)), "malformed", "offsets")
+        require(all(before < after for before, after in pairwise(places)), "malformed", "offsets")
 
     @property
     def places(self) -> list[int]:
@@ -200,7 +206,8 @@ class OpenRound(ModelMessage):
     plan: bytes
     """digest of the plan of the snapshot that clients count under; of the one without readings before the first"""
     answered: bytes
-    """8 bytes that stand for each client, and 8 for its newest window that a batch has had (see `answered_window`)"""
+    """9 bytes a client: the first 5 of the SHA-256 digest of its name, and 4 for its newest window that a batch has
+    had, little-endian. Of the 100000 clients that are new or have sent such a window again last"""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -217,21 +224,23 @@ class OpenRound(ModelMessage):
     def answered_window(self, client: str) -> int:
         """Number of the client's newest window that a batch has had; -1 for none."""
         table = np.frombuffer(self.answered, dtype=_ANSWERED)
-        own = table["window"][table["client"] == _short(client)]
+        low, high = _short(client)
+        own = table["window"][(table["low"] == low) & (table["high"] == high)]
         return int(own[0]) if len(own) else -1
 
 
 def packed_answered(answered: Mapping[str, int]) -> bytes:
-    """client -> number of its newest window that a batch has had, as `OpenRound` has it."""
-    table = np.zeros(len(answered), dtype=_ANSWERED)
-    for row, client in enumerate(sorted(answered)):
-        table[row] = _short(client), answered[client]
+    """client -> number of its newest window that a batch has had, the newest last, as `OpenRound` has it."""
+    newest = list(islice(reversed(list(answered)), ANSWERED_MAX))
+    table = np.zeros(len(newest), dtype=_ANSWERED)
+    for row, client in enumerate(newest):
+        table[row] = *_short(client), min(answered[client], WINDOW_MAX)
     return table.tobytes()
 
 
-def _short(client: str) -> bytes:
-    # numpy takes trailing zeros for padding, so none may be there.
-    return hashlib.blake2b(client.encode(), digest_size=7).digest() + b"\1"
+def _short(client: str) -> tuple[int, int]:
+    digest = hashlib.sha256(client.encode()).digest()
+    return int.from_bytes(digest[:4], "little"), digest[4]
 
 
 def is_open_round(key: bytes | None) -> bool:

@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 from scipy.stats import chi2, chisquare
 
-from onebox.audit.audit_command import audit
+from client_nodes.masked_windows import MaskedModel
 from onebox.replay.replay_command import replay_command
 from server_node.bootstrap import OwnHelper
 from server_node.ingest.request_commands import request_quarantine
@@ -27,6 +27,7 @@ from shoal.config.upstream import load_upstream
 from shoal.errors import InvalidState, SettingsError
 from shoal.privacy.ledger import LEDGER, SpentMasked, account, read_spending
 from shoal.privacy.masks import mask, pair_key, sign
+from shoal.protocol import masked
 from shoal.protocol.codec import pack
 from shoal.protocol.masked import (
     ROUND_KEY,
@@ -161,6 +162,18 @@ def test_a_client_that_is_late_sends_the_window_again_for_the_next_round_and_pay
     assert {(one.round, one.window) for one in own} == {(1, 0), (2, 0)}
     assert [len(one.places) for one in decoded(federation, CloseRound)] == [5, 6]
     assert spent_by(federation, "c5").windows == 1
+
+
+def test_a_client_that_an_open_round_does_not_name_learns_that_its_window_was_taken_by_asking_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    federation = MaskedFederation(tmp_path)
+    federation.feed(2)
+    monkeypatch.setattr(masked, "ANSWERED_MAX", 3)
+    federation.run()
+    batches = [len(one.places) for one in decoded(federation, CloseRound)]
+    assert sum(batches) == 12, "no window was taken twice and none was lost"
+    assert [spent_by(federation, client).windows for client in federation.names] == [2] * 6
 
 
 def test_rounds_wait_for_a_helper_and_no_sum_leaks_meanwhile(tmp_path: Path) -> None:
@@ -357,6 +370,34 @@ def test_a_sum_of_other_messages_than_those_of_the_batch_makes_the_round_void(
         assert server.models()["clusters"].status().snapshot is None, "nothing was learnt"
 
 
+def test_a_client_that_spoils_every_batch_is_found_by_halving_and_the_others_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    federation = MaskedFederation(tmp_path, clients=6, helpers=1)
+    real = MaskedModel.make_message
+
+    def random_counts(self: MaskedModel, window: Any, opened: Any) -> MaskedCounts:
+        message = real(self, window, opened)
+        return replace(message, counts=b"\x7f" * len(message.counts)) if message.client == "c4" else message
+
+    monkeypatch.setattr(MaskedModel, "make_message", random_counts)
+    federation.feed(12)
+    with caplog.at_level("ERROR", logger="shoal"):
+        before = federation.run()
+    void = [record for record in caplog.records if "masked_round_void" in record.getMessage()]
+    assert 2 <= len(void) <= 6
+    rounds = decoded(federation, CloseRound)
+    by_offset = {one.offset: MaskedCounts.decode(one.value, one.headers) for one in federation.records("masked_counts")}
+    last = {by_offset[offset].client for offset in rounds[-1].places}
+    assert "c4" not in last
+    assert len(rounds) > len(void) + 5
+    shutil.rmtree(federation.config.server.folder)
+    with federation.server(rebuild=True) as server:
+        while server.step():
+            pass
+        assert model_state(server) == before, "a rebuild leaves out the same client"
+
+
 def test_every_helper_adds_the_whole_noise_and_other_noise_each_round(tmp_path: Path) -> None:
     federation = MaskedFederation(tmp_path, clients=3)
     federation.feed(2)
@@ -501,7 +542,6 @@ def test_replicas_replays_and_regions_refuse_masked_counts_with_words(tmp_path: 
     for command in (
         [replica, "--config", name, "--name", "r"],
         [replay_command, "--config", name, "--client-column", "c", "--time-column", "t", name],
-        [audit, "--config", name],
     ):
         ended = CliRunner().invoke(command[0], command[1:])
         assert isinstance(ended.exception, SettingsError), ended.output
