@@ -230,6 +230,9 @@ def unlearn(file: Path, reason: str, as_json: bool, client: str) -> None:
     Streaming models learn the whole log again without the client's updates, so the log must still begin at the first
     one. Models in rounds forget the client's answers: those of one round combine the answers of the others anew, the
     others start again and ask for answers. The server goes on with its work meanwhile and publishes when it is done.
+
+    With masked counts nothing can be unlearned: what a client has said is in sums for good. Tell clients before they
+    join.
     """
     with _open_log(file) as (config, log):
         check_log_reaches_back(config.resolved, log, client)
@@ -275,7 +278,12 @@ def request_quarantine(config: Config, log: Log, client: str, action: str, detai
 
 
 def check_log_reaches_back(resolved: ResolvedContract, log: Log, client: str) -> None:
-    """Raises `LogError` if a model cannot be rebuilt because its first updates are no longer in the log."""
+    """Raises `LogError` if a model cannot be rebuilt because its first updates are no longer in the log.
+
+    Raises `SettingsError` where counts are masked.
+    """
+    if resolved.mode.masked:
+        raise SettingsError(SUMS_ALONE)
     streaming = [name for name, model in resolved.models.items() if not model.family.in_rounds]
     first = beginning(log, resolved.contract.updates_topic)
     if streaming and any(first.values()):

@@ -19,7 +19,14 @@ from server_node.web.changes import UNCHANGED, as_json, change
 from server_node.web.map import axis_sample, map_json, scatter, steady_axes
 from server_node.web.predictions import rules_table
 from server_node.web.snapshot_json import NO_SNAPSHOT, view_of
-from server_node.web.tables import clients_table, clusters_table, overview_json, privacy_text, spent_by_one
+from server_node.web.tables import (
+    clients_note,
+    clients_table,
+    clusters_table,
+    overview_json,
+    privacy_text,
+    spent_by_one,
+)
 from server_node.web.units import feature_json, feature_label
 from shoal import __version__
 from shoal.algorithms.view import ClusteringView
@@ -132,6 +139,7 @@ class PageRenderer:
         content = {
             "federation": contract.federation,
             "contract": contract.digest,
+            "clients_note": clients_note(contract),
             "shoal": __version__,
             "page_version": self.page_version,
             "started_at": status.started_at,

@@ -124,6 +124,17 @@ def colour_slots(clusters: int, lineage: Lineage) -> list[int]:
     return [next(free) if slot is None else slot for slot in slots]
 
 
+MASKED_NOTE = (
+    "Counts are masked, so that batches of clients count as one, cohort. What a single client sends, its share of "
+    "clusters and its quarantine are not here, because nobody can tell clients apart; nor can one be unlearned."
+)
+
+
+def clients_note(contract: ResolvedContract) -> str:
+    """What people must know about the table of clients; "" for nothing."""
+    return MASKED_NOTE if contract.mode.masked else ""
+
+
 def clients_table(clients: Sequence[ClientStatus]) -> Mapping[str, list[Any]]:
     """The clients by name, one list per column; where there are too many, those seen last."""
     newest = sorted(clients, key=lambda client: -client.last_seen)[:CLIENTS_MAX]

@@ -16,11 +16,14 @@ from scipy.stats import chi2, chisquare
 from client_nodes.masked_windows import MaskedModel
 from onebox.replay.replay_command import replay_command
 from server_node.bootstrap import OwnHelper
-from server_node.ingest.request_commands import request_quarantine
+from server_node.ingest.request_commands import request_quarantine, unlearn
 from server_node.regions.replica_command import replica
+from server_node.web.tables import clients_note
 from shoal.algorithms.density_tree import DensityTreeCounter, DensityTreeServer
 from shoal.algorithms.streaming import Contribution
+from shoal.cli.check import check
 from shoal.cli.keys import server as server_key
+from shoal.config.resolved import resolve
 from shoal.config.sections import UpstreamSettings
 from shoal.config.settings import load_config
 from shoal.config.upstream import load_upstream
@@ -46,6 +49,7 @@ from shoal.transports import open_log
 from shoal.transports.base import Record, latest
 from tests.house.masked_federation import MaskedFederation, model_state
 from tests.house.processes import wait_until
+from tests.server_node.web_statuses import a_contract
 
 
 def decoded(federation: MaskedFederation, kind: type[Any]) -> list[Any]:
@@ -534,6 +538,23 @@ def test_no_client_can_be_put_into_quarantine_or_unlearned(tmp_path: Path) -> No
         for action in ("quarantine", "unlearn", "forget"):
             with pytest.raises(SettingsError, match="no client can be told from the others"):
                 request_quarantine(federation.config, log, "c0", action, "")
+
+
+def test_what_cannot_be_erased_is_said_by_unlearn_and_before_anybody_joins(tmp_path: Path) -> None:
+    federation = MaskedFederation(tmp_path)
+    assert "in sums for good" in " ".join(CliRunner().invoke(unlearn, ["--help"]).output.split())
+    with pytest.raises(SettingsError, match="stays in the sums for good"):
+        CliRunner().invoke(unlearn, ["--config", str(federation.file), "c0"], catch_exceptions=False)
+    checked = CliRunner().invoke(check, [str(federation.file)], catch_exceptions=False)
+    assert "it cannot be erased from a model" in " ".join(checked.output.split())
+
+
+def test_the_page_says_why_single_clients_are_not_on_it(tmp_path: Path) -> None:
+    federation = MaskedFederation(tmp_path)
+    with federation.server() as server:
+        note = clients_note(server.status().contract)
+    assert "its share of clusters" in note
+    assert clients_note(resolve(a_contract())) == ""
 
 
 def test_replicas_replays_and_regions_refuse_masked_counts_with_words(tmp_path: Path) -> None:

@@ -49,10 +49,10 @@ export class Clients {
   }
 
   notes(all, found, listed) {
-    const { clients_total: total } = this.status;
-    if (!total) return ["No client has sent an update yet."];
+    const { clients_total: total, clients_note: note } = this.status;
+    const notes = note ? [note] : [];
+    if (!total) return [...notes, "No client has sent an update yet."];
     const inactive = all.filter((client) => client.inactive).length;
-    const notes = [];
     if (countsPlaces(this.status)) notes.push("Places are readings, rejected ones included: which they are is hidden.");
     if (!found.length && all.length) notes.push("No client matches.");
     else if (found.length > listed.length) notes.push(`${listed.length} of ${count(found.length)} are listed; search for the others.`);
