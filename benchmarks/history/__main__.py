@@ -12,7 +12,7 @@ from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]  # i
 
 from benchmarks.history.memory import measured_memory
 from benchmarks.history.plant import CLIENTS, CLUSTERS, NODES
-from benchmarks.history.steps import WORK, measured_spans, measured_steps
+from benchmarks.history.steps import SPANS_H, UPDATES_OF_SNAPSHOT, WORK, measured_spans, measured_steps
 from benchmarks.history.year import measured_year
 from benchmarks.machine import facts, one_line
 from benchmarks.results import out_option, rounded, table, write
@@ -47,7 +47,7 @@ def main(quick: bool, out: Path) -> None:
         "model": {"clusters": CLUSTERS, "clients": CLIENTS, "nodes": NODES},
         "year": year,
         "steps": found,
-        "spans": measured_spans(20 if quick else 400),
+        "spans": {str(one): measured_spans(20 if quick else 400, one) for one in UPDATES_OF_SNAPSHOT},
         "memory": measured_memory(1 if quick else 5),
         "goal": GOALS,
     }
@@ -64,7 +64,7 @@ def reached(result: dict[str, Any]) -> dict[str, bool | None]:
     return {
         "file_mib": result["year"]["file_mib"] <= GOALS["file_mib"] if whole else None,
         "added_mib": result["memory"]["added_mib"] <= GOALS["added_mib"],
-        "ms_of_update": max(result["spans"].values()) <= GOALS["ms_of_update"],
+        "ms_of_update": max(ms for spans in result["spans"].values() for ms in spans.values()) <= GOALS["ms_of_update"],
         **{what: live[what]["median"] <= GOALS["ms"] for what in WORK},
     }
 
@@ -99,12 +99,10 @@ def markdown(result: dict[str, Any]) -> str:
             "20 updates are those of one snapshot with default settings, 200 those of a step that catches up. Each has "
             f"{model['clusters']} points, some of which are looked at (docs/reference/history.md).\n",
             table(
-                ["hours that the readings of an update span", *result["spans"]],
+                ["milliseconds of processor time an update, by the hours that its readings span", *map(str, SPANS_H)],
                 [
-                    [
-                        "milliseconds of processor time an update, one slow sensor",
-                        *map(rounded, result["spans"].values()),
-                    ]
+                    [f"one slow sensor, updates a snapshot: {together}", *map(rounded, spans.values())]
+                    for together, spans in result["spans"].items()
                 ],
             ),
             f"Goals: the file {GOALS['file_mib']:g} MiB, memory {GOALS['added_mib']:g} MiB, each part of a step "

@@ -90,12 +90,14 @@ def measured_steps(folder: Path, updates_per_step: int, steps: int) -> dict[str,
 
 
 SPANS_H: Final = (0, 1, 5, 40, 400)
-UPDATES_OF_SNAPSHOT: Final = 5
-"""as `shoal init` sets it"""
+UPDATES_OF_SNAPSHOT: Final = (1, 5)
+"""the most that there can be to do, and as `shoal init` sets it"""
 
 
-def measured_spans(updates: int) -> dict[str, float]:
+def measured_spans(updates: int, together: int) -> dict[str, float]:
     """Hours that an update's readings span -> milliseconds of processor time for each update of one slow sensor.
+
+    `together`: updates of a snapshot.
 
     No two updates share the bins of others, which is the most that there can be to do.
     """
@@ -104,8 +106,8 @@ def measured_spans(updates: int) -> dict[str, float]:
     for hours in SPANS_H:
         recorder, waiting, took = Recorder(CONTRACT, MODEL, NOTHING_PUBLISHED), WaitingUpdates(), 0.0
         places = PlacesRecorder(CONTRACT, MODEL, NOTHING_PUBLISHED)
-        for first in range(0, updates, UPDATES_OF_SNAPSHOT):
-            for number in range(first, first + UPDATES_OF_SNAPSHOT):
+        for first in range(0, updates, together):
+            for number in range(first, first + together):
                 span = 3600.0 * hours
                 points, at = rng.random((40, FEATURES)), 1.7e9 + number * max(span, 60.0)
                 waiting.add(WaitingUpdate(at, "attic", 400, number + 1, points, np.ones(40), span))
@@ -115,7 +117,7 @@ def measured_spans(updates: int) -> dict[str, float]:
             assert found.placed is not None
             recorder.count(found)
             places.count(found.placed, recorder.client_numbers(found.placed.clients), again=False)
-            upto = first + UPDATES_OF_SNAPSHOT
+            upto = first + together
             for message in (*recorder.take_changed(upto), *places.take_changed(upto)):
                 message.encode()
             took += time.process_time() - began

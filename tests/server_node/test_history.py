@@ -589,8 +589,8 @@ def test_updates_are_counted_into_a_bin_together_as_one_by_one(updates: list[tup
     for place in range(len(updates)):
         here = slice(place, place + 1)
         alone.add(Summed.of(clients[here], identities, readings[here]), with_cells=True)
-    assert together.take(1) == alone.take(1)
-    sums = dict(pairs(together.take(1)[0]))
+    assert together.take(1, {}) == alone.take(1, {})
+    sums = dict(pairs(together.take(1, {})[0]))
     assert sums == {int(key): int(total) for key, total in zip(identities, readings.sum(axis=0), strict=True) if total}
 
 
@@ -599,7 +599,7 @@ def test_sums_of_claimed_readings_end_at_what_can_be_encoded() -> None:
     most = Summed.of(np.zeros(UPDATES_MAX, np.int64), np.array([1]), np.full((UPDATES_MAX, 1), COUNT_MAX))
     for _ in range(12):
         one.add(most, with_cells=True)
-    tables = one.take(3000)
+    tables = one.take(3000, {})
     assert [pairs(tables[0]), pairs(tables[1])] == [[(1, COUNT_MAX)], [(0, COUNT_MAX)]]
     assert triples(tables[2]) == [(0, 1, COUNT_MAX)]
 

@@ -172,7 +172,7 @@ def placed_readings(
     key = sample.update[kept] * len(identities) + column[kept]
     order = np.argsort(key, kind="stable")
     kept, key = kept[order], key[order]
-    starts = np.flatnonzero(np.diff(key, prepend=-1))
+    starts = np.append(0, (key[1:] != key[:-1]).nonzero()[0] + 1)
     units = np.rint(np.clip(points[kept, :features] * PLACE_UNITS, PLACE_MIN, PLACE_MAX)).astype(np.int64)
     weights = sample.weight[kept]
     masses = np.add.reduceat(weights, starts)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any, Final, NamedTuple, Protocol, Self
 
 import numpy as np
@@ -29,6 +30,7 @@ from shoal.protocol.history import (
     HistoryNames,
     HistoryPlaces,
     Holds,
+    PackedTable,
     cells_table,
     pack_table,
     readings_table,
@@ -78,6 +80,13 @@ class Counts:
         """table (n, 2) of key and readings, in the order of keys."""
         return np.array([self._keys, self._readings]).T
 
+    def packed(self, known: dict[tuple[bytes, bytes], PackedTable]) -> PackedTable:
+        """The table, packed; `known`: those that are packed already, as bins of either width often hold the same."""
+        key = self._keys.tobytes(), self._readings.tobytes()
+        if (packed := known.get(key)) is None:
+            packed = known[key] = pack_table(self.table())
+        return packed
+
 
 class Cells:
     """Readings by client and cluster. A matrix, as 60 clusters of 200 clients are 12 000 counts."""
@@ -122,6 +131,8 @@ class Cells:
         """
         if not self._counts.size:
             return np.empty((0, 3), dtype=np.int64)
+        if len(self._clients) == 1 and len(self._identities) <= number and self._counts.all():
+            return np.array([np.repeat(self._clients, len(self._identities)), self._identities, self._counts[0]]).T
         counts = self._counts.ravel()
         there = np.flatnonzero(counts)
         there_counts = counts[there]
@@ -206,15 +217,17 @@ class OpenBin:
             self.cells.add(summed.clients, summed.identities, summed.cells)
         self.changed = True
 
-    def take(self, updates: int) -> tuple[bytes, bytes, bytes]:
+    def take(self, updates: int, known: dict[tuple[bytes, bytes], PackedTable]) -> tuple[bytes, bytes, bytes]:
         """The packed tables of clusters, clients and cells, to publish when the model has absorbed `updates`.
+
+        `known`: see `Counts.packed`.
 
         What a message cannot carry is left out from now on: a bin that is read again goes on alike.
         """
         self.changed, self.updates = False, updates
         self.clusters.keep_largest(CLUSTERS_PER_BIN_MAX, NO_CLUSTER)
         cells = self.cells.keep_largest(CELLS_MAX)
-        return pack_table(self.clusters.table()), pack_table(self.clients.table()), pack_table(cells)
+        return self.clusters.packed(known), self.clients.packed(known), pack_table(cells)
 
     def state(self) -> list[Any]:
         """Plain values and arrays for `restored`."""
@@ -307,9 +320,11 @@ class Recorder:
             kept = np.flatnonzero(starts > newest - number * width)
             # The parts of a bin one after the other, in the order in which they came.
             kept = kept[np.argsort(starts[kept], kind="stable")]
-            begins = np.flatnonzero(np.diff(starts[kept], prepend=-1))
-            for parts in np.split(kept, begins[1:]) if len(kept) else ():
-                one = self._open(width, int(starts[parts[0]]))
+            ordered = starts[kept]
+            begins = [0, *((ordered[1:] != ordered[:-1]).nonzero()[0] + 1).tolist(), len(kept)]
+            for first, end in pairwise(begins) if len(kept) else ():
+                parts = kept[first:end]
+                one = self._open(width, int(ordered[first]))
                 here = parts[found.numbers[parts] > one.updates]
                 if not len(here):
                     continue
@@ -346,11 +361,12 @@ class Recorder:
     def take_changed(self, updates: int) -> list[HistoryMessage]:
         """The bins and names that have changed since the last call; the model has absorbed `updates`."""
         changed: list[HistoryMessage] = []
+        known: dict[tuple[bytes, bytes], PackedTable] = {}
         for width, start in [key for key in self._bins if self._is_too_old(*key)]:
             del self._bins[width, start]
         for (width, start), one in sorted(self._bins.items()):
             if one.changed:
-                changed.append(HistoryBin(*self._origin, width, start, updates, *one.take(updates)))
+                changed.append(HistoryBin(*self._origin, width, start, updates, *one.take(updates, known)))
         self.begins_again = False
         while len(self._bins) > OPEN_MAX:
             self._bins.popitem(last=False)
