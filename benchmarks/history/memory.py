@@ -30,7 +30,7 @@ from shoal.config.resolved import resolve
 from shoal.protocol.history import BINS_KEPT, COARSE_S, FINE_S, HistoryBin, HistoryNames
 
 STEPS, UPDATES_PER_STEP = 30, 20
-PATHS = ("", "page.css", "page.js", "status", "nodes", "v1/history?step=300", "v1/history")
+PATHS = ("", "page.css", "page.js", "v1/status", "v1/nodes", "v1/history?step=300", "v1/history")
 """what a browser reads of the page"""
 PAST_BINS = {FINE_S: BINS_KEPT[FINE_S] - 1, COARSE_S: 1440}
 """bins before those of the process: two days and a month"""

@@ -175,6 +175,13 @@ def test_no_password_is_in_the_tree_and_each_secret_reaches_only_who_needs_it() 
         "grafana-password": {"secrets", "grafana"},
         "mqtt-password": {"secrets", "mosquitto", "sensors-1", "events"},
     }
+    # A volume has the owner of the folder that the image has there: the service that makes the secrets is not root.
+    made = re.findall(r"-(?:token|password):(/run/shoal/\w+)", services["secrets"])
+    owned = re.search(
+        r"install -d -o shoal -g shoal -m 755 (.*)", (TOP / "deploy/Dockerfile").read_text(encoding="utf-8")
+    )
+    assert owned is not None
+    assert owned[1].split() == made
     for name in ("server", "prometheus", "grafana", "mosquitto", "sensors-1", "events"):
         assert re.search(r"(page-token|grafana-password|mqtt-password):/run/shoal/\w+:ro", services[name])
     assert not re.search(r"(PASSWORD|TOKEN|SECRET)\w*: *[^/$\s]", text), "a value and not a file"
