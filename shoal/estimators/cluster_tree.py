@@ -36,13 +36,16 @@ class ClusterTree(IdentityEstimator):
     points_max : int, default=128
         Largest number of weighted points that a client publishes at once.
     cells_max : int, default=1000
-        Largest number of weighted points that the server keeps.
+        Largest number of weighted points that the server keeps while clusters are few.
     rebuild_readings : int, default=500
         Readings absorbed between two rebuilds of the tree.
-    cluster_mass_max : float, default=1000.0
+    cluster_mass_max : float, default=4000.0
         Independent readings of a cluster that count; newer ones displace older ones of the same cluster.
     mass_max : float, default=4000.0
-        Independent readings of all clusters that count, each cluster having an equal part at most.
+        Independent readings of all clusters that count, each cluster having an equal part at most, or its share of the
+        recent readings.
+    growth_max : float, default=4.0
+        How many times these three are allowed at most, in proportion to the clusters where there are more than 20.
     split_significance : float, default=4.5
         Standard deviations by which both sides of a join must be denser than the join, to be two clusters.
     keep_significance : float, default=2.0
@@ -102,6 +105,7 @@ class ClusterTree(IdentityEstimator):
         rebuild_readings: int = DEFAULTS.rebuild_readings,
         cluster_mass_max: float = DEFAULTS.cluster_mass_max,
         mass_max: float = DEFAULTS.mass_max,
+        growth_max: float = DEFAULTS.growth_max,
         split_significance: float = DEFAULTS.split_significance,
         keep_significance: float = DEFAULTS.keep_significance,
         confirm_readings: float = DEFAULTS.confirm_readings,
@@ -118,6 +122,7 @@ class ClusterTree(IdentityEstimator):
         self.rebuild_readings = rebuild_readings
         self.cluster_mass_max = cluster_mass_max
         self.mass_max = mass_max
+        self.growth_max = growth_max
         self.split_significance = split_significance
         self.keep_significance = keep_significance
         self.confirm_readings = confirm_readings

@@ -161,10 +161,21 @@ def test_the_snapshot_has_the_facts_of_each_cluster() -> None:
 def test_the_number_of_cells_is_bounded_even_by_far_more_clusters() -> None:
     generator = np.random.default_rng(0)
     for rows in (generator.uniform(size=(8000, 3)), generator.integers(100, size=(8000, 1)) * 1.0):
-        server = server_of(rows, cells_max=40)
+        assert len(server_of(rows, cells_max=40).snapshot()["mass"]) <= ClusterTreeOptions().growth_max * 40
+        server = server_of(rows, cells_max=40, growth_max=1.0)
         assert len(server.snapshot()["mass"]) <= 40
         # What came since the last rebuild is counted in full.
         assert server.snapshot()["mass"].sum() <= ClusterTreeOptions().mass_max + 700
+
+
+def test_the_memory_grows_with_the_clusters_up_to_its_limit() -> None:
+    generator = np.random.default_rng(0)
+    rows = generator.integers(30, size=(4000, 1)) + generator.normal(0.0, 0.02, size=(4000, 1))
+    for growth_max, expected in ((1.0, 1000.0), (1.2, 1200.0), (4.0, 1500.0)):  # 30 clusters, one and a half times 20
+        server = server_of(rows, mass_max=1000.0, growth_max=growth_max)
+        server.rebuild()
+        assert len(server.identities) == 30
+        np.testing.assert_allclose(server.snapshot()["mass"].sum(), expected, rtol=0.1)
 
 
 def test_an_impossible_update_is_refused_whole() -> None:

@@ -30,6 +30,16 @@ def test_memory_is_bounded_in_independent_readings() -> None:
     np.testing.assert_allclose(cells.mass, [100.0, 100.0, 2000.0])
 
 
+def test_a_cluster_may_keep_its_share_of_the_recent_readings() -> None:
+    cells = Cells.empty(1)
+    cells.add(Sketch(np.array([[0.0], [5.0], [9.0], [9.1]]), np.array([100.0, 100.0, 600.0, 1200.0])), 1000)
+    cells.cluster = np.array([0, 1, 2, 2])
+    cells.limit_mass(1000.0, 1000.0, np.ones(4))
+    np.testing.assert_allclose(cells.mass[2:].sum(), 900.0)  # of 2000 recent readings 1800
+    cells.limit_mass(700.0, 1000.0, np.ones(4))
+    np.testing.assert_allclose(cells.mass[2:].sum(), 700.0)
+
+
 @pytest.mark.parametrize(("d", "raised"), [(16, False), (64, True)])
 def test_merged_cells_are_hardly_heavier_than_the_limit_where_no_pairs_are_left_below_it(d: int, raised: bool) -> None:
     generator = np.random.default_rng([0, d])

@@ -22,7 +22,7 @@ from tests.laws.streams import KINDS, cut, stream, streams
 from tests.laws.views import assert_view_is_sound
 
 LEARN_ROWS = [name for name in streaming_names() if name not in counting_names()]
-BOUNDED: dict[str, dict[str, Any]] = {"cluster_tree": {"cells_max": 64}, "fcac": {"nodes_max": 24}}
+BOUNDED: dict[str, dict[str, Any]] = {"cluster_tree": {"cells_max": 64, "growth_max": 1.0}, "fcac": {"nodes_max": 24}}
 """options with which each algorithm promises bounded memory"""
 RAN: set[tuple[str, str]] = set()
 laws = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -125,12 +125,18 @@ class Cells:
     def limit_mass(self, cluster_mass_max: float, mass_max: float, dependence: Floats) -> None:
         """Bound the mass of every cluster: newer readings displace the oldest ones of their own cluster.
 
+        Each may have an equal part of `mass_max`, or as large a part as it has of the recent readings, so that all have
+        at most twice as many: what has not been told apart yet needs as much memory for that as its parts will have.
         `dependence` (k,): how many readings count as one. The bounds are in readings that are independent, so that of a
         slow sensor longer spans are remembered: a thousand of its readings may all come from one night.
         """
         present, place = np.unique(self.cluster, return_inverse=True)
+        if not len(present):
+            return
         independent = np.bincount(place, weights=self.mass / dependence)
-        allowed = min(cluster_mass_max, mass_max / len(present)) if len(present) else 0.0
+        recent = np.bincount(place, weights=self.recent)
+        part = np.maximum(1.0 / len(present), recent / max(float(recent.sum()), 1e-300))
+        allowed = np.minimum(cluster_mass_max, mass_max * part)
         self.mass = self.mass * np.minimum(1.0, allowed / independent)[place]
         self.keep(self.mass > MASS_MIN)
 

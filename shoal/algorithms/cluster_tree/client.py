@@ -27,7 +27,9 @@ class ClusterTreeOptions(AlgorithmOptions):
     ALGORITHM = "cluster_tree"
 
     points_max: int = option(128, "weighted points that a client publishes at once", least=8)
-    cells_max: int = option(1000, "weighted points that the server keeps", least=16)
+    cells_max: int = option(
+        1000, "weighted points that the server keeps, more of them where clusters are many (`growth_max`)", least=16
+    )
     rebuild_readings: int = option(
         500,
         "readings absorbed between two rebuilds of the tree; the first ones come after every quarter more, and others "
@@ -35,17 +37,23 @@ class ClusterTreeOptions(AlgorithmOptions):
         least=1,
     )
     cluster_mass_max: float = option(
-        1000.0,
+        4000.0,
         "independent readings of a cluster that count: newer ones displace older ones of the same cluster, never those "
         "of another",
         least=100.0,
     )
     mass_max: float = option(
         4000.0,
-        "independent readings of all clusters that count, each cluster having an equal part at most: with more "
-        "readings ever finer structure becomes significant, and the number of clusters would grow with the age of the "
-        "stream",
+        "independent readings of all clusters that count, each cluster having an equal part at most, or its share of "
+        "the recent readings: with more readings ever finer structure becomes significant, and the number of clusters "
+        "would grow with the age of the stream",
         least=100.0,
+    )
+    growth_max: float = option(
+        4.0,
+        "how many times `cells_max` and the two numbers of readings are kept at most, in proportion to the clusters "
+        "where there are more than 20: the more there are, the more readings it takes to tell the others apart",
+        least=1.0,
     )
     split_significance: float = option(
         4.5,

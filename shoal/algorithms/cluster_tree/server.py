@@ -210,6 +210,8 @@ def _apart(one: Floats, other: Floats) -> Floats:
     return squared_between(frame.of(one), frame.of(other)).astype(np.float64) * frame.scale**2
 
 
+FEW_CLUSTERS = 20
+"""clusters up to which the memory does not grow"""
 GATHERED_MIN, GATHERED_MORE = 10.0, 1.25
 """readings that have come near to each other where none had been, from which the tree is built before it is due; and
 multiple of those when it was built last"""
@@ -290,7 +292,7 @@ class ClusterTreeServer(ClusterTreeHalf):
             self._absorb(sketch)
 
     def _absorb(self, sketch: Sketch) -> None:
-        self._cells.add(sketch, self.options.cells_max)
+        self._cells.add(sketch, int(self._growth() * self.options.cells_max))
         self._block = self._block.with_more(sketch)
         self._block_time = np.concatenate([self._block_time, np.cumsum(sketch.mass) / sketch.mass.sum()])
         self._readings += int(sketch.mass.sum())
@@ -300,6 +302,10 @@ class ClusterTreeServer(ClusterTreeHalf):
         elif self._looks and self._gathered_now() >= max(GATHERED_MIN, GATHERED_MORE * self._gathered):
             self._looks -= 1
             self._look()
+
+    def _growth(self) -> float:
+        """How many times the memory for few clusters is allowed for those that are known."""
+        return min(self.options.growth_max, max(1.0, len(self._identities.clusters) / FEW_CLUSTERS))
 
     def rebuild(self) -> None:
         """Build the tree and find the clusters anew; measure dependence, and bound the memory.
@@ -319,7 +325,8 @@ class ClusterTreeServer(ClusterTreeHalf):
             self._count_recent(near[self._counted :])
         self._block, self._block_time, self._counted = empty_sketch(self._width or 0), np.empty(0), 0
         dependence = identities.dependence(cells.cluster)
-        cells.limit_mass(self.options.cluster_mass_max, self.options.mass_max, dependence)
+        growth = self._growth()
+        cells.limit_mass(growth * self.options.cluster_mass_max, growth * self.options.mass_max, dependence)
         # What gathers slowly has until the rebuild after the next.
         cells.settle(cells.ids < self._first_new)
         self._first_new, self._rebuilt = cells.n_created, self._readings
