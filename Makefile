@@ -26,7 +26,7 @@ check: $(VENV)/.dev ## in two minutes, while you work: lint, types, and the test
 	$(BIN)/shoal kernels & $(MAKE) --no-print-directory lint check-types; passed=$$?; wait; exit $$passed
 	$(BIN)/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder -m "not external and not long" $(TESTS)
 
-integration: $(VENV)/.dev $(VENV)/.ray $(VENV)/.scale $(VENV)/.spark ## what is slow and seldom breaks: long outages, Ray, Spark, quick benchmarks
+integration: $(VENV)/.dev $(VENV)/.ray $(VENV)/.scale $(VENV)/.spark $(VENV)/.docs $(VENV)/.release ## what is slow and seldom breaks: long outages, Ray, Spark, quick benchmarks
 	$(BIN)/pytest -n 4 --dist loadfile --no-loadscope-reorder -m integration $(TESTS)
 
 lint: $(VENV)/.dev
@@ -68,6 +68,9 @@ audit: $(VENV)/.dev ## attack the privacy of clients: 20 000 trials of each atta
 screenshots: $(VENV)/.dev ## renew the screenshots of the live page in docs/pictures (needs Chromium)
 	$(BIN)/python -m tests.server_node.web_screenshot
 
+docs: $(VENV)/.docs ## the documentation site in site/: warnings are errors
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet
+
 release: $(VENV)/.release ## sdist, wheel, notes, bill of materials and signed checksums in dist/: `make release KEY=FILE` or `RELEASE=--draft`
 	$(BIN)/python deploy/release.py $(if $(KEY),--key $(KEY)) $(RELEASE)
 
@@ -78,7 +81,7 @@ kafka-stop: ## stop it; its data stays in ./kafka-data
 	@$(PYTHON) deploy/kafka/broker.py stop
 
 clean: ## remove the files that these commands created
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis shoal-demo
+	rm -rf $(VENV) site dist .pytest_cache .mypy_cache .ruff_cache .hypothesis shoal-demo
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || \

@@ -10,8 +10,6 @@ from contextlib import closing
 from pathlib import Path
 
 import jsonschema
-import nbclient
-import nbformat
 import pytest
 from prometheus_client import CollectorRegistry
 
@@ -102,6 +100,8 @@ def test_the_model_of_a_factory_knows_the_states_of_both_halls(tmp_path: Path, k
 
 @pytest.mark.integration
 def test_the_notebook_runs_from_top_to_bottom(tmp_path: Path) -> None:
+    nbclient = pytest.importorskip("nbclient", reason="pip install '.[docs]'")
+    nbformat = pytest.importorskip("nbformat")
     notebook = nbformat.read(EXAMPLES / "states.ipynb", as_version=4)
     assert not any(cell.get("outputs") for cell in notebook.cells), "outputs are not committed"
     done = nbclient.NotebookClient(notebook, timeout=600, resources={"metadata": {"path": str(tmp_path)}}).execute()

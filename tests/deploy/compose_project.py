@@ -36,13 +36,14 @@ class Project:
     def __init__(self, engine: Engine, name: str, without: Sequence[str] = (), profiles: Sequence[str] = ()) -> None:
         self._engine = engine
         self._profiles = [option for profile in profiles for option in ("--profile", profile)]
-        first = free_ports(3)
-        self.page, self.prometheus, sensors = (f"http://127.0.0.1:{port}" for port in range(first, first + 3))
+        first = free_ports(4)
+        self.page, self.prometheus, sensors, alerts = (f"http://127.0.0.1:{port}" for port in range(first, first + 4))
         self.environment = engine.environment | {
             "COMPOSE_PROJECT_NAME": name,
             "SHOAL_PAGE_PORT": self.page.rpartition(":")[2],
             "SHOAL_PROMETHEUS_PORT": self.prometheus.rpartition(":")[2],
             "SHOAL_SENSORS_PORT": sensors.rpartition(":")[2],
+            "SHOAL_ALERTMANAGER_PORT": alerts.rpartition(":")[2],
         }
         self.name = name
         self.services = [service for service in self.compose("config", "--services").split() if service not in without]

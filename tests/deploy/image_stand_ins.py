@@ -21,7 +21,7 @@ HERE = Path(__file__).parent
 SUITE = "bookworm"
 PACKAGES = (
     *("python3", "python3-venv", "python3-pip", "ca-certificates", "wget"),
-    *("openjdk-17-jre-headless", "prometheus", "mosquitto", "mosquitto-clients"),
+    *("openjdk-17-jre-headless", "prometheus", "prometheus-alertmanager", "mosquitto", "mosquitto-clients"),
     *("systemd", "dbus"),  # for systemd_machine.py
 )
 DEBIAN = "stand-in/debian"

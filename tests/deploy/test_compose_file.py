@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 from click.testing import CliRunner
 
 from server_node.clusters.forwarding import load_rules
@@ -26,7 +29,7 @@ VARIABLES = {
     "SHOAL_CLIENT_NAME": "mill",
     "SHOAL_PASSWORD_FILE": "/etc/hostname",
     "SHOAL_CA_FILE": "/etc/hostname",
-    "COMPOSE_PROFILES": "centre,site,helper,mqtt,events",
+    "COMPOSE_PROFILES": "centre,site,helper,mqtt,events,docs",
 }
 """variables that the files require"""
 
@@ -197,3 +200,43 @@ def test_the_build_context_has_only_what_the_dockerfile_copies() -> None:
     assert {
         source.split("/")[0] if source not in kept else source for line in copied for source in line.split()
     } == kept
+
+
+def services(file: Path) -> dict[str, dict[str, Any]]:
+    found: dict[str, dict[str, Any]] = yaml.safe_load(file.read_text(encoding="utf-8"))["services"]
+    return found
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.name)
+def test_every_service_has_limits_and_one_that_stays_has_a_health_check(file: Path) -> None:
+    for name, service in services(file).items():
+        if "image" not in service:  # an addition to a service of another file
+            continue
+        assert service["mem_limit"], name
+        assert service["cpus"], name
+        assert ("healthcheck" in service) != (service.get("restart") == "on-failure"), name
+
+
+def test_services_that_have_no_business_with_each_other_share_no_network() -> None:
+    found = services(TOP / "docker-compose.yml")
+    networks = {name: set(one.get("networks", [])) for name, one in found.items()}
+    for name, one in found.items():
+        assert networks[name] or one.get("network_mode") == "none", f"{name} is in the default network"
+    reachable = {name: {other for other in networks if networks[other] & networks[name]} for name in networks}
+    assert "kafka" not in reachable["grafana"] | reachable["mosquitto"] | reachable["prometheus"]
+    for number in range(1, 6):
+        assert found[f"producer-{number}"]["network_mode"] == "none"
+        assert not networks[f"client-{number}"] & {"page", "sensors", "outward", "dashboards"}
+
+
+def test_the_alertmanager_file_is_valid_and_prometheus_knows_where_it_is() -> None:
+    folder = TOP / "deploy" / "prometheus"
+    alerting = yaml.safe_load((folder / "prometheus.yml").read_text(encoding="utf-8"))["alerting"]
+    assert alerting["alertmanagers"][0]["static_configs"][0]["targets"] == ["alertmanager:9093"]
+    rules = yaml.safe_load((folder / "rules.yml").read_text(encoding="utf-8"))
+    severities = {rule["labels"]["severity"] for group in rules["groups"] for rule in group["rules"] if "alert" in rule}
+    route = yaml.safe_load((folder / "alertmanager.yml").read_text(encoding="utf-8"))["route"]
+    routed = {matcher.split('"')[1] for one in route["routes"] for matcher in one["matchers"]}
+    assert routed <= severities
+    if amtool := shutil.which("amtool"):
+        subprocess.run([amtool, "check-config", str(folder / "alertmanager.yml")], check=True, capture_output=True)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+import runpy
 import ssl
 import subprocess
 import sys
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 from threading import Thread
+from typing import Any
 
 import pytest
 
@@ -75,3 +78,37 @@ def test_it_connects_by_tls_where_the_server_has_a_certificate(tmp_path: Path) -
     assert check(web.server_port, "/healthy", **given) == (0, "the reason")
     web.shutdown()
     web.server_close()
+
+
+def ended(*words: str | Path) -> tuple[int, str]:
+    command = [sys.executable, "-IS", str(HEALTH_CHECK), *map(str, words)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    return done.returncode, done.stdout.strip()
+
+
+def test_a_file_that_is_written_is_a_sign_of_life(tmp_path: Path) -> None:
+    file = tmp_path / "readings.db"
+    assert ended("written", file, "60")[0] == 1
+    file.write_bytes(b"")
+    os.utime(file, (0, 0))
+    code, reason = ended("written", file, "60")
+    assert (code, "was not written for" in reason) == (1, True)
+    (tmp_path / "readings.db-wal").write_bytes(b"")
+    assert ended("written", file, "60") == (0, "")
+
+
+def test_a_connection_counts_only_where_it_leaves_the_container() -> None:
+    """Tables as /proc/net has them: of the loopback only, and of a broker at 172.18.0.2:9092."""
+    namespace: dict[str, Any] = runpy.run_path(str(HEALTH_CHECK))
+    with NamedTemporaryFile("w", suffix=".tcp") as table:
+        for line, leaves in (
+            ("0100007F:0016 0100007F:A0F2 01", False),
+            ("030012AC:9C40 020012AC:2384 01", True),
+            ("00000000:2238 00000000:0000 0A", False),
+            ("030012AC:9C40 020012AC:2384 06", False),
+        ):
+            table.seek(0)
+            table.truncate()
+            table.write(f"  sl  local_address rem_address st\n   0: {line} 00000000:00000000\n")
+            table.flush()
+            assert namespace["has_connection"](table.name) is leaves, line
