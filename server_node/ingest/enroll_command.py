@@ -1,0 +1,149 @@
+"""`shoal enroll`: a folder with all that a new site needs, made where the server's keys are; and its revocation."""
+
+from __future__ import annotations
+
+import json
+import re
+import secrets
+import shutil
+from contextlib import closing
+from pathlib import Path
+from typing import Final
+
+import click
+
+from server_node.ingest.request_commands import request_quarantine
+from shoal.cli.options import CLIENT_NAME, config_option, json_option
+from shoal.config.settings import Config, load_config
+from shoal.errors import SettingsError
+from shoal.protocol.signatures import KEY_BYTES, server_file, write_keys
+from shoal.protocol.topics import ensure_topics
+from shoal.transports import open_log
+
+CONTRACT: Final = ("federation", "features", "privacy", "models")
+"""tables of a federation file that are the contract; a site gets them as they are, and [log]"""
+HEADER = re.compile(r"^\[{1,2}\s*([A-Za-z_]+)[^\]]*\]{1,2}")
+OF_THE_SITE: Final = ("secret_file", "client_certificate_file", "client_key_file")
+"""settings of [log] that name a file with a secret, which each site has of its own"""
+
+
+@click.command()
+@config_option
+@click.option("--out", type=click.Path(path_type=Path), help="The folder to make for the site.  [default: site-NAME]")
+@click.option("--revoke", is_flag=True, help="Take the key of the site away, and put its client into quarantine.")
+@json_option
+@click.argument("name", type=CLIENT_NAME)
+def enroll(file: Path, out: Path | None, revoke: bool, as_json: bool, name: str) -> None:
+    """Enrol the site NAME: make its key, and a folder with its federation file, its key and what to do there.
+
+    Run it where the server's keys are ([server] client_keys), and bring the folder to the site in a secure way: it has
+    the key with which the client signs its updates. The server accepts them at once. With --revoke it accepts nothing
+    more of the client; what has been learnt of it stays, and `shoal unlearn` removes it.
+    """
+    config = load_config(file)
+    if config.server.client_keys is None:
+        raise SettingsError(
+            f'{file}: without signatures every writer to the log is a client; set client_keys = "keys" in [server] and '
+            'signing_key_file = "keys/{client}.key" in [client], make a key for each client that there is with '
+            "`shoal keys new`, and start clients and server again"
+        )
+    key = server_file(config.server.client_keys, name)
+    if revoke:
+        _revoke(config, name, key)
+        click.echo(json.dumps({"client": name, "revoked": True}) if as_json else f"revoked: {name}")
+        return
+    folder = Path(f"site-{name}") if out is None else out
+    if key.exists():
+        raise SettingsError(f"{key}: {name} has been enrolled already; --revoke takes that back")
+    if folder.exists():
+        raise SettingsError(f"{folder}: exists already; move it away, or name another folder with --out")
+    missing = _make(config, file, name, folder)
+    # The server's copy last: a site that could not be made is not enrolled.
+    shutil.copyfile(folder / f"{name}.key", key)
+    key.chmod(0o600)
+    if as_json:
+        click.echo(json.dumps({"client": name, "folder": str(folder), "missing": missing}))
+        return
+    click.echo(f"{folder}: bring it to the site, where README.txt says what to do")
+    for setting, beside in missing.items():
+        click.echo(f"not in it: [log] {setting}, which the site has of its own; put it beside the others as {beside}")
+
+
+def _revoke(config: Config, name: str, key: Path) -> None:
+    """Raises `SettingsError` for a client without a key, and as the log does."""
+    if not key.exists():
+        raise SettingsError(f"{key}: there is no such key; {name} is not enrolled")
+    key.unlink()
+    with closing(open_log(config.log)) as log:
+        ensure_topics(log, config.contract, config.log)
+        request_quarantine(config, log, name, "quarantine", "its enrolment was revoked")
+
+
+def _make(config: Config, file: Path, name: str, folder: Path) -> dict[str, str]:
+    """Make the folder; settings of [log] whose files the site has to add, and their names there.
+
+    Raises `SettingsError`, and leaves no folder then.
+    """
+    try:
+        folder.mkdir(parents=True, mode=0o700)
+        write_keys(folder / f"{name}.key", [secrets.token_bytes(KEY_BYTES)])
+        text, missing = _site_file(file, name, folder)
+        (folder / "federation.toml").write_text(text, encoding="utf-8")
+        (folder / "README.txt").write_text(_readme(config, name, missing), encoding="utf-8")
+        made = load_config(folder / "federation.toml") if not missing else None
+        if made is not None and made.contract.digest != config.contract.digest:
+            raise SettingsError(
+                f"{file}: its contract cannot be copied table by table; write each table under a header"
+            )
+    except (OSError, SettingsError) as wrong:
+        shutil.rmtree(folder, ignore_errors=True)
+        if isinstance(wrong, SettingsError):
+            raise
+        raise SettingsError(f"{folder} cannot be made: {wrong.strerror}; name another folder with --out") from None
+    return missing
+
+
+def _site_file(file: Path, name: str, folder: Path) -> tuple[str, dict[str, str]]:
+    """The federation file of the site: the contract as it stands, and [log] with files beside it; see `_make`."""
+    kept: list[str] = []
+    missing: dict[str, str] = {}
+    table = ""
+    for line in file.read_text(encoding="utf-8").splitlines():
+        if header := HEADER.match(line):
+            table = header[1]
+        if table in CONTRACT:
+            kept.append(line)
+        elif table == "log":
+            kept.append(_log_line(line, file.parent, folder, missing))
+    return "\n".join([*kept, "", "[client]", f'signing_key_file = "{name}.key"', ""]), missing
+
+
+def _log_line(line: str, beside: Path, folder: Path, missing: dict[str, str]) -> str:
+    """A line of [log]. A file that is no secret comes along; one that is the site has to add."""
+    setting = re.match(r'^(\w+_file|server_keys)\s*=\s*"([^"]+)"', line)
+    if setting is None:
+        return line
+    there = (beside / setting[2]).resolve()
+    if setting[1] in OF_THE_SITE:
+        missing[setting[1]] = there.name
+    else:
+        shutil.copyfile(there, folder / there.name)
+    return f'{setting[1]} = "{there.name}"'
+
+
+def _readme(config: Config, name: str, missing: dict[str, str]) -> str:
+    """What to do at the site."""
+    lines = [
+        f"This folder enrols the client {name} in the federation {config.contract.federation}.",
+        f"Contract: {config.contract.digest} (`shoal check federation.toml` prints what it means).",
+        "",
+        *(f"1. Put the site's own {beside} ([log] {setting}) into this folder." for setting, beside in missing.items()),
+        f"Keep {name}.key secret: who has it can send updates in this client's name.",
+        "",
+        f"    shoal client --config federation.toml --name {name}",
+        f"    shoal producer --config federation.toml --only {name} ...        # files",
+        f"    shoal producer --config federation.toml --mqtt --name {name}     # sensors, with a section [mqtt]",
+        "",
+        "What it has learnt, its ledger of privacy and its noise key are in data/clients. Never delete or copy them.",
+    ]
+    return "\n".join(lines) + "\n"
