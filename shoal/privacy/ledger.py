@@ -112,6 +112,9 @@ def read_spending(path: Path) -> dict[str, Spending]:
     """
     try:
         with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as file:
+            tables = {name for (name,) in file.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+            if "about" in tables and dict(file.execute("SELECT name, value FROM about")).get("format") != FORMAT:
+                raise InvalidState(f"{path} was written by another version of shoal; run that version")
             return {owner: _spending(file, owner) for owner in _owners(file)}
     except sqlite3.DatabaseError as damaged:
         raise unreadable(path, str(damaged)) from None

@@ -17,7 +17,7 @@ import pytest
 
 from tests.deploy.compose_project import TOP, Project, wait_for
 from tests.deploy.dashboard_queries import check_every_panel
-from tests.deploy.docker_engine import Engine
+from tests.deploy.docker_engine import Engine, EngineError
 from tests.deploy.image_stand_ins import WITHOUT, make_all
 from tests.deploy.systemd_machine import Machine, commands_of_the_docs, systemd_machine
 from tests.noisy_rows import noisy_rows_file
@@ -82,7 +82,7 @@ def engine(can_run_docker: None) -> Iterator[Engine]:
 @pytest.fixture(scope="module")
 def project(engine: Engine) -> Iterator[Project]:
     # The forwarder of events is optional, and needs somewhere to forward to.
-    project = Project(engine, "office", without=(*WITHOUT, "events"), profiles=["mqtt"])
+    project = Project(engine, "office", without=(*WITHOUT, "events", "docs"), profiles=["mqtt"])
     project.up()
     yield project
     project.down("--volumes")
@@ -152,10 +152,16 @@ def check_that_nothing_is_lost(project: Project) -> int:
 
 
 def test_every_service_is_up_and_healthy(project: Project) -> None:
-    assert set(project.services) == {"kafka", "topics", "secrets", "prometheus", "mosquitto", *SHOAL_SERVICES}
+    others = {"kafka", "topics", "secrets", "prometheus", "alertmanager", "mosquitto"}
+    assert set(project.services) == others | {*SHOAL_SERVICES}
     for service in project.services:
-        has_check = service in {"kafka", "prometheus", "mosquitto", "server", *CLIENTS}
-        assert ("Health" in project.inspect(service)["State"]) == has_check, service
+        seen = project.inspect(service)
+        assert ("Health" in seen["State"]) == (service not in ("topics", "secrets")), service
+        assert seen["HostConfig"]["Memory"] > 0, service
+        assert seen["HostConfig"]["NanoCpus"] > 0, service
+    answer = "import urllib.request as r; print(r.urlopen('http://kafka:9092', timeout=5))"
+    with pytest.raises(EngineError):  # a producer of a file has no network at all
+        project.run_in("producer-1", answer)
 
 
 def test_clusters_appear_on_the_page_and_in_prometheus(project: Project, names: Names) -> None:
@@ -192,7 +198,7 @@ def test_containers_have_no_privileges_and_publish_ports_on_loopback_only(projec
         assert seen["Config"]["User"] == "shoal"
         assert (host["ReadonlyRootfs"], host["CapDrop"], host["Privileged"]) == (True, ["ALL"], False)
         assert host["SecurityOpt"] == ["no-new-privileges:true"]
-    for service in ("kafka", "prometheus", "mosquitto", *SHOAL_SERVICES):
+    for service in ("kafka", "prometheus", "alertmanager", "mosquitto", *SHOAL_SERVICES):
         for bound in project.inspect(service)["HostConfig"]["PortBindings"].values():
             assert [place["HostIp"] for place in bound] == ["127.0.0.1"], service
     rejected = "import pathlib\ntry: pathlib.Path('/opt/shoal/x').touch()\nexcept OSError as no: print(no.strerror)"
@@ -205,7 +211,8 @@ def test_a_container_has_no_other_clients_key_or_volume(project: Project) -> Non
         found = project.run_in(service, "import pathlib; print(*pathlib.Path('/').glob('var/lib/shoal/**/noise.key'))")
         assert {path.split("/")[-2] for path in found.split()} == own, service
         mounted = {mount["Name"] for mount in project.inspect(service)["Mounts"] if mount["Type"] == "volume"}
-        assert mounted == {f"{project.name}_{name}" for name in own or {"server", "page-token"}}
+        expected = (own or {"server", "page-token"}) | ({"mqtt-password"} if service == "sensors-1" else set())
+        assert mounted == {f"{project.name}_{name}" for name in expected}
 
 
 def test_readings_over_mqtt_reach_their_client(project: Project) -> None:
