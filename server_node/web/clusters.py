@@ -54,7 +54,11 @@ def cluster_operations(board: StatusBoard, history: HistoryReader | None) -> lis
         return PiecesResponse(found.pieces(), media_type="application/json")
 
     async def feeds(request: Request) -> Response:
-        """Shares of each client's readings by cluster in a span of time; 404 where no history is kept."""
+        """Division of each client's readings among the clusters, in percent, in the fine bins that start from `from` to `to`.
+
+        Of the 200 clients with the most readings the eight largest clusters; `from` and `to` are the times that were
+        counted, null without bins. 404 where no history is kept.
+        """
         model = requested_model(request, board.status)
         return tagged(request, await read_feeds(kept(history), model.name, request.query_params))
 
