@@ -54,10 +54,10 @@ def cluster_operations(board: StatusBoard, history: HistoryReader | None) -> lis
         return PiecesResponse(found.pieces(), media_type="application/json")
 
     async def feeds(request: Request) -> Response:
-        """Division of each client's readings among the clusters, in percent, in the fine bins that start from `from` to `to`.
+        """Division of each client's readings among the clusters, in percent, in a span of time.
 
-        Of the 200 clients with the most readings the eight largest clusters; `from` and `to` are the times that were
-        counted, null without bins. 404 where no history is kept.
+        The fine bins that start from `from` to `to`; the 200 clients with most readings, the eight largest clusters.
+        `from` and `to` of the answer are the times that were counted, null without bins. 404 where no history is kept.
         """
         model = requested_model(request, board.status)
         return tagged(request, await read_feeds(kept(history), model.name, request.query_params))
