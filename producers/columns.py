@@ -14,6 +14,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
+from producers.files.dialect import unit_behind
 from producers.files.parsing import number_of
 from producers.files.split import CLIENTS_MAX
 from producers.files.times import TimeOptions, TimeReader, time_reader
@@ -393,7 +394,8 @@ def _column(name: str, cells: _Cells, times: Sequence[str], client: str | None) 
     numbers = cells.numbers[np.isfinite(cells.numbers)]
     if reason := _left_out(cells, numbers):
         return Column(name, "left out", reason, examples)
-    unit = unit_of(name)[1] or "%" * all(text.endswith("%") for text in examples)
+    behind = {unit_behind(text) for text in examples}
+    unit = unit_of(name)[1] or (behind.pop() if len(behind) == 1 else "")
     low, high = bounds_of(numbers, unit)
     outside = float(((numbers < low) | (numbers > high)).mean())
     return Column(name, "feature", "numbers", examples, unit, low, high, outside, step_of(numbers), numbers)
@@ -408,7 +410,8 @@ def _left_out(cells: _Cells, numbers: Floats) -> str:
     if np.ptp(numbers) == 0:
         return "the same value everywhere"
     # It may begin again for each client.
-    if len(cells.head) > 20 and (np.diff(cells.head) == 1).mean() > 0.9:
+    steps = np.diff(cells.head)
+    if len(steps) >= 20 and np.median(steps) > 0 and (steps == np.median(steps)).mean() > 0.9:
         return "counts the rows"
     return ""
 

@@ -26,13 +26,17 @@ PREAMBLE_LINES_MAX = 50
 """most lines before the header: the titles and notes of an export, or the line `sep=,` of a spreadsheet"""
 ROWS_AGREE = 0.9
 """share of the rows that have as many cells as the header, where other lines stand before it"""
+UNITS_SEEN = 3
+"""fewest cells of a column by which the text behind its numbers is a unit"""
 ROWS_BELOW = 3
 """fewest rows, the header among them, in which that shows"""
 SPACES = "\u0020\u00a0\u202f'\u2019"
 """signs between groups of three digits besides point and comma: space, no-break spaces, apostrophes"""
+MINUS = "\u2212"
+"""the typographic sign"""
 
 # Numbers with a comma or a point that can only be read in one way.
-_GROUPS = r"[+-]?[1-9]\d{0,2}"
+_GROUPS = r"[+\u2212-]?[1-9]\d{0,2}"
 _COMMA_IS_DECIMAL = re.compile(rf"[+-]?(0?,\d+|\d+,(\d{{1,2}}|\d{{4,}})|\d{{4,}},\d+|{_GROUPS}(\.\d{{3}})+,\d+)")
 _POINT_IS_DECIMAL = re.compile(
     rf"[+-]?(0?\.\d+|\d+\.|\d+\.(\d{{1,2}}|\d{{4,}})|\d{{4,}}\.\d+|\d+\.\d+[eE][+-]?\d+)|{_GROUPS}(,\d{{3}})+\.\d+"
@@ -40,6 +44,9 @@ _POINT_IS_DECIMAL = re.compile(
 _COMMA_GROUPS = re.compile(rf"{_GROUPS}(,\d{{3}})+(\.\d+)?")
 _POINT_GROUPS = re.compile(rf"{_GROUPS}(\.\d{{3}})+(,\d+)?")
 _NUMBER = re.compile(rf"[+-]?[\d.,{SPACES}]*\d\.?([eE][+-]?\d+)?|[+-]?(inf|nan|infinity)", re.IGNORECASE)
+_UNIT = r"(?:[^\W\d_]|[%\u2030\u00b0])(?:[^\W\d_]|[%\u00b0/^*\u00b7\u00b2\u00b3-]|(?<=[ms])[23]){0,11}"
+# 0x1A is no number with a unit, and 3E5 is a number.
+_WITH_UNIT = re.compile(rf"(?!0[xXoObB])[+\u2212-]?[\d.,{SPACES}]*\d\s*(?![eE]\d)({_UNIT})")
 _SPACE_GROUPS = re.compile(rf"{_GROUPS}([{SPACES}])\d{{3}}(\1\d{{3}})*([.,]\d+)?")
 
 
@@ -66,15 +73,15 @@ class Dialect(NamedTuple):
     thousands: str = ""
     """sign between groups of three digits; empty for none"""
     na_values: frozenset[str] = frozenset()
-    percent: bool = False
-    """whether numbers are followed by a sign of percent, in all cells of their columns"""
+    units: frozenset[str] = frozenset()
+    """texts behind numbers, such as %, each in all cells of a column"""
     preamble: int = 0
     """lines before the header"""
 
     @property
     def is_plain(self) -> bool:
         """Whether Python's `float` reads its numbers."""
-        return self.decimal == "." and not self.thousands and not self.percent
+        return self.decimal == "." and not self.thousands and not self.units
 
     def number_text(self, cell: str) -> str | None:
         """The number of a cell as Python writes it; None for no value, any other text unchanged but never a number.
@@ -86,8 +93,8 @@ class Dialect(NamedTuple):
             return None
         if self.is_plain:
             return cell
-        if self.percent:
-            text = text.removesuffix("%").rstrip()
+        if self.units and (unit := unit_behind(text)) in self.units:
+            text = text.removesuffix(unit).rstrip()
         if self.thousands and self.thousands in text:
             whole, sign, part = text.partition(self.decimal)
             first, *groups = whole.split(self.thousands)
@@ -108,11 +115,12 @@ class Dialect(NamedTuple):
     def sentence(self) -> str:
         """How the file was understood, for people."""
         names = {"\t": "tab", " ": "space", "\u00a0": "no-break space", "\u202f": "narrow no-break space"}
+        units = f", units behind numbers: {', '.join(sorted(self.units))}" if self.units else ""
         groups = f", groups of three digits by {names.get(self.thousands, repr(self.thousands))}"
         return (
             f"delimiter {names.get(self.delimiter, repr(self.delimiter))}, decimal sign {self.decimal!r}"
             f"{groups if self.thousands else ''}, encoding {self.encoding.removesuffix('-sig')}"
-            f"{f', header in line {self.preamble + 1}' if self.preamble else ''}"
+            f"{units}{f', header in line {self.preamble + 1}' if self.preamble else ''}"
         )
 
 
@@ -212,16 +220,27 @@ def column_names(header: Iterable[str]) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _has_percent(columns: Iterable[Sequence[str]]) -> bool:
-    """Whether numbers of these columns have a sign of percent, and none in the same column lacks it."""
-    found = False
+def unit_behind(cell: str) -> str:
+    """The unit that follows the number of a cell, as in "12.5 °C"; "" for none."""
+    found = _WITH_UNIT.fullmatch(cell)
+    return found[1] if found else ""
+
+
+def _units_of(columns: Iterable[Sequence[str]]) -> frozenset[str]:
+    """The units behind numbers in columns where all numbers have the same one.
+
+    None that some numbers of another column lack: it is not known what those mean.
+    """
+    found: set[str] = set()
+    doubtful: set[str] = set()
     for cells in columns:
         texts = [cell.strip() for cell in cells]
-        signed = any(text.endswith("%") and _NUMBER.fullmatch(text[:-1].rstrip()) for text in texts)
-        if signed and any(map(_NUMBER.fullmatch, texts)):
-            return False
-        found = found or signed
-    return found
+        behind = Counter(filter(None, map(unit_behind, texts)))
+        if any(map(_NUMBER.fullmatch, texts)):
+            doubtful |= set(behind)
+        elif len(behind) == 1 and behind.total() >= UNITS_SEEN:
+            found |= set(behind)
+    return frozenset(found - doubtful)
 
 
 def numbers_of(cells: Iterable[str], said: str | None, where: str) -> tuple[str, str]:
@@ -233,7 +252,8 @@ def numbers_of(cells: Iterable[str], said: str | None, where: str) -> tuple[str,
     commas = points = comma_groups = point_groups = False
     spaces = ""
     for cell in cells:
-        text = cell.strip().removesuffix("%").rstrip()
+        text = cell.strip().replace(MINUS, "-")
+        text = text.removesuffix(unit_behind(text)).rstrip()
         commas = commas or bool(_COMMA_IS_DECIMAL.fullmatch(text))
         points = points or bool(_POINT_IS_DECIMAL.fullmatch(text))
         comma_groups = comma_groups or bool(_COMMA_GROUPS.fullmatch(text))
@@ -276,5 +296,4 @@ def dialect_of(
     except csv.Error:  # the row is counted as broken when it is read
         pass
     decimal, thousands = numbers_of(chain.from_iterable(cells), options.decimal, where)
-    percent = _has_percent(cells)
-    return Dialect(encoding, delimiter, decimal, thousands, frozenset(options.na_values), percent, preamble)
+    return Dialect(encoding, delimiter, decimal, thousands, frozenset(options.na_values), _units_of(cells), preamble)

@@ -67,7 +67,7 @@ def _number_of_text(cell: str) -> float | str | None:
     try:
         # Python reads 1_000 as a number; no sensor writes that.
         if "_" not in cell:
-            return float(cell)
+            return float(cell.replace("\u2212", "-"))
     except ValueError:
         pass
     # Half a surrogate pair, as JSON can escape it, has no UTF-8.

@@ -186,6 +186,19 @@ def test_a_first_row_of_numbers_is_not_taken_for_a_header_below_a_title() -> Non
     assert preamble_of(["title\n", "a,b,c\n", "4,5,6\n", "7,8,9\n"]) == 1
 
 
+def test_a_unit_behind_all_numbers_of_a_column_and_the_typographic_minus_are_understood(tmp_path: Path) -> None:
+    rows = ["\u22121,5 \u00b0C;\u22121.234,5;3E5", "2 \u00b0C;7,25;4E5", "3 \u00b0C;1;0x1A", "n/a;1,5 bar;1,2E+03"]
+    (tmp_path / "a.csv").write_text("\n".join(["a;b;c", *rows]), encoding="utf-8")
+    source = Replay([tmp_path / "a.csv"], Columns(("a", "b", "c")), split_of("round-robin", 1, 0))
+    assert [list(row) for row in all_of(source).values] == [
+        [-1.5, -1234.5, 3e5],
+        [2.0, 7.25, 4e5],
+        [3.0, 1.0, "0x1A"],
+        ["n/a", "1.5 bar", 1200.0],
+    ]
+    assert "units behind numbers: \u00b0C" in source.sentences()[0]
+
+
 def test_a_column_with_percent_in_some_cells_is_not_guessed(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("a,b\n5%,1\n0.05,2\n")
     found = all_of(Replay([tmp_path / "a.csv"], Columns(("a", "b")), split_of("round-robin", 1, 0)))

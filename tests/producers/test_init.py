@@ -193,6 +193,13 @@ def test_long_and_odd_names_become_short_ones_that_differ_and_the_columns_are_st
     np.testing.assert_allclose(np.array(source.read(300).values, dtype=float), np.array(rows, dtype=float))
 
 
+@pytest.mark.parametrize("step", [1, 3])
+def test_a_number_that_grows_alike_from_row_to_row_is_no_feature(step: int, folder: Path) -> None:
+    lines = [f"{1000 + step * n},{7 * n % 23}.5" for n in range(300)]
+    (folder / "a.csv").write_text("\n".join(["id,x", *lines]), encoding="utf-8")
+    assert "id  left out: counts the rows" in run("a.csv").output
+
+
 def test_words_among_numbers_that_repeat_stand_for_no_value(folder: Path) -> None:
     words = {0: "-", 1: "n/a"}
     cells = [[words.get(n % 40, f"{n % 17}.5"), "1.5 bar" if n == 9 else str(n % 5)] for n in range(400)]
