@@ -26,8 +26,8 @@ _THINGS = "device|sensor|station|machine|client|room|mote|unit|user|site|node|en
 _NAMES: Mapping[Kind, re.Pattern[str]] = {
     "time": re.compile(r"time|timestamp|date|datetime|datum|zeit|uhrzeit|ts|epoch|heure|fecha|hora"),
     "client": re.compile(
-        rf"({_THINGS})([_ -]?(id|name|no|nr))?|plant|location|place|house|building|"
-        r"raum|ger(ä|ae)t|anlage|standort|werk|maschine"
+        rf"({_THINGS})([_ -]?(id|name|no|nr))?|plant|location|place|house|building|hall|line|area|"
+        r"raum|ger(ä|ae)t|anlage|standort|werk|maschine|halle|linie|bereich"
     ),
     "label": re.compile(r"label|class|target|klasse|y|changepoint|anomaly"),
 }
@@ -89,6 +89,7 @@ UNITS: Mapping[str, Unit] = {
 }
 """units whose range physics limits; compared in lower case"""
 _IN_BRACKETS = re.compile(r"^(?P<name>.*?)\s*[\(\[](?P<unit>[^)\]]{1,32})[\)\]]\s*$")
+_WEIGHTED = re.compile(r"^(?P<name>.+?)[\s(\[]*(?P<unit>dB\s?\([ABC]\))[)\]]?$", re.IGNORECASE)
 _WRITTEN_OUT = {
     "degc": "°C",
     "deg c": "°C",
@@ -102,7 +103,7 @@ _WRITTEN_OUT = {
 }
 _SUFFIX = re.compile(
     r"^(?P<name>.+?)[_ ](?P<unit>degc|degf|celsius|percent|pct|ugm3|ppm|ppb|lux|lx|kwh|kw|hpa|kpa|mbar|bar|rpm|hz|mm|"
-    r"db|%|°c|°f)$",
+    r"db|%|°c|°f|m3/h|m³/h|l/min|l/h|mm/s|m/s)$",
     re.IGNORECASE,
 )
 
@@ -158,7 +159,7 @@ class Understood:
 def unit_of(name: str) -> tuple[str, str]:
     """The name of a column without its unit, and the unit, "" for none: "Temp (°C)" -> "Temp", "°C"."""
     plain = _NUMBERED.sub("", " ".join(name.split()))
-    found = _IN_BRACKETS.match(plain) or _SUFFIX.match(plain)
+    found = _WEIGHTED.match(plain) or _IN_BRACKETS.match(plain) or _SUFFIX.match(plain)
     if found is None or not found["name"]:
         return name, ""
     unit = found["unit"].strip()

@@ -101,6 +101,9 @@ def federation_file(plan: Plan) -> str:
         f"pool_clients = {min(plan.clients, 5)}",
         "pool_s = 10.0",
         "snapshot_updates = 5",
+        "",
+        "[events]",
+        f"folder = {_toml(f'{plan.name}/events')}",
     ]
     given = {name: value for name, value in plan.settings.items() if value not in (None, "", 0, (), [], {})}
     plain = {name: value for name, value in given.items() if not isinstance(value, dict)}

@@ -200,6 +200,29 @@ def test_a_number_that_grows_alike_from_row_to_row_is_no_feature(step: int, fold
     assert "id  left out: counts the rows" in run("a.csv").output
 
 
+@pytest.mark.parametrize(
+    ("name", "found"),
+    [
+        ("Schall dB(A)", ("Schall", "dB(A)")),
+        ("Luft [dB(C)]", ("Luft", "dB(C)")),
+        ("Volumenstrom m3/h", ("Volumenstrom", "m3/h")),
+    ],
+)
+def test_a_unit_in_a_name_is_found(name: str, found: tuple[str, str]) -> None:
+    assert unit_of(name) == found
+
+
+def test_files_of_one_folder_share_no_state(folder: Path) -> None:
+    for name in ("a", "b"):
+        german_file(folder / f"{name}.csv")
+        assert run(f"{name}.csv").exit_code == 0
+    first, second = (load_config(folder / f"{name}.toml") for name in ("a", "b"))
+    for one in (first, second):
+        folders = {one.client.folder, one.server.folder, one.events.folder}
+        assert len(folders) == 3
+    assert not {first.events.folder, first.server.folder} & {second.events.folder, second.server.folder}
+
+
 def test_words_among_numbers_that_repeat_stand_for_no_value(folder: Path) -> None:
     words = {0: "-", 1: "n/a"}
     cells = [[words.get(n % 40, f"{n % 17}.5"), "1.5 bar" if n == 9 else str(n % 5)] for n in range(400)]
