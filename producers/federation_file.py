@@ -89,6 +89,24 @@ def federation_file(plan: Plan) -> str:
         "# The following sections are settings of single processes and no part of the contract.",
         f"# After a change of the contract, delete the folder {plan.name} to begin again.",
         "",
+        *_processes(plan),
+    ]
+    given = {name: value for name, value in plan.settings.items() if value not in (None, "", 0, (), [], {})}
+    plain = {name: value for name, value in given.items() if not isinstance(value, dict)}
+    if given:
+        lines += ["", f"[{plan.source}]", *(f"{name} = {_toml(value)}" for name, value in plain.items())]
+    for name in given.keys() - plain.keys():
+        lines += [
+            "",
+            f"[{plan.source}.{name}]",
+            *(f"{_toml(key)} = {_toml(value)}" for key, value in given[name].items()),
+        ]
+    return "\n".join(lines) + "\n"
+
+
+def _processes(plan: Plan) -> list[str]:
+    """The settings of clients, server and events, each with a place of this federation's own."""
+    return [
         "[log]",
         f"address = {_toml(f'sqlite:{plan.name}/federation.db')}",
         "",
@@ -105,17 +123,6 @@ def federation_file(plan: Plan) -> str:
         "[events]",
         f"folder = {_toml(f'{plan.name}/events')}",
     ]
-    given = {name: value for name, value in plan.settings.items() if value not in (None, "", 0, (), [], {})}
-    plain = {name: value for name, value in given.items() if not isinstance(value, dict)}
-    if given:
-        lines += ["", f"[{plan.source}]", *(f"{name} = {_toml(value)}" for name, value in plain.items())]
-    for name in given.keys() - plain.keys():
-        lines += [
-            "",
-            f"[{plan.source}.{name}]",
-            *(f"{_toml(key)} = {_toml(value)}" for key, value in given[name].items()),
-        ]
-    return "\n".join(lines) + "\n"
 
 
 def _feature(column: Column) -> list[str]:
