@@ -21,7 +21,7 @@ from shoal.errors import SettingsError, ShoalError
 GROUP = "shoal.commands"
 ORDER = (
     *("demo", "init", "run", "check", "producer", "replay", "client", "helper", "server", "replica", "wake"),
-    *("name", "confirm", "mute", "labels", "picture", "history", "rules", "events"),
+    *("name", "confirm", "mute", "labels", "picture", "history", "snapshot", "rules", "events", "enroll"),
     *("quarantine", "unlearn", "clients", "topics", "rejected", "privacy", "keys", "kernels", "reproduce"),
 )
 VARIABLE = "SHOAL"

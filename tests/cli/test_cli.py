@@ -66,7 +66,7 @@ main()
 def test_the_commands_are_those_of_pyproject_in_the_order_of_first_use() -> None:
     project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     assert set(COMMANDS) == set(project["entry-points"][GROUP])
-    assert COMMANDS[:7] == ["demo", "init", "run", "check", "producer", "client", "server"]
+    assert COMMANDS[:8] == ["demo", "init", "run", "check", "producer", "replay", "client", "helper"]
 
 
 @pytest.mark.parametrize("command", COMMANDS)

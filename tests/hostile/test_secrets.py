@@ -6,6 +6,7 @@ import logging
 import re
 import socket
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 
 import click
@@ -23,6 +24,7 @@ from shoal.cli.main import shoal
 from shoal.config.reference import declared_sections
 from shoal.config.settings import load_config
 from shoal.errors import LogUnavailable
+from shoal.protocol.cluster_events import ClusterEventMessage
 from tests.house.small_federation import clock, create_federation
 from tests.server_node.web_client import WebClient
 
@@ -37,6 +39,7 @@ port = {port}
 user = "shoal"
 secret_file = "mqtt.secret"
 """
+EVENT = ClusterEventMessage("m/1/0", "birth", "plant", "m", 1, 100, 1e9, cluster=1, share=0.5)
 URL_TOKEN = "a5c0d2e7b9f14c66ad21e8f0937b54ce"
 """as the URLs of many webhooks have one"""
 SETTINGS = {
@@ -141,7 +144,7 @@ def test_no_secret_is_printed_logged_served_or_stored(file: Path, caplog: pytest
     with Sinks(config.sinks, config.contract.federation) as sinks:
         for _, sink in sinks.items():  # nobody listens there: what the failure says is logged and printed
             with pytest.raises(LogUnavailable) as failed:
-                sink.deliver({"event": {}}, "birth", "clusters")
+                sink.deliver({"alert": "new", "event": asdict(EVENT)}, "birth", "clusters")
             shown.append(str(failed.value))
     shown += [repr(config), str(config.sinks), caplog.text, *(str(record.__dict__) for record in caplog.records)]
     text = "\n".join(shown).encode()
