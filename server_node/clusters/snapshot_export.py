@@ -234,7 +234,12 @@ def _nearest(graph: _Graph, predictor: NearestPoint, rows: str, width: int) -> s
         share = graph.add("Div", total, graph.constant(np.array(float(width))))
         total = graph.add("Sqrt", graph.add("Sub", graph.constant(np.array(1.0)), share))
     nearest = graph.add("ArgMin", total, axis=1, keepdims=0)
-    return graph.add("Gather", graph.constant(predictor.cluster.astype(np.int64)), nearest)
+    cluster = graph.add("Gather", graph.constant(predictor.cluster.astype(np.int64)), nearest)
+    if predictor.reach is None:
+        return cluster
+    distance = graph.add("Sqrt", graph.add("ReduceMin", total, axes=[1], keepdims=0))
+    inside = graph.add("Less", distance, graph.add("Gather", graph.constant(predictor.reach), nearest))
+    return graph.add("Where", inside, cluster, graph.constant(np.int64(-1)))
 
 
 def _cut(graph: _Graph, predictor: Cuts, rows: str) -> str:

@@ -13,7 +13,8 @@ from shoal.kernels.arrays import Floats, Ints
 
 @dataclass(frozen=True)
 class NearestPoint:
-    """A row has the cluster of the nearest point, the first one of a tie; k points, -1 without points.
+    """A row has the cluster of the nearest point, the first one of a tie; k points, -1 without points, and from its
+    `reach` on.
 
     Without `sigma` nearest is by squared Euclidean distance, else by the correntropy-induced metric with this
     bandwidth: sqrt(1 - mean over features of exp(-(x - p)² / (2 sigma²))).
@@ -26,6 +27,8 @@ class NearestPoint:
     cluster: Ints
     """(k,)"""
     sigma: float | None = None
+    reach: Floats | None = None
+    """(k,) distance from each point from which on a row has no cluster, without `sigma` alone; None: there is none"""
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
@@ -35,6 +38,7 @@ class NearestPoint:
             "sigma": self.sigma,
             "points": self.points.tolist(),
             "cluster": self.cluster.tolist(),
+            "reach": None if self.reach is None else self.reach.tolist(),
         }
 
 

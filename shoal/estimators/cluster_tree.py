@@ -52,6 +52,8 @@ class ClusterTree(IdentityEstimator):
         The same, to remain two clusters.
     confirm_readings : float, default=1000.0
         Readings for which a split, or its end, must last before it is shown.
+    noise : bool, default=False
+        Whether rows that belong to no cluster are labelled -1, instead of as the nearest one.
     verbose : bool, default=False
         Whether `fit` shows on standard error how far it is.
     max_seconds : float or None, default=None
@@ -109,6 +111,7 @@ class ClusterTree(IdentityEstimator):
         split_significance: float = DEFAULTS.split_significance,
         keep_significance: float = DEFAULTS.keep_significance,
         confirm_readings: float = DEFAULTS.confirm_readings,
+        noise: bool = DEFAULTS.noise,
         verbose: bool = False,
         max_seconds: float | None = None,
     ) -> None:
@@ -126,5 +129,6 @@ class ClusterTree(IdentityEstimator):
         self.split_significance = split_significance
         self.keep_significance = keep_significance
         self.confirm_readings = confirm_readings
+        self.noise = noise
         self.verbose = verbose
         self.max_seconds = max_seconds

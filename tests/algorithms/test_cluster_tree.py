@@ -158,6 +158,14 @@ def test_the_snapshot_has_the_facts_of_each_cluster() -> None:
     assert (snapshot["since"] <= server.readings).all()
 
 
+def test_a_snapshot_names_the_same_rows_noise_as_the_server() -> None:
+    rows = np.concatenate([blobs(3000, 3)[0], np.random.default_rng(0).uniform(-2.0, 3.0, (90, 2))])
+    server = server_of(np.random.default_rng(1).permutation(rows), noise=True)
+    found = server.predict(rows)
+    assert 30 < (found == -1).sum() < 120
+    np.testing.assert_array_equal(CLUSTER_TREE.predict(server.snapshot(), rows), found)
+
+
 def test_the_number_of_cells_is_bounded_even_by_far_more_clusters() -> None:
     generator = np.random.default_rng(0)
     for rows in (generator.uniform(size=(8000, 3)), generator.integers(100, size=(8000, 1)) * 1.0):

@@ -113,3 +113,26 @@ def test_it_works_at_the_end_of_rivers_pipeline() -> None:
     low, high = model.predict_one({"warm": 0.0, "dry": 0.0}), model.predict_one({"warm": 1.0, "dry": 1.0})
     assert min(low, high) >= 0
     assert low != high
+
+
+def test_rows_of_no_cluster_are_noise_when_asked_and_hardly_any_others() -> None:
+    generator = np.random.default_rng(0)
+    centres = np.array([[0.2, 0.2], [0.8, 0.2], [0.5, 0.8]])
+    rows = centres[generator.integers(3, size=3000)] + generator.normal(0.0, 0.02, (3000, 2))
+    far = generator.random(3000) < 0.03
+    rows[far] = generator.uniform(size=(int(far.sum()), 2))
+    apart = np.sqrt(((rows[:, None] - centres) ** 2).sum(axis=2)).min(axis=1)
+    labels = ClusterTree(noise=True).fit(rows).predict(rows)
+    assert (labels[apart > 0.15] == -1).mean() > 0.9
+    assert (labels[apart < 0.06] == -1).mean() < 0.005
+    assert (ClusterTree().fit(rows).predict(rows) >= 0).all()
+    assert (ClusterTree(noise=True).fit(rows[~far]).predict(rows[~far]) == -1).mean() < 0.005
+
+
+def test_a_row_that_has_just_been_learnt_far_from_all_is_noise_until_others_come() -> None:
+    generator = np.random.default_rng(0)
+    model = ClusterTree(noise=True).partial_fit(generator.normal(0.0, 0.02, (2000, 2)))
+    assert model.partial_fit([[1.0, 1.0], [0.0, 0.0]]).labels_.tolist() == [-1, 0]
+    model.partial_fit(generator.normal(1.0, 0.02, (100, 2)))
+    assert (model.labels_ >= 0).mean() > 0.9
+    assert ClusterTree(noise=True).partial_fit([[1.0], [2.0]]).labels_.tolist() == [0, 0]

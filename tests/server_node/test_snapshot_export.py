@@ -6,6 +6,7 @@ import io
 import json
 import math
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from numpy.typing import NDArray
 from pyarrow import parquet
 
 from server_node.clusters.snapshot_export import WRITERS, predictor_of, snapshot
+from shoal.algorithms.cluster_tree import ClusterTreeClient, ClusterTreeServer
 from shoal.algorithms.counting import CountingAlgorithm
 from shoal.algorithms.registry import algorithm_names, load_algorithm, rounds_algorithm
 from shoal.algorithms.rounds.base import RoundsAlgorithm
@@ -93,6 +95,25 @@ def test_the_onnx_model_gives_the_labels_of_predict(name: str) -> None:
     assert labels(model, readings[:0]) == ([], [])
 
 
+def test_rows_that_a_model_calls_noise_have_no_cluster_in_its_exports() -> None:
+    newest, contract = snapshot_of("cluster_tree")
+    server = ClusterTreeServer(2, noise=True)
+    client = ClusterTreeClient(2, noise=True)
+    generator = np.random.default_rng(2)
+    for number in range(10):
+        middle = np.array([[0.2, 0.2], [0.8, 0.7]])[generator.integers(2, size=300)]
+        client.learn(middle + generator.normal(0.0, 0.03, (300, 2)))
+        server.absorb([Contribution("client", number, client.contribute())], b"key")
+    newest = replace(newest, arrays=server.snapshot())
+    rows = np.random.default_rng(3).uniform(size=(500, 2))
+    expected = server.predict(rows).tolist()
+    assert 0 < expected.count(-1) < 500
+    found, _ = labels(WRITERS["onnx"](newest, a_lineage(newest), contract), contract.bounds.from_unit(rows))
+    assert np.mean(np.array(found) == expected) > 0.99  # units are taken there and back
+    predictor = json.loads(WRITERS["json"](newest, a_lineage(newest), contract))["predictor"]
+    assert [evaluated(predictor, row) for row in rows.tolist()] == expected
+
+
 @pytest.mark.parametrize("name", algorithm_names())
 def test_a_predictor_says_what_predict_says_and_json_has_it(name: str) -> None:
     """Of every algorithm that declares one, also before anything is learnt."""
@@ -129,7 +150,12 @@ def evaluated(predictor: dict[str, Any], row: list[float]) -> int:
             return math.sqrt(max(0.0, 1 - near / len(row)))
 
         distances = [far(point) for point in predictor["points"]]
-        return predictor["cluster"][distances.index(min(distances))] if distances else -1
+        if not distances:
+            return -1
+        nearest, reach = distances.index(min(distances)), predictor["reach"]
+        return (
+            -1 if reach is not None and math.sqrt(min(distances)) >= reach[nearest] else predictor["cluster"][nearest]
+        )
     node = 0 if predictor["at"] else -1
     while node >= 0:
         first, second = row[predictor["first"][node]], row[predictor["second"][node]]

@@ -68,6 +68,12 @@ class ClusterTreeOptions(AlgorithmOptions):
         least=0.0,
     )
 
+    noise: bool = option(
+        False,
+        "whether rows that belong to no cluster are labelled as such (-1), instead of as the nearest cluster",
+        expected="true or false",
+    )
+
     def model_post_init(self, context: Any) -> None:
         """Raises `SettingsError` for significances that contradict each other."""
         self.require("keep_significance", self.keep_significance <= self.split_significance, "<= split_significance")
@@ -86,6 +92,7 @@ SNAPSHOT = {
     "cell": ArraySpec("<f8", ("k", "d"), rowlike=True),
     "mass": ArraySpec("<f8", ("k",), positive=True),
     "cluster": ArraySpec("<i8", ("k",), points_into="c"),
+    "reach": ArraySpec("<f8", ("k",)),
     "identity": ArraySpec("<i8", ("c",)),
     "centre": ArraySpec("<f8", ("c", "d"), rowlike=True),
     "centre_mass": ArraySpec("<f8", ("c",), positive=True),
@@ -95,12 +102,12 @@ SNAPSHOT = {
     "parent": ArraySpec("<i8", ("c",)),
     "since": ArraySpec("<i8", ("c",)),
 }
-"""the server's cells: centres, masses in readings that still count, and the position of each one's cluster; per cluster
-its identity, which is never given again; its centre; the standard deviation of its cells per feature, by mass (that of
-its readings is somewhat larger); its mass; its recent readings (each fades to 1/e in 500 readings of all clusters);
-whether it is active; the identity that it parted from (-1: it appeared where
-no readings were before); and how many readings had been absorbed when it was
-first found"""
+"""the server's cells: centres, masses in readings that still count, the position of each one's cluster, and the
+distance from which on a row belongs to no cluster (option `noise`; without it larger than any); per cluster its
+identity, which is never given again; its centre; the standard deviation of its cells per feature, by mass (that of its
+readings is somewhat larger); its mass; its recent readings (each fades to 1/e in 500 readings of all clusters); whether
+it is active; the identity that it parted from (-1: it appeared where no readings were before); and how many readings
+had been absorbed when it was first found"""
 
 
 STATE_VERSION = 4

@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike
 from shoal.algorithms.cluster_tree.cells import GATHERED, KNOWN, Cells
 from shoal.algorithms.cluster_tree.client import ClusterTreeHalf, restored_sketch, sketch_state
 from shoal.algorithms.cluster_tree.identities import NO_PARENT, Cluster, Identities
+from shoal.algorithms.cluster_tree.noise import EVERYWHERE, reaches, without_noise
 from shoal.algorithms.cluster_tree.partition import Pair, Partition, RemainApart, partition
 from shoal.algorithms.cluster_tree.shares import ClientShares
 from shoal.algorithms.predictor import NearestPoint
@@ -29,20 +30,22 @@ from shoal.kernels.sketching import Located, Sketch, empty_sketch, frame_of, loc
 
 
 def predict(snapshot: Arrays, rows: Rows) -> Ints:
-    """rows (n, d) -> (n,) cluster of the nearest cell, -1 if the snapshot has no cell."""
-    return cluster_of_nearest(rows, snapshot["cell"], snapshot["cluster"])
+    """rows (n, d) -> (n,) cluster of the nearest cell, -1 beyond its reach, and if the snapshot has no cell."""
+    return cluster_of_nearest(rows, snapshot["cell"], snapshot["cluster"], snapshot["reach"])
 
 
 def predictor(snapshot: Arrays) -> NearestPoint:
     """`predict` as plain data."""
-    return NearestPoint(snapshot["cell"], snapshot["cluster"])
+    reach = snapshot["reach"]
+    return NearestPoint(snapshot["cell"], snapshot["cluster"], reach=reach if (reach < EVERYWHERE).any() else None)
 
 
-def cluster_of_nearest(rows: Rows, cells: Floats, cluster: Ints) -> Ints:
-    """rows (n, d), cells (k, d) and their clusters (k,) -> (n,) cluster of the nearest cell, -1 without cells."""
+def cluster_of_nearest(rows: Rows, cells: Floats, cluster: Ints, reach: Floats) -> Ints:
+    """rows (n, d), cells (k, d), their clusters and reaches (k,) -> (n,) cluster of the nearest cell, or -1."""
     if not len(cells) or not len(rows):
         return np.full(len(rows), NO_CLUSTER, dtype=np.int64)
-    return np.asarray(cluster[nearest(rows, cells)[0]])
+    near, squared = nearest(rows, cells)
+    return without_noise(cluster[near], squared, reach[near])
 
 
 def view(snapshot: Arrays) -> ClusteringView:
@@ -392,12 +395,20 @@ class ClusterTreeServer(ClusterTreeHalf):
         return self._identities.shown(self._cells.cluster)
 
     def predict(self, rows: ArrayLike) -> Ints:
-        """rows (n, d) -> (n,) cluster of the nearest cell as its number in the snapshot; -1 before anything is learnt.
+        """rows (n, d) -> (n,) cluster of the nearest cell as its number in the snapshot; -1 before anything is learnt,
+        and with the option `noise` for rows that belong to no cluster.
 
         `identities` has the identity of each number. Raises `InvalidData`.
         """
         _, cluster = np.unique(self._shown(), return_inverse=True)
-        return cluster_of_nearest(check_rows(rows, self._width), self._cells.centres, cluster.astype(np.int64))
+        cluster = cluster.astype(np.int64)
+        return cluster_of_nearest(check_rows(rows, self._width), self._cells.centres, cluster, self._reach(cluster))
+
+    def _reach(self, cluster: Ints) -> Floats:
+        """(k,) the cluster of each cell -> (k,) the distance from which on rows belong to none."""
+        if self.options.noise:
+            return reaches(self._cells, cluster, self._first_new)
+        return np.full(len(cluster), EVERYWHERE)
 
     def snapshot(self) -> Arrays:
         """The `SNAPSHOT` arrays, as copies."""
@@ -415,6 +426,7 @@ class ClusterTreeServer(ClusterTreeHalf):
             "cell": cells.centres.copy(),
             "mass": cells.mass.copy(),
             "cluster": cluster.astype(np.int64),
+            "reach": self._reach(cluster),
             "identity": identity,
             "centre": centre,
             "centre_mass": centre_mass,
