@@ -246,7 +246,8 @@ def test_a_raw_value_is_in_no_log_metric_message_or_page(federation: MonitoredFe
     until(lambda: "nonsense" in str(records_in(federation, federation.config.contract.rejected_topic)), federation)
     pages = [fetched(f"{place}/metrics") for place in (federation.server, *federation.clients.values())]
     pages += [
-        fetched(f"{federation.server}/{page}") for page in ("status", "snapshot", "snapshot?model=three", "privacy")
+        fetched(f"{federation.server}/{page}")
+        for page in ("v1/status", "v1/snapshot", "v1/snapshot?model=three", "v1/privacy")
     ]
     topics = [federation.config.contract.updates_topic, federation.config.contract.snapshots_topic]
     topics.append(federation.config.contract.rejected_topic)

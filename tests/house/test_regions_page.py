@@ -65,7 +65,7 @@ def fetch(server: Process, path: str) -> str:
 
 def readings(server: Process) -> dict[str, int]:
     """client or region -> readings that the server has of it."""
-    found = json.loads(fetch(server, "status"))["clients"]
+    found = json.loads(fetch(server, "v1/status"))["clients"]
     return dict(zip(found["name"], found["readings"], strict=True))
 
 
@@ -110,8 +110,8 @@ def test_the_page_can_be_followed_and_the_tree_of_regions_is_seen(tmp_path: Path
 
         wait_until(all_is_in_the_world)
         below_world = [{"path": "north", "clients": 1}, {"path": "north/harbour", "clients": 1}]
-        assert json.loads(fetch(top, "status"))["regions"] == below_world
-        assert json.loads(fetch(middle, "status"))["regions"] == [{"path": "harbour", "clients": 1}]
+        assert json.loads(fetch(top, "v1/status"))["regions"] == below_world
+        assert json.loads(fetch(middle, "v1/status"))["regions"] == [{"path": "harbour", "clients": 1}]
         metrics = fetch(top, "metrics")
         assert 'shoal_region_clients{region="north"} 1.0' in metrics
         assert 'shoal_region_clients{region="north/harbour"} 1.0' in metrics
