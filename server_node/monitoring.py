@@ -344,6 +344,7 @@ class ServerMonitoring:
     def _published(self, published: PublishedSnapshot, totals: _Totals) -> None:
         snapshot = published.snapshot
         self._sizes(snapshot, published.view, published.lineage)
+        self._metrics.unusual.labels(model=snapshot.model).set(published.unusual)
         for made_at in self._made_at.pop(snapshot.model, ()):
             self._metrics.latency.observe(max(0.0, snapshot.made_at - made_at))
         fields = {

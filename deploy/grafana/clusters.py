@@ -69,6 +69,12 @@ CLUSTERS = Dashboard(
             Query('avg_over_time(shoal_unknown_share{model="$model"}[1h])', "new"),
         ),
         stat_panel(
+            "Unusual",
+            NUMBER,
+            "Whether the shares of the clusters are unusual for the time of day: 1 or 0.",
+            Query('max(shoal_unusual{model="$model"})', "now"),
+        ),
+        stat_panel(
             "Clients",
             NUMBER,
             "That send, and that have sent nothing for five minutes.",

@@ -73,8 +73,8 @@ def title(cluster: Cluster, label: str = "") -> str:
 
 def sentence(event: ClusterEvent, cluster: str, other: str | None) -> str:
     """The event in words; `cluster` and `other` are titles."""
-    share = f"{100 * event.share:.0f} % of the recent readings"
-    other, before = other or "another cluster", f"{100 * (event.share_before or 0.0):.0f} %"
+    share = f"{ratio(event.share)} of the recent readings"
+    other, before = other or "another cluster", ratio(event.share_before or 0.0)
     ends = {
         EventKind.BIRTH: f"is new: {share}",
         EventKind.PARTED: f"has parted from {other}: {share}",
@@ -86,6 +86,13 @@ def sentence(event: ClusterEvent, cluster: str, other: str | None) -> str:
         EventKind.CONFIRMED: "is confirmed as normal: it raises no alerts",
         EventKind.MUTED: "is muted: it raises no alerts for a time",
         EventKind.UNMUTED: "raises alerts again",
+        EventKind.UNUSUAL: f"is unusual for this time of day: {ratio(event.share)} of the readings, {before} is usual",
+        EventKind.USUAL_AGAIN: f"is usual again for this time of day: {ratio(event.share)} of the readings",
         EventKind.SHARE_MOVED: f"has moved from {before} to {share}",
     }
     return f"{cluster} {ends[event.kind]}"
+
+
+def ratio(share: float) -> str:
+    """A share in percent."""
+    return f"{100 * share:.0f} %"

@@ -74,6 +74,10 @@ class EventKind(StrEnum):
     """it raises alerts again"""
     SHARE_MOVED = "share_moved"
     """its share of the recent readings has changed from `share_before` to `share`"""
+    UNUSUAL = "unusual"
+    """shares of clusters are unusual for the time of day, its own most: `share` where `share_before` is usual"""
+    USUAL_AGAIN = "usual_again"
+    """the shares are usual again"""
 
 
 @dataclass(frozen=True)

@@ -148,6 +148,8 @@ class PublishedSnapshot(NamedTuple):
     """the bins of the history, and the names in it, that have changed since then"""
     history_begins_again: bool = False
     """whether these are all, and those published before are to be removed"""
+    unusual: bool = False
+    """whether the shares of its clusters are unusual for the time of day"""
 
 
 class LearningModel(Protocol):

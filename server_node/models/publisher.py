@@ -15,6 +15,7 @@ from server_node.clusters.event_messages import event_messages
 from server_node.clusters.history.attribution import POINTS_MAX, WaitingUpdate, WaitingUpdates, points_compared
 from server_node.clusters.history.places import PlacesRecorder
 from server_node.clusters.history.recorder import NOTHING_PUBLISHED, PublishedHistory, Recorder
+from server_node.clusters.history.unusual import UnusualWatch
 from server_node.clusters.lineage import (
     ClusterChange,
     ClusterEvent,
@@ -34,7 +35,7 @@ from shoal.errors import MessageRejected
 from shoal.kernels.arrays import Floats, Ints
 from shoal.protocol.checks import COUNT_MAX
 from shoal.protocol.cluster_events import ClusterEventMessage
-from shoal.protocol.history import HistoryMessage
+from shoal.protocol.history import COARSE_S, HistoryMessage
 from shoal.protocol.messages import RoundRequest, Snapshot, Update
 from shoal.runtime.checkpoint import SavedFields, SavedPart, SavedParts, SavedValue, pairs_of
 from shoal.transports.base import Positions
@@ -94,8 +95,13 @@ class ModelPublisher:
     """Makes the snapshots of one model and counts what is behind them."""
 
     def __init__(
-        self, contract: ResolvedContract, model: ResolvedModel, published_history: PublishedHistory = NOTHING_PUBLISHED
+        self,
+        contract: ResolvedContract,
+        model: ResolvedModel,
+        published_history: PublishedHistory = NOTHING_PUBLISHED,
+        unusual_per_month: float = 0.0,
     ) -> None:
+        """`unusual_per_month`: false alarms of unusual shares in a month; 0: unusual shares are not looked for."""
         self._contract = contract.contract
         self._digest = contract.digest
         self._model = model.declared
@@ -117,6 +123,9 @@ class ModelPublisher:
         self.events: list[RecentEvent] = []
         """events of clusters, the newest last"""
         self._recorder = Recorder(self._contract, model.name, published_history)
+        self._published_history = published_history
+        self._unusual_per_month = unusual_per_month
+        self._watch = UnusualWatch()
         self._places = PlacesRecorder(self._contract, model.name, published_history)
         self._uncounted = WaitingUpdates()
         """updates that the history does not have yet; never beyond the snapshot by which they are counted"""
@@ -186,6 +195,7 @@ class ModelPublisher:
         self._uncounted.clear()
         self._recorder.begin_again()
         self._places.begin_again()
+        self._watch.begin_again()
 
     def change_cluster(self, change: ClusterChange, place: tuple[int, int]) -> bool:
         """Change a known cluster; `place` is (partition, offset) of the request. Raises `MessageRejected`.
@@ -258,7 +268,9 @@ class ModelPublisher:
         self._remember(snapshot, lineage, events)
         self.lineage, self.counts.changed = lineage, []
         again = self._recorder.begins_again
-        return PublishedSnapshot(snapshot, value, view, lineage, events, self._changed_history(), again)
+        return PublishedSnapshot(
+            snapshot, value, view, lineage, events, self._changed_history(), again, self._watch.unusual
+        )
 
     def _changed_history(self) -> list[HistoryMessage]:
         return [
@@ -293,7 +305,23 @@ class ModelPublisher:
             for identity, kind in self.counts.changed
             if identity in lineage.clusters
         ]
-        return lineage, events + asked
+        return lineage, events + asked + self._unusual_events(lineage, now if newest is None else min(newest, now))
+
+    def _unusual_events(self, lineage: Lineage, at: float) -> list[ClusterEvent]:
+        """Events of shares that are unusual, or usual again, but for those of clusters that raise no alerts."""
+        if not self._unusual_per_month:
+            return []
+        clusters = {cluster.identity: cluster.muted(at) for cluster in lineage.known}
+        newest = self._recorder.newest(COARSE_S)
+        found = self._watch.look(self._published_history, self._model.name, newest, clusters, self._unusual_per_month)
+        kinds = {True: EventKind.UNUSUAL, False: EventKind.USUAL_AGAIN}
+        # The cluster that an alarm has named may be gone when it ends: the end is reported all the same.
+        largest = max(lineage.known, key=lambda cluster: cluster.mass, default=None)
+        return [
+            ClusterEvent(kinds[one.unusual], identity, share=one.share, share_before=one.usual)
+            for one in found
+            for identity in ([one.identity] if one.identity in clusters else [largest.identity] if largest else [])
+        ]
 
     def status(self, waiting_for: str, rounds: RoundStatus | None = None) -> ModelStatus:
         """Status of the model for people; `waiting_for` is empty once there is a clustering."""
@@ -320,6 +348,7 @@ class ModelPublisher:
             "events": SavedValue(lambda: [list(event) for event in self.events], self._restore_events),
             "recorder": self._recorder,
             "places": self._places,
+            "unusual": self._watch,
         }
         return SavedParts(f"the checkpoint of model {self._model.name}", parts)
 

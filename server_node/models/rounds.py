@@ -86,7 +86,7 @@ def unlearned(rules: RoundRules, state: RoundState, client: str) -> RoundState:
     )
 
 
-STATE_VERSION = 11
+STATE_VERSION = 12
 
 
 class RoundsModel:
@@ -110,7 +110,7 @@ class RoundsModel:
         self._validator, self._source, self._settings = validator, source, settings
         check_params = partial(validator.check_params, model.name)
         self._rules = RoundRules(self._contract, self._model, self._terms, settings.pool_clients, check_params)
-        self._publisher = ModelPublisher(contract, model, history)
+        self._publisher = ModelPublisher(contract, model, history, settings.unusual_per_month)
         self._state = RoundState()
         self._arrived: dict[str, ReceivedAnswer] = {}
         """client -> answer that `_state` does not have yet"""

@@ -34,7 +34,7 @@ SNAPSHOT_WAIT_MAX_S: Final = 2.0
 """longest wait for that reason"""
 SNAPSHOT_WEIGHT: Final = 0.1
 """weight of the newest snapshot in the mean time that one takes"""
-STATE_VERSION = 11
+STATE_VERSION = 12
 
 
 class PublishedHalf(SavedPart, Protocol):
@@ -75,7 +75,7 @@ class StreamingBase(ABC):
         self._model = model
         self._settings = settings
         self._algorithm = model.streaming
-        self._publisher = ModelPublisher(contract, model, history)
+        self._publisher = ModelPublisher(contract, model, history, settings.unusual_per_month)
         self._news = _News()
         self._snapshot_takes_s = 0.0
         """processor time, the moving mean of what one snapshot takes"""

@@ -158,6 +158,13 @@ class ServerSettings(Settings):
     pool_s: float = Field(
         default=60.0, gt=0, le=86400, description="or begin after this many seconds with those that have arrived"
     )
+    unusual_per_month: float = Field(
+        default=1.0,
+        ge=0,
+        le=100,
+        description="false alarms a month and model that are accepted for shares of clusters that are unusual for the "
+        "time of day; 0: none is raised",
+    )
     snapshot_updates: int = Field(default=20, ge=1, le=10**6, description="publish a snapshot after this many updates")
     snapshot_s: float = Field(
         default=0.1,

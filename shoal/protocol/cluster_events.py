@@ -31,6 +31,8 @@ EVENT_KINDS: Final = (
     "confirmed",
     "muted",
     "unmuted",
+    "unusual",
+    "usual_again",
 )
 TEXT_CHARACTERS_MAX: Final = 1000
 SCHEMA: Final = 1

@@ -204,6 +204,12 @@ class ServerMetrics(ProcessMetrics):
             ["model"],
             registry=self.registry,
         )
+        self.unusual = Gauge(
+            "shoal_unusual",
+            "Whether the shares of a model's clusters are unusual for the time of day: 1 or 0",
+            ["model"],
+            registry=self.registry,
+        )
         self.model_epsilon = Gauge(
             "shoal_model_epsilon",
             "Epsilon that the contract guarantees for a model, of each unit; infinite without a guarantee",

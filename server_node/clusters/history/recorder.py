@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, Final, NamedTuple, Protocol, Self
@@ -259,6 +259,10 @@ class PublishedHistory(Protocol):
         """The newest version of a bin that holds places; None if there is none."""
         ...
 
+    def bins_at(self, model: str, width_s: int, starts: Sequence[int]) -> Sequence[HistoryBin]:
+        """The bins of this width that start at these times, as many as there are."""
+        ...
+
     def newest(self, model: str, width_s: int, holds: Holds = "bins") -> int | None:
         """The start of its newest bin of this width; None if there is none."""
         ...
@@ -275,6 +279,9 @@ class _NothingPublished:
 
     def places(self, key: BinKey) -> None:
         return None
+
+    def bins_at(self, model: str, width_s: int, starts: Sequence[int]) -> Sequence[HistoryBin]:
+        return ()
 
     def newest(self, model: str, width_s: int, holds: Holds = "bins") -> None:
         return None
@@ -341,6 +348,10 @@ class Recorder:
     def open_bins(self) -> int:
         """Bins in memory."""
         return len(self._bins)
+
+    def newest(self, width_s: int) -> int | None:
+        """The start of the newest bin of this width; None if there is none."""
+        return self._newest.get(width_s)
 
     def begin_again(self) -> None:
         """Forget everything: a client is unlearned, and bins do not show which of their readings were its own."""

@@ -74,6 +74,8 @@ def decode_record(record: Record, contract: Contract) -> HistoryRecord | None:
 HISTORY_FILE = "history.db"
 """name of the file in the server's folder"""
 FORMAT = 4
+STARTS_AT_ONCE = 500
+"""bins that are asked for together: SQLite takes no more than some values in a query"""
 EXPIRED_MAX = 100
 """bins removed at once; later ones follow with the next snapshot"""
 WIDTHS: Final[Mapping[Holds, Mapping[int, int]]] = {"bins": BINS_KEPT, "places": PLACES_KEPT}
@@ -244,6 +246,16 @@ class HistoryStore:
         with self._used() as file:
             newest: tuple[int | None] = file.execute(query, (model,)).fetchone()
         return newest[0]
+
+    def bins_at(self, model: str, width_s: int, starts: Sequence[int]) -> list[HistoryBin]:
+        """The bins of this width that start at these times, as many as there are."""
+        found: list[HistoryBin] = []
+        with self._used() as file:
+            for some in (starts[at : at + STARTS_AT_ONCE] for at in range(0, len(starts), STARTS_AT_ONCE)):
+                places = ", ".join("?" * len(some))
+                query = f"SELECT value FROM bins_{width_s} WHERE model = ? AND start IN ({places})"
+                found += _decoded(file.execute(query, (model, *some)))
+        return found
 
     def close(self) -> None:
         """Close the file. Closing twice has no effect."""

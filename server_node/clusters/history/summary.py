@@ -249,7 +249,7 @@ def usual(reader: HistoryReader, model: str) -> Usual | None:
             return None
         now = newest[0].start
         coarse, whole_days = reader.extent(model, COARSE_S), reader.extent(model, DAY_S)
-        days = [_shares_at_the_time([one]) for one in reader.bins_at(model, COARSE_S, _like_times(now))]
+        days = [_shares_at_the_time([one]) for one in reader.bins_at(model, COARSE_S, like_times(now))]
         earlier = reader.bins(model, COARSE_S, now - EARLIER_BINS_MAX * COARSE_S, now - COARSE_S, EARLIER_BINS_MAX)
     except LogUnavailable:
         return None
@@ -305,7 +305,7 @@ def _shares_at_the_time(bins: Sequence[HistoryBin]) -> Shares:
     return {identity: readings / total for identity, readings in count.items()} if total else {}
 
 
-def _like_times(now: int) -> list[int]:
+def like_times(now: int) -> list[int]:
     """The starts of the coarse bins at this time of day on earlier days of the same kind."""
     here = datetime.fromtimestamp(now)
     days = (here - timedelta(days=back) for back in range(1, DAYS_MAX + 1))

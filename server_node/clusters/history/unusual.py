@@ -1,0 +1,223 @@
+"""Watch over the shares of a model's clusters: reports when they are unusual for the time of day, and usual again.
+
+Each half hour that is over is compared with the same half hour of earlier days of the same kind, as the page does:
+its unlikeness is the total variation distance of the shares to the mean of those days. What the half hours of four
+weeks show decides how rare it is, and a cumulative sum (Page, Biometrika 41, 1954) adds up the logarithms of that, so
+that a large deviation is reported soon and a small one once it has lasted. Its threshold is set for a rate of false
+alarms: the peaks of the sum in twelve weeks have an exponential tail, whose mean and number are taken a standard error
+higher than they were seen, and it is never below the highest of these peaks.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from server_node.clusters.history.recorder import PublishedHistory
+from server_node.clusters.history.summary import LIKE_DAYS_MIN, like_times
+from shoal.protocol.history import COARSE_S, DAY_S, NO_CLUSTER, HistoryBin, readings_table
+from shoal.runtime.checkpoint import SavedFields
+
+RARE_BINS: Final = 28 * DAY_S // COARSE_S
+"""half hours that show how rare an unlikeness is: four weeks"""
+RARE_BINS_MIN: Final = 7 * DAY_S // COARSE_S
+"""half hours with fewer of which nothing is added up"""
+LEARNT_BINS: Final = 14 * DAY_S // COARSE_S
+"""half hours that are added up before the first report: two weeks"""
+TAIL_BINS: Final = 3 * RARE_BINS
+"""half hours whose peaks set the threshold: twelve weeks"""
+MONTH_BINS: Final = 30 * DAY_S // COARSE_S
+DRIFT: Final = 2.5
+"""taken off each half hour's logarithm, whose mean is 1 where nothing is unusual"""
+TAIL_SHARE, PEAKS_MIN = 0.25, 8
+"""highest peaks, as a share of all, that show the tail, and how many at least"""
+FEW_PEAKS_THRESHOLD: Final = 10.0
+AGAIN_BINS, AGAIN_BELOW = 12, 1.2
+"""an alarm ends once the mean of this many newest logarithms is not above that"""
+SUM_MAX: Final = 3.0
+"""thresholds that the sum reaches at most"""
+LOOK_BACK_S: Final = DAY_S
+"""half hours that are further back than this from the newest are not looked at any more"""
+
+
+class Finding(NamedTuple):
+    """A change between usual and unusual."""
+
+    unusual: bool
+    identity: int
+    """the cluster that has deviated most"""
+    share: float
+    """its share of the readings of the half hour"""
+    usual: float
+    """its mean share in the same half hour of the days that it is compared with"""
+
+
+@dataclass
+class UnusualWatch(SavedFields):
+    """What is known of a model's half hours, and whether they are unusual now. Its fields are its state."""
+
+    seen: int | None = None
+    """start of the newest half hour at the look before: older ones were published then"""
+    at: int | None = None
+    """start of the newest half hour that was compared"""
+    unlikeness: list[float] = field(default_factory=list)
+    """of the newest `RARE_BINS` half hours"""
+    added_up: int = 0
+    """half hours that have been added up"""
+    total: float = 0.0
+    """the cumulative sum"""
+    peak: float = 0.0
+    """its highest value since it was 0"""
+    peaks: list[list[float]] = field(default_factory=list)
+    """[number of the half hour, peak] of each time that the sum was above 0"""
+    newest: list[float] = field(default_factory=list)
+    """the newest `AGAIN_BINS` logarithms"""
+    unusual: bool = False
+    cluster: int = NO_CLUSTER
+    """the cluster that the alarm named"""
+
+    def look(
+        self,
+        published: PublishedHistory,
+        model: str,
+        newest: int | None,
+        clusters: Mapping[int, bool],
+        per_month: float,
+    ) -> list[Finding]:
+        """Compare the half hours that are over and published since the last look; `newest` is where the newest starts.
+
+        `clusters` are those that are known, and whether each is muted: these are left out. `per_month` is the rate of
+        false alarms, above 0. A watch that has seen nothing learns from all that was published, and reports nothing of
+        it: a rebuild repeats no report.
+        """
+        upto, self.seen = self.seen, newest
+        if upto is None:
+            return []
+        back = TAIL_BINS * COARSE_S if self.at is None else LOOK_BACK_S
+        first = upto - back if self.at is None else max(self.at + COARSE_S, upto - back)
+        known: dict[int, Mapping[int, float]] = {}
+        starts = range(first, upto, COARSE_S)
+        fresh = self.at is None
+        findings = []
+        for start in sorted(_read(published, model, starts, known)):
+            found = self._compare(start, _likes(published, model, start, known), known[start], clusters, per_month)
+            findings += [] if found is None else [found]
+            self.at = start
+        if starts and self.at is None:
+            self.at = starts[-1]
+        return [] if fresh else findings
+
+    def begin_again(self) -> None:
+        """Forget everything."""
+        super().restore(vars(UnusualWatch()))
+
+    def state(self) -> dict[str, Any]:
+        """Plain values and arrays for `restore`."""
+        return {
+            **super().state(),
+            "unlikeness": np.array(self.unlikeness),
+            "peaks": np.array(self.peaks).reshape(-1, 2),
+            "newest": np.array(self.newest),
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Become the saved one. Raises `KeyError` or `AttributeError` for a damaged state."""
+        lists = {name: state[name].tolist() for name in ("unlikeness", "peaks", "newest")}
+        super().restore({**state, **lists})
+
+    def _compare(
+        self,
+        start: int,
+        days: list[Mapping[int, float]],
+        now: Mapping[int, float],
+        clusters: Mapping[int, bool],
+        per_month: float,
+    ) -> Finding | None:
+        if len(days) < LIKE_DAYS_MIN:
+            return None
+        present = {identity for day in (now, *days) for identity in day}
+        identities = sorted(identity for identity in present if not clusters.get(identity))
+        usual = {one: math.fsum(day.get(one, 0.0) for day in days) / len(days) for one in identities}
+        apart = {one: now.get(one, 0.0) - usual[one] for one in identities}
+        # A mean of few days is further from any day than one of many.
+        unlike = math.fsum(map(abs, apart.values())) / 2 / math.sqrt(1 + 1 / len(days))
+        self._add_up(unlike)
+        if self.added_up < LEARNT_BINS:
+            return None
+        threshold = self._threshold(per_month)
+        if self.unusual:
+            self.total = min(self.total, SUM_MAX * threshold)
+            return self._end(now, usual, threshold)
+        known = [one for one in identities if one in clusters]
+        named = max(known, key=lambda one: (abs(apart[one]), -one), default=None)
+        if self.total <= threshold or named is None:
+            return None
+        self.unusual, self.cluster = True, named
+        return Finding(True, named, now.get(named, 0.0), usual[named])
+
+    def _end(self, now: Mapping[int, float], usual: Mapping[int, float], threshold: float) -> Finding | None:
+        if np.mean(self.newest) > AGAIN_BELOW:
+            return None
+        # What was unusual raises the threshold no further than to where it was.
+        self.peaks.append([self.added_up, min(self.peak, threshold)])
+        self.unusual, self.total, self.peak = False, 0.0, 0.0
+        return Finding(False, self.cluster, now.get(self.cluster, 0.0), usual.get(self.cluster, 0.0))
+
+    def _add_up(self, unlike: float) -> None:
+        past = np.array(self.unlikeness)
+        self.unlikeness = [*self.unlikeness, unlike][-RARE_BINS:]
+        if len(past) < RARE_BINS_MIN:
+            return
+        rare = -math.log((1 + int((past >= unlike - 1e-9).sum())) / (1 + len(past)))
+        self.added_up += 1
+        self.newest = [*self.newest, rare][-AGAIN_BINS:]
+        self.total = max(0.0, self.total + rare - DRIFT)
+        if self.total > 0:
+            self.peak = max(self.peak, self.total)
+        elif self.peak > 0:
+            self.peaks.append([self.added_up, self.peak])
+            self.peak = 0.0
+        self.peaks = [one for one in self.peaks if one[0] > self.added_up - TAIL_BINS]
+
+    def _threshold(self, per_month: float) -> float:
+        """The sum that is exceeded `per_month` times a month where nothing is unusual."""
+        peaks = np.sort([peak for _, peak in self.peaks])
+        if len(peaks) < PEAKS_MIN:
+            return max(FEW_PEAKS_THRESHOLD, 2 * float(peaks.max(initial=0.0)))
+        n = max(PEAKS_MIN, int(len(peaks) * TAIL_SHARE))
+        tail = peaks[-n:]
+        mean = max(float((tail - tail[0]).mean()), 0.3) * (1 + 1 / math.sqrt(n))
+        months = min(self.added_up, TAIL_BINS) / MONTH_BINS
+        often = (n + math.sqrt(n)) / months / per_month
+        return max(float(tail[0]) + mean * math.log(max(often, 1.0)), float(tail[-1]))
+
+
+def _likes(
+    published: PublishedHistory, model: str, start: int, known: dict[int, Mapping[int, float]]
+) -> list[Mapping[int, float]]:
+    """The shares of the same half hour of earlier days of the same kind."""
+    times = like_times(start)
+    _read(published, model, times, known)
+    return [known[at] for at in times if known.get(at)]
+
+
+def _read(
+    published: PublishedHistory, model: str, starts: Iterable[int], known: dict[int, Mapping[int, float]]
+) -> list[int]:
+    """Read the shares of these half hours into `known`, and return the starts of those that have readings."""
+    asked = list(starts)
+    missing = [start for start in asked if start not in known]
+    known.update({start: {} for start in missing})
+    for one in published.bins_at(model, COARSE_S, missing):
+        known[one.start] = _shares(one)
+    return [start for start in asked if known[start]]
+
+
+def _shares(one: HistoryBin) -> Mapping[int, float]:
+    table = readings_table(one.clusters)
+    total = int(table[:, 1].sum())
+    return {identity: n / total for identity, n in table.tolist() if n} if total else {}
