@@ -94,6 +94,18 @@ def test_the_chances_of_changes_are_measured_where_nothing_changes_and_where_som
         assert row["found"]["2.0"] >= row["false"]["0.01"]
 
 
+@pytest.mark.integration
+def test_unusual_shares_are_measured_beside_detectors_on_each_feature(tmp_path: Path) -> None:
+    if find_spec("river") is None:
+        without("river", "the peers come with the extra 'bench'")
+    rows = "\n".join(f"{row % 7},{row % 5},{row % 2}" for row in range(800))
+    (tmp_path / "wall_robot.csv.gz").write_bytes(gzip.compress(f"a,b,label\n{rows}\n".encode()))
+    (stream,) = run("unusual", tmp_path, "--data", str(tmp_path))["streams"]
+    methods = {"shoal 1", "shoal 0.25", "ADWIN", "Page-Hinkley"}
+    assert stream["alarms"].keys() == methods
+    assert [shift["delay_h"].keys() for shift in stream["shifts"]] == [methods, methods]
+
+
 def test_the_noise_of_readings_is_measured_in_both_forms_and_that_of_counts(tmp_path: Path) -> None:
     if find_spec("numba") is None:
         without("numba", "it is not installed")
