@@ -216,8 +216,8 @@ def markdown(result: dict[str, Any]) -> str:
             f"false. Delay in hours until an alarm after a quarter of the features shift by {SIZES[0]:g} / "
             f"{SIZES[1]:g} deviations for {SHIFT_DAYS} days; -: none within these. `shoal 1` aims at 1 false alarm a "
             "month, and sees the shares of the clusters of cluster_tree only; the others see every feature, with "
-            "river's defaults, and alarms within a day are one: where there is one nearly every day, a delay says little. * the method was chosen on this stream, with other "
-            "shifts.\n",
+            "river's defaults, and alarms within a day are one: with one nearly every day, a delay says little. * the "
+            "method was chosen on this stream, with other shifts.\n",
             one_line(result["machine"]) + "\n",
         ]
     )
