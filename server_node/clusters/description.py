@@ -90,7 +90,7 @@ def names_without_units(contract: Contract) -> list[str]:
 
 
 def _without_unit(feature: Feature) -> str:
-    ends = (f"({feature.unit})", f"[{feature.unit}]", f"_{feature.unit}") if feature.unit else ()
+    ends = (f"({feature.unit})", f"[{feature.unit}]", f"_{feature.unit}", f" {feature.unit}") if feature.unit else ()
     end = next((end for end in ends if feature.name.lower().endswith(end.lower())), "")
     return feature.name[: len(feature.name) - len(end)].rstrip() or feature.name
 

@@ -33,7 +33,7 @@ def feature_json(feature: Feature) -> dict[str, Any]:
 def feature_label(feature: Feature) -> str:
     """A feature's name, with its unit if it has one that the name does not end with, as columns of files often do."""
     name, unit = feature.name, feature.unit
-    return f"{name} ({unit})" if unit and not name.endswith((f"({unit})", f"[{unit}]")) else name
+    return f"{name} ({unit})" if unit and not name.endswith((f"({unit})", f"[{unit}]", f" {unit}")) else name
 
 
 def digits(feature: Feature) -> int:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from server_node.clusters.description import describe, weighted_quantiles
+from server_node.clusters.description import describe, names_without_units, weighted_quantiles
 from shoal.algorithms.view import ClusteringView
 from shoal.config.contract import Contract, parse_contract
 
@@ -130,3 +130,10 @@ def test_a_negative_range_is_written_without_two_dashes() -> None:
     )
     view = ClusteringView.from_nodes([[0.1], [0.12], [0.9], [0.91]], np.ones(4), [0, 0, 1, 1])
     assert describe(view, cold)[0].text(cold) == "T low: -30 to -28 °C, elsewhere 50-51"
+
+
+@pytest.mark.parametrize("name", ["Sound (dB(A))", "Sound [dB(A)]", "Sound dB(A)", "Sound_dB(A)", "Sound"])
+def test_a_name_of_a_cluster_leaves_out_the_unit_at_the_end_of_a_feature(name: str) -> None:
+    feature = {"name": name, "unit": "dB(A)", "low": 0.0, "high": 100.0}
+    contract = parse_contract(CONTRACT.model_dump() | {"features": (feature,)})
+    assert names_without_units(contract) == ["Sound"]

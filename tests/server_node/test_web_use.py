@@ -241,9 +241,16 @@ def test_screen_readers_get_the_headline_and_not_every_number(tab: Tab) -> None:
 def test_a_unit_that_stands_in_the_name_of_a_feature_is_not_said_twice(tab: Tab) -> None:
     features = [
         Feature(name=name, unit=unit, low=0, high=1)
-        for name, unit in [("RH (%)", "%"), ("pm2.5 [µg/m³]", "µg/m³"), ("Light", "lux"), ("Temp (F)", "°C"), ("x", "")]
+        for name, unit in [
+            ("RH (%)", "%"),
+            ("pm2.5 [µg/m³]", "µg/m³"),
+            ("Light", "lux"),
+            ("Temp (F)", "°C"),
+            ("x", ""),
+            ("Sound dB(A)", "dB(A)"),
+        ]
     ]
-    labels = ["RH (%)", "pm2.5 [µg/m³]", "Light (lux)", "Temp (F) (°C)", "x"]
+    labels = ["RH (%)", "pm2.5 [µg/m³]", "Light (lux)", "Temp (F) (°C)", "x", "Sound dB(A)"]
     assert [feature_label(feature) for feature in features] == labels
     tab.value_of("void import('./format.js').then(({featureLabel}) => { window.featureLabel = featureLabel; })")
     tab.until("typeof window.featureLabel === 'function'")

@@ -34,7 +34,7 @@ export function clusterTitle({ identity, name, label }) {
 
 // Columns of people's files often have the unit in their name: "RH (%)".
 export function featureLabel({ name, unit }) {
-  return !unit || name.endsWith(`(${unit})`) || name.endsWith(`[${unit}]`) ? name : `${name} (${unit})`;
+  return !unit || name.endsWith(`(${unit})`) || name.endsWith(`[${unit}]`) || name.endsWith(` ${unit}`) ? name : `${name} (${unit})`;
 }
 
 export function duration(seconds) {
