@@ -41,7 +41,8 @@ OVERLONG = "\0\n"
 """replacement of a longer line: neither a number in CSV nor JSON"""
 HEAD_OBJECTS = 100
 """objects whose keys are the columns, since JSON lines have no header"""
-COLUMNS_NAMED_MAX = 12
+COLUMNS_NAMED_MAX, NAME_CHARS = 12, 64
+"""most columns that an error names, and most characters of each"""
 QUOTED_LINES_MAX = 100
 """most lines of one quoted cell; one with more has a quote that is not closed"""
 ROWS_NAMED_MAX = 10
@@ -107,12 +108,17 @@ def require_columns(table: Table, wanted: Sequence[str]) -> None:
     """Raise `SettingsError`, naming the columns there are, when a wanted one is missing or occurs twice."""
     for name in wanted:
         if table.columns.count(name) != 1:
-            there = ", ".join(repr(column) for column in table.columns[:COLUMNS_NAMED_MAX])
+            there = ", ".join(repr(shortened(column)) for column in table.columns[:COLUMNS_NAMED_MAX])
             more = len(table.columns) - COLUMNS_NAMED_MAX
             there += f" and {more} more" if more > 0 else ""
             times = sum(re.fullmatch(rf"{re.escape(name)} #\d+", column) is not None for column in table.columns)
             what = f"occurs {times} times; take '{name} #1' or another" if times > 1 else "is missing"
             raise SettingsError(f"{table.path}: column {name!r} {what}; the columns are {there}")
+
+
+def shortened(name: str) -> str:
+    """The beginning of a name of a column; of a file that is no table it may be anything."""
+    return name if len(name) <= NAME_CHARS else f"{name[: NAME_CHARS - 3]}..."
 
 
 class CsvTable:

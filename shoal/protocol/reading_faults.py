@@ -129,7 +129,10 @@ class FaultCounts:
     def add(self, fault: Fault, place: Place) -> None:
         """Count one."""
         self._counts[fault] = self._counts.get(fault, 0) + 1
-        self._first.setdefault(fault, place)
+        before = self._first.setdefault(fault, place)
+        # Readings of one client are counted before those of another that come before them in their source.
+        if isinstance(place, int) and isinstance(before, int):
+            self._first[fault] = min(before, place)
 
     @property
     def first_numbers(self) -> list[int]:

@@ -65,3 +65,11 @@ def test_damaged_counts_of_a_checkpoint_are_refused(state: object) -> None:
 def test_no_values_and_none_too_many_are_of_no_single_feature() -> None:
     assert [fault_of(values, 1) for values in ([], [1.0, 2.0])] == [("width", None)] * 2
     assert FaultCounts(["warm"]).rejected() == []
+
+
+def test_the_first_is_the_first_of_the_source_though_readings_of_another_client_are_counted_before() -> None:
+    counts, fault = FaultCounts(["warm"]), fault_of([None], 1)
+    assert fault is not None
+    for number in (8, 12, 3, 5):
+        counts.add(fault, number)
+    assert counts.first_numbers == [3]

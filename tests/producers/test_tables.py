@@ -144,6 +144,12 @@ def test_a_missing_column_is_named_with_the_columns_there_are(tmp_path: Path) ->
         require_columns(table, ["a", "x"])
 
 
+def test_a_file_that_is_no_table_is_named_by_a_few_characters(tmp_path: Path) -> None:
+    table = open_table(written(tmp_path / "a.csv", f"{'x' * 500},b\n"), Counter())
+    with pytest.raises(SettingsError, match=rf"the columns are '{'x' * 61}\.\.\.', 'b'"):
+        require_columns(table, ["a"])
+
+
 def test_of_very_many_columns_only_some_are_named(tmp_path: Path) -> None:
     table = open_table(written(tmp_path / "a.csv", ",".join(f"c{n}" for n in range(50_000))), Counter())
     with pytest.raises(SettingsError) as rejected:

@@ -135,5 +135,5 @@ def test_a_negative_range_is_written_without_two_dashes() -> None:
 @pytest.mark.parametrize("name", ["Sound (dB(A))", "Sound [dB(A)]", "Sound dB(A)", "Sound_dB(A)", "Sound"])
 def test_a_name_of_a_cluster_leaves_out_the_unit_at_the_end_of_a_feature(name: str) -> None:
     feature = {"name": name, "unit": "dB(A)", "low": 0.0, "high": 100.0}
-    contract = parse_contract(CONTRACT.model_dump() | {"features": (feature,)})
+    contract = Contract.model_validate(CONTRACT.model_dump() | {"features": (feature,)})
     assert names_without_units(contract) == ["Sound"]
