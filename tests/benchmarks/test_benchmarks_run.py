@@ -355,3 +355,44 @@ def test_both_forms_of_the_kernels_are_measured(tmp_path: Path) -> None:
         assert all(is_spread(result["cluster_tree"][0][name][form]) for form in ("numpy", "compiled"))
     for name in ("window_ms", "compiled_window_ms", "grow_ms", "compiled_grow_ms"):
         assert is_spread(result["density_tree"][0][name])
+
+
+@pytest.mark.integration
+def test_what_to_turn_is_measured_on_the_file_that_is_shipped(tmp_path: Path) -> None:
+    result = run("sensor_options", tmp_path, "--data", str(HERE / "onebox" / "demo"))
+    [found] = result["files"].values()
+    assert found["of"]["ClusterTree: default"]["clusters"] >= 1
+    assert all(0.0 < one["largest"] <= 1.0 for one in found["of"].values())
+
+
+def test_the_page_on_what_to_believe_has_the_figures_that_were_measured() -> None:
+    files = json.loads((HERE / "benchmarks/results/sensor_options.json").read_text(encoding="utf-8"))["files"]
+    page = (HERE / "docs/how-to/believe.md").read_text(encoding="utf-8")
+
+    def cell(*names: str) -> str:
+        cells = []
+        for name in names:
+            clusters, specks = found["of"][name]["clusters"], found["of"][name]["specks"]
+            cells.append(f"{clusters} ({specks})" if specks else f"{clusters}")
+        return "; ".join(cells)
+
+    def turned(algorithm: str) -> str:
+        numbers = [
+            one["clusters"]
+            for name, one in found["of"].items()
+            if name.startswith(f"{algorithm}: ") and not name.endswith("default")
+        ]
+        return f"{min(numbers)} to {max(numbers)}" if min(numbers) < max(numbers) else f"{min(numbers)}"
+
+    for file, found in files.items():
+        cells = [
+            f"{file}, {found['features']}",
+            cell("ClusterTree: default"),
+            turned("ClusterTree"),
+            cell("DensityTree: default"),
+            turned("DensityTree"),
+            cell("FCAC: default"),
+            cell("k-means: n_clusters = silhouette", "k-means: n_clusters = gap"),
+            cell("mixture: n_clusters = bic"),
+        ]
+        assert f"| {' | '.join(cells)} |" in page
