@@ -6,6 +6,7 @@ until then.
 
 from __future__ import annotations
 
+import json
 import time
 import warnings
 from collections.abc import Callable, Sequence
@@ -83,8 +84,10 @@ class Mixture:
         return int(self._model.n_components)
 
 
+NAMING_NOISE: Final = "cluster_tree, noise=True"
 LEARNERS: Final[dict[str, Callable[[], Learner]]] = {
     "cluster_tree": lambda: Shoal(ClusterTree(clients=5)),
+    NAMING_NOISE: lambda: Shoal(ClusterTree(clients=5, noise=True)),
     "HDBSCAN, last 2 000 rows": lambda: Windowed(Recent()),
     "GMM by BIC, last 2 000 rows": lambda: Windowed(Mixture()),
 }
@@ -121,6 +124,8 @@ def runs(makers: dict[str, Maker], seeds: Sequence[int], learners: Sequence[str]
             stream = make(seed)
             for each in (stream, clean(stream)) if stream.family == "noise" else (stream,):
                 for name in learners:
+                    if name == NAMING_NOISE and stream.family != "noise":
+                        continue
                     verdict = judged(LEARNERS[name](), each)
                     of = {"family": each.family, "stream": each.name, "seed": seed, "learner": name}
                     found.append({**of, **verdict})
@@ -150,17 +155,29 @@ def markdown(result: dict[str, Any]) -> str:
 @click.command(context_settings={"max_content_width": 100})
 @click.option("--choosing", is_flag=True, help="The seeds for choosing instead of those for reporting.")
 @click.option("--ours", "ours_alone", is_flag=True, help="cluster_tree alone, without the peers.")
+@click.option(
+    "--peers-from",
+    "earlier",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    help="field.json of an earlier run, whose verdicts on the peers are kept: only cluster_tree is run.",
+)
 @click.option("--stream", "wanted", multiple=True, help="Only streams whose name contains this.")
 @out_option("field")
-def main(choosing: bool, ours_alone: bool, wanted: tuple[str, ...], out: Path) -> None:
+def main(choosing: bool, ours_alone: bool, earlier: Path | None, wanted: tuple[str, ...], out: Path) -> None:
     """Measure how cluster_tree and peers do on streams with the difficulties of installations."""
-    seeds, learners = CHOOSING if choosing else REPORTING, list(LEARNERS)[: 1 if ours_alone else None]
+    seeds = CHOOSING if choosing else REPORTING
+    ours = [name for name in LEARNERS if name.startswith("cluster_tree")]
+    learners = ours if ours_alone or earlier else list(LEARNERS)
     makers = {name: make for name, make in field().items() if not wanted or any(part in name for part in wanted)}
     machine = facts(("shoal", "numpy", "numba", "scikit-learn"))
     with threadpool_limits(limits=1), warnings.catch_warnings():
         warnings.simplefilter("ignore", (RuntimeWarning, UserWarning, FutureWarning))  # raised within the peers
         verdicts = runs(makers, seeds, learners)
+    if earlier is not None:
+        kept = json.loads(earlier.read_text(encoding="utf-8"))["verdicts"]
+        verdicts += [one for one in kept if one["learner"] not in ours and one["seed"] in seeds]
     made_by = "python -m benchmarks.steadiness.field" + " --choosing" * choosing + " --ours" * ours_alone
+    made_by += " --peers-from FILE" * (earlier is not None)
     result = {"made_by": made_by, "seeds": list(seeds), "machine": machine, "verdicts": verdicts}
     write(out, "field", result, markdown(result))
     click.echo(f"written to {out}/field.json and {out}/field.md")

@@ -1,5 +1,5 @@
 """Streams as installations have them, each with one difficulty: births, scattered rows, whole numbers, bursts, many or
-overlapping clusters, lines, rings, hollow clusters.
+overlapping clusters, lines, rings, hollow clusters, a small table.
 
 Every stream is a function of its seed. The truth of a row is the cluster that it was drawn from, -1 of a scattered one.
 """
@@ -10,6 +10,7 @@ from collections.abc import Callable
 from functools import partial
 
 import numpy as np
+from sklearn.datasets import load_digits
 
 from benchmarks.steadiness.streams import Maker, Stream, centres_apart
 from shoal.kernels.arrays import Floats, Ints
@@ -47,6 +48,7 @@ def field() -> dict[str, Maker]:
         add("hollow", f"hollow K=4 d={d}", partial(hollow, d=d))
     for length in (30, 100, 300):
         add("bursts", f"bursts of {length}", partial(bursts, length=length))
+    add("small tables", "table of digits", digits)
     for d in (2, 8):
         add("dependent", f"AR(.999) d={d}", partial(dependent, d=d))
     return made
@@ -155,6 +157,13 @@ def bursts(generator: np.random.Generator, length: int) -> Drawn:
         rows[held] = rows[start] + 0.001 * generator.standard_normal((length, 3))
         truth[held] = truth[start]
     return rows, truth
+
+
+def digits(generator: np.random.Generator) -> Drawn:
+    """1 797 handwritten digits of 64 features, which scikit-learn has, in an order of no meaning."""
+    rows, truth = load_digits(return_X_y=True)
+    order = generator.permutation(len(rows))
+    return rows[order].astype(np.float64), truth[order].astype(np.int64)
 
 
 def dependent(generator: np.random.Generator, d: int) -> Drawn:
