@@ -79,6 +79,9 @@ class Validator:
         try:
             sizes = model.algorithm.summary(snapshot.arrays)
             model.algorithm.predict(snapshot.arrays, np.full((1, self._contract.width), 0.5))
+            if model.counts is not None:
+                # Whether clients can count under its plan.
+                model.counts.algorithm.counter(model.options, self._contract.width).adopt(snapshot.arrays)
         except InvalidData as wrong:
             raise MessageRejected("arrays", str(wrong)) from None
         if (snapshot.clusters, snapshot.nodes) != (sizes.clusters, sizes.nodes):

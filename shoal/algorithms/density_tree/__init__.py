@@ -13,13 +13,20 @@ import numpy as np
 
 from shoal.algorithms.claims import ROUNDING_SHARE, Claims, require_possible
 from shoal.algorithms.counting import CountingAlgorithm, check_private_counts
-from shoal.algorithms.density_tree.arrays import REGION_UPDATE, SNAPSHOT, UPDATE, DensityTreeAggregator, windows_max
+from shoal.algorithms.density_tree.arrays import (
+    REGION_UPDATE,
+    SHARE_ONE,
+    SNAPSHOT,
+    UPDATE,
+    DensityTreeAggregator,
+    windows_max,
+)
 from shoal.algorithms.density_tree.leaf import BINS
 from shoal.algorithms.density_tree.options import DensityTreeOptions
-from shoal.algorithms.density_tree.plan import CountedWindow, CountingPlan
+from shoal.algorithms.density_tree.plan import CountedWindow, CountingPlan, axes_sampled
 from shoal.algorithms.density_tree.server import DensityTreeServer, counted_points, predict, predictor, view
 from shoal.algorithms.streaming import Aggregation, Arrays, Rows
-from shoal.errors import SettingsError
+from shoal.errors import InvalidData, SettingsError
 from shoal.kernels.arrays import Bools
 
 __all__ = ["DensityTreeOptions", "DensityTreeServer"]
@@ -30,7 +37,7 @@ class DensityTreeCounter:
 
     def __init__(self, dimensions: int, **options: Any) -> None:
         """Begin with the plan of a tree that has learnt nothing, until the first snapshot. Raises `SettingsError`."""
-        self._d = dimensions
+        self._d, self._options = dimensions, DensityTreeOptions.parse(options)
         self._plan = CountingPlan.from_arrays(DensityTreeServer(dimensions, **options).snapshot(), dimensions)
 
     @property
@@ -40,7 +47,24 @@ class DensityTreeCounter:
 
     def adopt(self, snapshot: Arrays) -> None:
         """Count under the plan of this snapshot from now on. Raises `InvalidData`; then the plan stays what it was."""
-        self._plan = CountingPlan.from_arrays(snapshot, self._d)
+        plan = CountingPlan.from_arrays(snapshot, self._d)
+        self._check_size(plan)
+        self._plan = plan
+
+    def _check_size(self, plan: CountingPlan) -> None:
+        """Raises `InvalidData` for a plan of more leaves or axes than a server with these options makes.
+
+        Every axis that a window samples costs the client time, memory and bytes of an update.
+        """
+        options, leaves = self._options, len(plan.leaf_ids)
+        axes = self._d + (options.oblique_axes if self._d > 1 else 0)
+        sampled = axes_sampled(axes, options.window_readings, options.noise_variance, options.axes_per_window)
+        most = np.bincount(plan.axis_leaf, minlength=1).max()
+        if leaves > options.leaves_max or most > axes or plan.share.sum() > leaves * sampled * SHARE_ONE:
+            raise InvalidData(
+                f"the plan of counting is too large: {leaves} leaves with up to {most} axes, where the contract allows "
+                f"{options.leaves_max} with {axes}, of which a window samples {sampled}"
+            )
 
     def count(
         self, rows: Rows, valid: Bools, client: bytes, number: int, cohort: tuple[bytes, int] | None = None
