@@ -129,6 +129,21 @@ def check_private_counts(
     require_possible(-spread <= total <= readings + spread, "count adds up to more than its readings")
 
 
+def check_block_sums(
+    counts: NDArray[np.integer[Any]], cells: Ints, readings: int, noise_variance: float, windows: Ints
+) -> None:
+    """Raises `InvalidData` for blocks of cells (b,) whose private counts (n,) add up to what no windows (b,) have.
+
+    The noise of a sum over many cells is far smaller than the sum of their largest noise.
+    """
+    if not len(cells):
+        return
+    sums = np.add.reduceat(counts.astype(np.float64), np.cumsum(cells) - cells)
+    spread = TOTAL_NOISE_MAX * np.sqrt(noise_variance * windows * cells)
+    spread += _noise_reach(noise_variance, windows.astype(np.float64))
+    require_possible(bool(((sums >= -spread) & (sums <= readings + spread)).all()), "a block adds up to no readings")
+
+
 def _noise_reach(variance: float, windows: Floats) -> Floats:
     """(n,) the largest noise of a sum over these numbers of windows: beyond lies one in e^`NOISE_SCALES_MAX` at most.
 

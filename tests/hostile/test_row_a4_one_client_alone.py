@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from shoal.algorithms.cluster_tree.shares import CLIENT_SHARE_MAX, ClientShares
 from shoal.algorithms.registry import streaming_algorithm
+from shoal.algorithms.shares import CLIENT_SHARE_MAX, ClientShares
 from shoal.algorithms.streaming import Contribution, ServerHalf
 
 CENTRES = np.array([[0.2, 0.2], [0.8, 0.2], [0.2, 0.8], [0.8, 0.8]])
@@ -32,6 +32,14 @@ def test_uniform_rows_of_one_client_leave_the_clusters_of_the_others(claimed: in
     for number in range(28, 43):
         send(server, "alone", number, random.uniform(0, 1, (400, 2)), claimed)
     assert len(set(server.predict(CENTRES).tolist())) == 4
+
+
+@pytest.mark.parametrize("readings", [50.0, 4000.0, 20_000.0])
+def test_of_many_clients_that_send_alike_none_is_bound_whatever_the_size_of_their_updates(readings: float) -> None:
+    shares = ClientShares()
+    assert all(shares.admit(f"client-{number % 10}", readings) == 1.0 for number in range(60))
+    lone = [shares.admit("client-1", readings) for _ in range(10 + int(4000 / readings))]
+    assert max(lone[-5:]) < 0.5, "one that goes on alone is"
 
 
 def test_of_up_to_three_clients_none_is_bound_and_the_share_of_one_of_many_is() -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import fields
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -33,14 +35,14 @@ class CountedSite(KeyedSite):
         self.send_windows(HONEST)
         assert self.active() == len(HEAPS)
 
-    def send_windows(self, number: int) -> None:
-        """Honest windows one after the other, each counted under the newest plan."""
+    def send_windows(self, number: int, clients: Sequence[str] = ("attic",)) -> None:
+        """Honest windows of each client one after the other, each counted under the newest plan."""
         noise = count_noise(EPSILON)
-        for window in range(1, number + 1):
+        for window, client in product(range(1, number + 1), clients):
             plan, rows = CountingPlan.from_arrays(self.plan(), 2), rows_of(window, WINDOW)
-            counted = plan.count(rows, np.ones(WINDOW, dtype=np.bool_), b"attic", window)
-            private = counted.counts + noise.draw(window.to_bytes(4, "little"), len(counted.counts))
-            self.send(self.update("attic", counted.update(private), WINDOW, window))
+            counted = plan.count(rows, np.ones(WINDOW, dtype=np.bool_), client.encode(), window)
+            private = counted.counts + noise.draw(client.encode() + window.to_bytes(4, "little"), len(counted.counts))
+            self.send(self.update(client, counted.update(private), WINDOW, window))
             self.run()
 
     def plan(self) -> Arrays:
@@ -66,7 +68,7 @@ class CountedSite(KeyedSite):
             made_at=1e9,
         )
 
-    def region_update(self, client: str, readings: int, windows: int, count: int) -> RegionUpdate:
+    def region_update(self, client: str, readings: int, windows: int, count: int, sequence: int = 1) -> RegionUpdate:
         """An update that takes readings away in every cell."""
         plan = CountingPlan.from_arrays(self.plan(), 2)
         own = plan.count(np.full((1, 2), 0.5), np.ones(1, dtype=np.bool_), b"x", 1)
@@ -78,7 +80,7 @@ class CountedSite(KeyedSite):
             "windows": np.full(blocks, windows, dtype=np.int64),
             "exposure": np.full(blocks, readings / blocks),
         }
-        update = self.update(client, arrays, readings)
+        update = self.update(client, arrays, readings, sequence)
         shared: dict[str, Any] = {one.name: getattr(update, one.name) for one in fields(update)}
         return RegionUpdate(**shared, regions=[[client, 1]])
 
@@ -112,3 +114,25 @@ def test_named_regions_count_as_clients_beside_those_that_are_named_or_that_are_
         site.run()
         assert site.snapshots()[-1].clients == 2
         assert site.reasons() == []
+
+
+def test_a_named_region_that_claims_very_many_readings_leaves_clusters_active(tmp_path: Path) -> None:
+    site = CountedSite(tmp_path, False, CONTRACT, regions=("north",))
+    site.send_windows(HONEST, ("attic", "cellar", "garden", "hall"))
+    site.run()
+    assert site.active() == len(HEAPS)
+    for number in range(1, 4):
+        site.send(site.region_update("north", 100_000, windows=500, count=0, sequence=number))
+    site.run()
+    assert site.reasons() == []
+    assert site.active() == len(HEAPS)
+
+
+def test_a_region_cannot_take_readings_away_by_noise_that_adds_up(tmp_path: Path) -> None:
+    site = CountedSite(tmp_path, False, CONTRACT, regions=("north",))
+    site.send_windows(1)
+    update = site.region_update("north", 100_000, windows=500, count=0)
+    update.arrays["count"][: update.arrays["cells"][0]] = -55  # type: ignore[index]  # made for this test alone
+    site.send(update)
+    site.run()
+    assert site.reasons() == ["claims"]

@@ -18,8 +18,8 @@ from shoal.algorithms.cluster_tree.client import ClusterTreeHalf, restored_sketc
 from shoal.algorithms.cluster_tree.identities import NO_PARENT, Cluster, Identities
 from shoal.algorithms.cluster_tree.noise import EVERYWHERE, reaches, without_noise
 from shoal.algorithms.cluster_tree.partition import Pair, Partition, RemainApart, partition
-from shoal.algorithms.cluster_tree.shares import ClientShares
 from shoal.algorithms.predictor import NearestPoint
+from shoal.algorithms.shares import ClientShares
 from shoal.algorithms.state_reader import StateReader
 from shoal.algorithms.streaming import Arrays, Contribution, Rows, State, check_rows
 from shoal.algorithms.view import NO_CLUSTER, ClusteringView

@@ -12,7 +12,7 @@ from typing import Any, Final
 import numpy as np
 
 from shoal.algorithms.claims import ROUNDING_SHARE, Claims, require_possible
-from shoal.algorithms.counting import CountingAlgorithm, check_private_counts
+from shoal.algorithms.counting import CountingAlgorithm, check_block_sums, check_private_counts
 from shoal.algorithms.density_tree.arrays import (
     REGION_UPDATE,
     SHARE_ONE,
@@ -89,6 +89,7 @@ def check_claims(options: Mapping[str, Any], arrays: Arrays, claims: Claims) -> 
     if windows is None:
         require_possible(claims.readings <= full, "it has more readings than a window")
         check_private_counts(counts, claims.readings, variance)
+        check_block_sums(counts, cells, claims.readings, variance, np.ones_like(cells))
         return
     most = min(claims.readings, windows_max(claims.readings, full))
     require_possible(bool((windows <= most).all()), "it has more windows than its readings make")
@@ -96,6 +97,7 @@ def check_claims(options: Mapping[str, Any], arrays: Arrays, claims: Claims) -> 
     exposed = bool((arrays["exposure"] <= readings * (1.0 + ROUNDING_SHARE)).all())
     require_possible(exposed, "exposure is above the readings of its windows")
     check_private_counts(counts, claims.readings, variance, np.repeat(windows, cells), full)
+    check_block_sums(counts, cells, claims.readings, variance, windows)
 
 
 def _server(options: Mapping[str, Any], dimensions: int | None) -> DensityTreeServer:

@@ -36,6 +36,7 @@ from shoal.algorithms.density_tree.tree import (
     tree_state,
 )
 from shoal.algorithms.predictor import Cuts
+from shoal.algorithms.shares import ClientShares
 from shoal.algorithms.state_reader import StateReader
 from shoal.algorithms.streaming import Arrays, Contribution, Rows, State, check_rows
 from shoal.algorithms.view import ClusteringView
@@ -205,6 +206,7 @@ class DensityTreeServer:
         self.options = DensityTreeOptions.parse(options)
         self.d = dimensions
         self._noise_variance = self.options.noise_variance
+        self._shares = ClientShares()
         self._oblique = self.options.oblique_axes if dimensions > 1 else 0
         self._next_leaf = 0
         self._root: Node = new_leaf(
@@ -233,15 +235,16 @@ class DensityTreeServer:
     def absorb(self, contributions: Sequence[Contribution], key: bytes) -> None:
         """Add noisy counts in the order given; nothing is random, so `key` is not used. Raises `InvalidData`."""
         checked = [(blocks_of(one.arrays, one.client), int(one.arrays["places"][0])) for one in contributions]
-        for blocks, places in checked:
-            self._absorb(blocks, places)
+        for (blocks, places), one in zip(checked, contributions, strict=True):
+            self._absorb(blocks, places, self._shares.admit(one.client, float(places)))
 
-    def _absorb(self, blocks: Sequence[Block], places: int) -> None:
+    def _absorb(self, blocks: Sequence[Block], places: int, part: float) -> None:
+        """Add the counts. `part` of the readings are recent ones, as far as the client's share allows."""
         if self.options.decay < 1.0:
             for each in self._leaves:
                 each.fade(self.options.decay ** (places / FADE_READINGS))
         by_id = {leaf.leaf_id: leaf for leaf in self._leaves}
-        faded = math.exp(-places / RECENT_READINGS)
+        faded = math.exp(-places * part / RECENT_READINGS)
         for each in self._leaves:
             each.recent, each.recent_noise = each.recent * faded, each.recent_noise * faded**2
         for block in blocks:
@@ -254,8 +257,8 @@ class DensityTreeServer:
                 continue
             variance = block.windows * self._noise_variance
             leaf.add(block.axis, block.counts, block.exposure, variance)
-            leaf.recent += float(block.counts.sum())
-            leaf.recent_noise += len(block.counts) * variance
+            leaf.recent += float(block.counts.sum()) * part
+            leaf.recent_noise += len(block.counts) * variance * part**2
         self._readings += places
         if not self._found and self._counted > FOUND_SIGNIFICANCE * math.sqrt(self._counted_noise):
             self._found = True
@@ -316,6 +319,7 @@ class DensityTreeServer:
             "tree": tree_state(self._root),
             "snapshot": self.snapshot(),
             **self._identities.state(),
+            **self._shares.state(),
         }
 
     def restore(self, state: State) -> None:
@@ -337,6 +341,7 @@ class DensityTreeServer:
         self._root = restored_tree(state["tree"], self.d)
         self._identities = Identities()
         self._identities.restore_from(saved)
+        self._shares = ClientShares.restored(saved)
         known = set(self._identities.clusters)
         saved.check(
             known >= {leaf.identity for leaf in self._leaves}, "a leaf is part of a cluster that does not exist"

@@ -1,4 +1,4 @@
-"""The shares of clients in the recent readings of cluster_tree, so that one alone cannot displace all others."""
+"""The shares of clients in the recent readings of a streaming model, so that one alone cannot displace all others."""
 
 from __future__ import annotations
 
@@ -20,6 +20,9 @@ SHARE_READINGS = 4000.0
 LEFT_OUT_FADE = 0.1
 """of a reading that does not count, as a part of one that does: clients that are gone for long no longer bound one that
 is alone"""
+MEMORY_ROUNDS = 1.0
+"""... or, where updates are large, after this many of every client: else equal clients would forget each other between
+two updates of one"""
 UPDATE_FACTOR = 8.0
 """times the median of the others' newest updates: readings that one update of a client claims beyond that do not count,
 nor do they fade others; so a claim of very many readings does not make the shares forget who has sent"""
@@ -45,13 +48,14 @@ class ClientShares:
         known = len(self._readings.keys() | {client})
         share = max(CLIENT_SHARE_MAX, 2.0 / known)
         own = self._readings.get(client, 0.0)
+        usual = median([size for name, size in self._newest.items() if name != client] or [readings])
         room, counted = math.inf, readings
         if known > CLIENTS_FREE:
             room = share / (1.0 - share) * others - own
-            usual = median(size for name, size in self._newest.items() if name != client)
             counted = min(readings, UPDATE_FACTOR * usual)
         taken = min(counted, max(0.0, room))
-        fade = math.exp(-(taken + LEFT_OUT_FADE * (counted - taken)) / SHARE_READINGS)
+        memory = max(SHARE_READINGS, MEMORY_ROUNDS * known * usual)
+        fade = math.exp(-(taken + LEFT_OUT_FADE * (counted - taken)) / memory)
         faded = {name: mass * fade for name, mass in self._readings.items()}
         faded[client] = own * fade + taken
         self._readings = {name: mass for name, mass in faded.items() if mass >= FORGOTTEN}
