@@ -46,7 +46,8 @@ def replica(files: tuple[Path, ...], name: str, as_json: bool, verbose: bool) ->
     check_regions(files, configs)
     check_name(name)
     try:
-        from server_node.regions.replica import run_replica  # noqa: PLC0415 - Quix Streams is an extra
+        from server_node.regions.exactly_once import check_transactions  # noqa: PLC0415 - Kafka is an extra
+        from server_node.regions.replica import kafka_settings, run_replica  # noqa: PLC0415 - so is Quix Streams
     except ModuleNotFoundError as missing:
         if missing.name not in ("quixstreams", "confluent_kafka", "kafka"):
             raise
@@ -57,6 +58,7 @@ def replica(files: tuple[Path, ...], name: str, as_json: bool, verbose: bool) ->
         log_event("started", federation=config.contract.federation, contract=config.contract.digest)
     for statement in dict.fromkeys(config.resolved.mode.describe().text() for config in configs):
         log_event("privacy", statement=statement)
+    check_transactions(configs[0].log, kafka_settings(configs[0].log))
     settings = configs[0].replica
     with closing(open_log(configs[0].log)) as log:
         regions = {config.contract.updates_topic: open_region(config, log) for config in configs}

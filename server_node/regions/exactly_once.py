@@ -1,0 +1,90 @@
+"""Whether the brokers' transactions hold what replicas promise: all of a commit once, or nothing.
+
+Before KIP-890 a transaction of a process that was killed could be left open for ever, or records of it could end up in
+the transaction after it: Kafka 3.6 verifies a producer's records, 3.7 its offsets too, and all later versions both.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from contextlib import closing
+from typing import Any, Final
+
+from kafka import KafkaAdminClient
+from kafka.admin import ConfigResource, ConfigResourceType
+
+from shoal.config.extension_settings import parse_address
+from shoal.config.settings import LogSettings
+from shoal.errors import SettingsError
+from shoal.telemetry.events import log_event
+from shoal.transports.kafka.connection import client_config, connect, kafka_errors, servers_of
+from shoal.transports.kafka.settings import KafkaSettings
+
+VERIFIES: Final = "transaction.partition.verification.enable"
+UNCLEAN: Final = "unclean.leader.election.enable"
+IN_SYNC: Final = "transaction.state.log.min.isr"
+CONFIGS: Final = (VERIFIES, UNCLEAN, IN_SYNC)
+OFFSETS_VERIFIED: Final = 15
+"""level of the feature metadata.version of Kafka 3.7"""
+SEVERAL: Final = 3
+"""brokers from which on one may fail without harm"""
+
+
+def check_transactions(log: LogSettings, settings: KafkaSettings) -> None:
+    """Raises `SettingsError` for brokers on which a commit may count in part or twice, and as the log does.
+
+    What is only weaker than it could be is logged (`transactions_weak`), also that the user may not read the settings.
+    """
+    servers = servers_of(parse_address(log.address).location)
+    where = ",".join(servers)
+    admin = connect(where, KafkaAdminClient, client_config(servers, settings))
+    with closing(admin), kafka_errors(where):
+        cluster = admin.describe_cluster()
+        if "DESCRIBE_CONFIGS" not in (cluster.get("authorized_operations") or ()):
+            log_event(
+                "transactions_weak",
+                logging.WARNING,
+                reason="this user may not read the brokers' settings (DescribeConfigs on the cluster), so they are not "
+                "checked: Kafka must be 3.7 or later",
+            )
+            return
+        numbers = [str(broker["broker_id"]) for broker in cluster["brokers"]]
+        asked = [ConfigResource(ConfigResourceType.BROKER, number, dict.fromkeys(CONFIGS)) for number in numbers]
+        described = admin.describe_configs(asked, config_filter="all")["broker"]
+        features = admin.describe_features()
+    values = {
+        number: {name: str(about["value"]) for name, about in described.get(number, {}).items()} for number in numbers
+    }
+    level = features.get("metadata.version", {}).get("supported", (0, OFFSETS_VERIFIED))[1]
+    for reason in weaknesses(values, level):
+        log_event("transactions_weak", logging.WARNING, reason=reason)
+
+
+def weaknesses(brokers: Mapping[str, Mapping[str, Any]], level: int) -> list[str]:
+    """What the settings of brokers (number -> name -> value) and their newest metadata.version leave to chance.
+
+    Raises `SettingsError` where "exactly once" does not hold.
+    """
+    old = [number for number, configs in brokers.items() if VERIFIES not in configs]
+    if old:
+        raise SettingsError(
+            f"brokers {', '.join(old)} are older than Kafka 3.6: a transaction of a replica that was killed may stay "
+            "open, or be mixed with the next one (KIP-890). Replicas need Kafka 3.7 or later; or run shoal server"
+        )
+    off = [number for number, configs in brokers.items() if configs[VERIFIES] != "true"]
+    if off:
+        raise SettingsError(
+            f"{VERIFIES} is off on the brokers {', '.join(off)}: a transaction of a replica that was killed may stay "
+            "open, or be mixed with the next one (KIP-890). Switch it on, as is Kafka's default"
+        )
+    found = []
+    if level < OFFSETS_VERIFIED:
+        found.append("Kafka 3.6 does not verify the offsets of transactions: take 3.7 or later")
+    if any(configs.get(UNCLEAN) == "true" for configs in brokers.values()):
+        found.append(f"{UNCLEAN} is on: what was committed can be lost, when a broker without it becomes the leader")
+    if len(brokers) >= SEVERAL and any(
+        int(configs.get(IN_SYNC, SEVERAL)) < SEVERAL - 1 for configs in brokers.values()
+    ):
+        found.append(f"{IN_SYNC} is 1: what one broker has confirmed alone is lost with its disk; set 2")
+    return found
