@@ -78,12 +78,15 @@ class Validator:
         self._check_arrays(snapshot.arrays, model.algorithm.snapshot)
         try:
             sizes = model.algorithm.summary(snapshot.arrays)
-            model.algorithm.predict(snapshot.arrays, np.full((1, self._contract.width), 0.5))
+            with np.errstate(over="raise"):
+                model.algorithm.predict(snapshot.arrays, np.full((1, self._contract.width), 0.5))
             if model.counts is not None:
                 # Whether clients can count under its plan.
                 model.counts.algorithm.counter(model.options, self._contract.width).adopt(snapshot.arrays)
         except InvalidData as wrong:
             raise MessageRejected("arrays", str(wrong)) from None
+        except FloatingPointError:
+            raise MessageRejected("arrays", "distances to its centres overflow") from None
         if (snapshot.clusters, snapshot.nodes) != (sizes.clusters, sizes.nodes):
             raise MessageRejected("arrays", "its numbers of clusters and nodes are not those of its arrays")
 
