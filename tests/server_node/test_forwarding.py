@@ -181,28 +181,6 @@ def test_an_alert_that_the_receiver_rejects_for_good_stops_no_other(tmp_path: Pa
     assert receiver.ids == ["rooms/2/0"]
 
 
-@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
-def test_no_redirect_is_followed_with_the_token_and_the_event_is_tried_again(
-    tmp_path: Path, receiver: Receiver, status: int
-) -> None:
-    other = Receiver()
-    try:
-        receiver.location, receiver.statuses = other.url, [status]
-        token = tmp_path / "token"
-        token.write_text("secret")
-        token.chmod(0o600)
-        config = configured(tmp_path, f'[events.webhook]\nurl = "{receiver.url}"\ntoken_file = "token"')
-        publish(config, event(1))
-        with pytest.raises(LogUnavailable, match=f"answered {status}, a redirect, which is not followed"):
-            forward(config)
-        assert other.requests == 0
-        forward(config)
-        assert receiver.ids == ["rooms/1/0"]
-    finally:
-        other.server.shutdown()
-        other.server.server_close()
-
-
 def test_a_token_is_read_from_its_file_at_each_request(tmp_path: Path, receiver: Receiver) -> None:
     token = tmp_path / "token"
     token.write_text("first")
