@@ -51,6 +51,7 @@ ALONE = {
     "producers/sampled_messages.py": "what messages hold, beside the command that writes a file from it",
     "reproduction/report_pages.py": "the text of the report's pages, beside the command that runs experiments",
     "server_node/ingest/suspects.py": "which clients a batch leaves out, a rule that knows nothing of messages",
+    "server_node/regions/exactly_once.py": "needs an extra: kafka-python",
     "server_node/regions/following.py": "one rule for all that a region follows, beside what it contributes",
     "server_node/regions/replica.py": "needs an extra: Quix Streams",
     "server_node/regions/replica_model.py": "one model of a region, of which a replica has several",
