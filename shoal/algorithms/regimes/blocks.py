@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-import numpy as np
+from collections.abc import Mapping
+from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
+from shoal.errors import InvalidState
 from shoal.kernels.arrays import Bools, Floats, Singles
 
 SCALES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
@@ -21,12 +26,13 @@ def n_block_features(width: int, scale: int) -> int:
     return width if scale == 1 else 4 * width
 
 
-def block_features(blocks: Floats) -> Floats:
+def block_features(blocks: Floats, floor: float = FLOOR) -> Floats:
     """(n, w, d) -> (n, 4 d): mean, log deviation, log roughness and slope of each column; for w = 1 (n, d), the mean.
 
     Roughness is the root mean square of differences of successive readings, less the log deviation; slope is the mean
     of the second half less that of the first. NaN is a missing reading. A block is NaN altogether if a column lacks
-    more than half of its readings, all of one half, or all pairs of successive readings.
+    more than half of its readings, all of one half, or all pairs of successive readings. `floor` is added before
+    logarithms.
     """
     w = blocks.shape[1]
     if w == 1:
@@ -34,15 +40,15 @@ def block_features(blocks: Floats) -> Floats:
         rows[np.isnan(rows).any(axis=1)] = np.nan
         return rows
     if np.isnan(blocks).any():
-        return _features_with_gaps(blocks)
+        return _features_with_gaps(blocks, floor)
     mean = blocks.mean(axis=1)
-    deviation = np.log(blocks.std(axis=1) + FLOOR)
-    rough = np.log(np.sqrt((np.diff(blocks, axis=1) ** 2).mean(axis=1)) + FLOOR)
+    deviation = np.log(blocks.std(axis=1) + floor)
+    rough = np.log(np.sqrt((np.diff(blocks, axis=1) ** 2).mean(axis=1)) + floor)
     slope = blocks[:, w // 2 :].mean(axis=1) - blocks[:, : w // 2].mean(axis=1)
     return np.concatenate([mean, deviation, rough - deviation, slope], axis=1)
 
 
-def _features_with_gaps(blocks: Floats) -> Floats:
+def _features_with_gaps(blocks: Floats, floor: float) -> Floats:
     w = blocks.shape[1]
     present = ~np.isnan(blocks)
     filled = np.where(present, blocks, 0.0)
@@ -52,9 +58,9 @@ def _features_with_gaps(blocks: Floats) -> Floats:
     enough = ((2 * count >= w) & (pairs > 0) & (early > 0) & (late > 0)).all(axis=1)
     mean = filled.sum(axis=1) / np.maximum(count, 1)
     squares = np.where(present, (filled - mean[:, None]) ** 2, 0.0).sum(axis=1)
-    deviation = np.log(np.sqrt(squares / np.maximum(count, 1)) + FLOOR)
+    deviation = np.log(np.sqrt(squares / np.maximum(count, 1)) + floor)
     jumps = np.where(both, np.diff(filled, axis=1) ** 2, 0.0).sum(axis=1)
-    rough = np.log(np.sqrt(jumps / np.maximum(pairs, 1)) + FLOOR)
+    rough = np.log(np.sqrt(jumps / np.maximum(pairs, 1)) + floor)
     slope = filled[:, w // 2 :].sum(axis=1) / np.maximum(late, 1) - filled[:, : w // 2].sum(axis=1) / np.maximum(
         early, 1
     )
@@ -100,8 +106,17 @@ def _running(values: Floats | Bools, w: int) -> Floats:
 class BlockMemory:
     """The latest blocks of a stream at every scale. Any batching of the same readings gives the same blocks."""
 
-    def __init__(self, width: int, scales: tuple[int, ...] = SCALES) -> None:
+    def __init__(
+        self,
+        width: int,
+        scales: tuple[int, ...] = SCALES,
+        *,
+        floor: float = FLOOR,
+        reading_max: float = READING_MAX,
+    ) -> None:
+        """`floor`: as in `block_features`; readings beyond `reading_max` are clipped to it."""
         self.width, self.scales = width, scales
+        self._floor, self._reading_max = floor, reading_max
         self.n_readings = 0
         self.n_blocks = dict.fromkeys(scales, 0)
         """blocks ever cut, those forgotten included"""
@@ -112,23 +127,44 @@ class BlockMemory:
         """readings of `_open` that lie in blocks already cut"""
 
     def add(self, rows: Floats) -> None:
-        """Standardized rows (n, d), NaN where missing, in the order of time."""
+        """Rows (n, d), NaN where missing, in the order of time."""
         largest = self.scales[-1]
         self.n_readings += len(rows)
-        self._open = np.concatenate([self._open, np.clip(rows, -READING_MAX, READING_MAX)])
+        self._open = np.concatenate([self._open, np.clip(rows, -self._reading_max, self._reading_max)])
         for w in self.scales:
             first, n = self._cut[w], (len(self._open) - self._cut[w]) // w
             if n:
                 cut = self._open[first : first + n * w].reshape(n, w, self.width)
-                new = block_features(cut).astype(np.float32)
+                new = block_features(cut, self._floor).astype(np.float32)
                 self._blocks[w] = np.concatenate([self._blocks[w], new])[-BLOCKS_MAX:]
                 self.n_blocks[w] += n
                 self._cut[w] += n * w
         done = len(self._open) // largest * largest
-        self._open = self._open[done:]
+        self._open = self._open[done:].copy()
         for w in self.scales:
             self._cut[w] -= done
 
     def blocks(self, w: int) -> Floats:
         """(n, features) the remembered blocks of scale w, as a copy."""
         return self._blocks[w].astype(np.float64)
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """Everything that further blocks depend on, as copies: readings, those of no whole block yet, and blocks."""
+        kept = {f"blocks_{w}": blocks.copy() for w, blocks in self._blocks.items()}
+        return {"readings": np.array([self.n_readings]), "open": self._open.copy(), **kept}
+
+    def restore(self, arrays: Mapping[str, NDArray[Any]]) -> None:
+        """Become the memory that `state` was of; the arrays have its names and types. Raises `InvalidState`."""
+        readings, largest = int(arrays["readings"][0]), self.scales[-1]
+        if len(arrays["readings"]) != 1 or readings < 0 or len(arrays["open"]) != readings % largest:
+            raise InvalidState("saved state contradicts itself: its open readings are not those since the last block")
+        for w in self.scales:
+            held, form = arrays[f"blocks_{w}"], (min(readings // w, BLOCKS_MAX), n_block_features(self.width, w))
+            if held.shape != form:
+                raise InvalidState(
+                    f"saved state contradicts itself: blocks of {w} readings have the shape {held.shape}"
+                )
+        self.n_readings, self._open = readings, arrays["open"]
+        self.n_blocks = {w: readings // w for w in self.scales}
+        self._cut = {w: readings % largest // w * w for w in self.scales}
+        self._blocks = {w: arrays[f"blocks_{w}"] for w in self.scales}

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from shoal.errors import MissingExtra
 from shoal.kernels.arrays import Floats, Ints
 
 CELLS = 128
@@ -80,34 +78,31 @@ class ScalePlan:
         return cells
 
 
-def generalised_eigh() -> Callable[[Floats, Floats], tuple[Floats, Floats]]:
-    """The solver of A v = lambda B v for symmetric A and B > 0. Raises `MissingExtra` without SciPy."""
-    try:
-        from scipy.linalg import eigh  # noqa: PLC0415 - an extra
-    except ImportError:
-        raise MissingExtra("Regimes", "evaluate") from None
-    solve: Callable[[Floats, Floats], tuple[Floats, Floats]] = eigh
-    return solve
+def generalised_eigh(a: Floats, b: Floats) -> tuple[Floats, Floats]:
+    """Values (n,) ascending and vectors (n, n) of A v = lambda B v, for symmetric A and B > 0, with v' B v = 1."""
+    root = np.linalg.inv(np.linalg.cholesky(b))
+    values, vectors = np.linalg.eigh(root @ a @ root.T)
+    return values, root.T @ vectors
 
 
-def make_plan(scaling: Scaling, parts: Sequence[Products]) -> ScalePlan | None:
+def make_plan(scaling: Scaling, sums: Products) -> ScalePlan | None:
     """The plan of a scale from the sums of all clients; None where no coordinate is slower than noise.
 
     Coordinates are those of time-lagged independent component analysis (Perez-Hernandez et al., 2013).
     """
-    n = sum(part.n for part in parts)
+    n = sums.n
     if not n:
         return None
-    origin = _sum([part.total for part in parts]) / (2 * n)
-    same = _sum([part.same for part in parts]) / (2 * n) - np.outer(origin, origin)
-    lagged = _sum([part.lagged for part in parts]) / (2 * n) - np.outer(origin, origin)
+    origin = sums.total / (2 * n)
+    same = sums.same / (2 * n) - np.outer(origin, origin)
+    lagged = sums.lagged / (2 * n) - np.outer(origin, origin)
     own = np.diag(lagged) / np.maximum(np.diag(same), 1e-9)
     used = np.argsort(-own, kind="stable")[:COLUMNS_MAX]
     used = used[own[used] > 3 / np.sqrt(n)]  # three standard errors of an autocorrelation
     if not len(used):
         return None
     inside = np.ix_(used, used)
-    values, vectors = generalised_eigh()(lagged[inside], same[inside] + SHRINKAGE * np.eye(len(used)))
+    values, vectors = generalised_eigh(lagged[inside], same[inside] + SHRINKAGE * np.eye(len(used)))
     # The sign of an eigenvector is arbitrary: its largest entry is made positive.
     vectors *= np.sign(vectors[np.abs(vectors).argmax(axis=0), np.arange(len(used))])
     values, vectors = values[::-1], vectors[:, ::-1]
@@ -115,17 +110,10 @@ def make_plan(scaling: Scaling, parts: Sequence[Products]) -> ScalePlan | None:
     q = max(1, min(SLOW_MAX, int((values > edge).sum())))
     slow = np.zeros((len(origin), q))
     slow[used] = vectors[:, :q] * np.maximum(values[:q], 0.0)
-    sample = (np.concatenate([part.sample for part in parts]) - origin) @ slow
+    sample = (sums.sample - origin) @ slow
     if len(sample) > CODEBOOK_POINTS_MAX:
         sample = sample[np.linspace(0, len(sample) - 1, CODEBOOK_POINTS_MAX).astype(np.int64)]
     return ScalePlan(scaling, origin, slow, make_codebook(sample, min(CELLS, len(sample) // 4)))
-
-
-def _sum(parts: Sequence[Floats]) -> Floats:
-    total = np.zeros_like(parts[0])
-    for part in parts:
-        total += part
-    return total
 
 
 def nearest(points: Floats, codebook: Floats) -> Ints:

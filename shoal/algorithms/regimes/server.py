@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from shoal.algorithms.regimes.blocks import SCALES
 from shoal.algorithms.regimes.client import RegimeClient
-from shoal.algorithms.regimes.plan import ScalePlan, Scaling, generalised_eigh, make_plan
+from shoal.algorithms.regimes.exchange import (
+    SAMPLE,
+    Ask,
+    Book,
+    Candidate,
+    Columns,
+    Key,
+    Phase,
+    Profiles,
+    Sums,
+    add_answer,
+)
+from shoal.algorithms.regimes.plan import Products, ScalePlan, Scaling, make_plan
 from shoal.algorithms.regimes.sets import CellSets, find_sets, told_of_next
 from shoal.kernels.arrays import Floats, Ints
 
@@ -19,8 +30,6 @@ HYSTERESIS = 1.2
 """another scale must tell this many times as much about the next block to be taken"""
 POOLED_GAIN = 1.1
 """regimes of pooled levels must tell this many times as much, of what each client does next, as those of own levels"""
-CHANGING = 0.01
-"""nats a block from which on a client counts as one that changes"""
 CHANGING_MIN = 2
 """clients that change, of which pooled levels need this many"""
 CHANGING_TOLD_MIN = 0.3
@@ -32,64 +41,51 @@ CHANGES_MIN = 20
 """changes seen from which on several regimes are no longer provisional"""
 READINGS_MIN = 1_000
 """readings of all clients from which on a single one is no longer provisional"""
-
-Key = tuple[int, bool]
-"""a scale, and whether clients' own levels are taken from their blocks"""
-
-
-@dataclass(frozen=True, eq=False)
-class Book:
-    """The regimes that were found: the plan of their scale, the sets of its cells, and the identity of each set."""
-
-    plan: ScalePlan
-    sets: CellSets
-    identity: Ints
-    """(k,) of each set"""
-
-    @property
-    def w(self) -> int:
-        """Readings of a block."""
-        return self.plan.scaling.w
-
-    def order(self) -> Ints:
-        """(k,) sets in the order of their identities."""
-        return np.argsort(self.identity)
-
-    def dwell(self) -> Floats:
-        """(k,) mean stay in each set, in readings, from what the changes at both lags have in common.
-
-        The counts at one block alone see a stay end whenever a block is taken for one of another regime.
-        """
-        one, two = self.sets.changes, self.sets.changes_2
-        stay = np.diag(np.linalg.pinv(one + one.T) @ (two + two.T))
-        return self.w / np.clip(1.0 - stay, 1e-6, 1.0)
-
-    def n_changes(self) -> int:
-        """Changes from one regime to another that were seen."""
-        return round(float(self.sets.changes.sum() - np.trace(self.sets.changes)))
+NO_PARENT = -1
 
 
 class RegimeServer:
-    """Finds regimes from the sums of clients. `rebuild` is the whole exchange with clients in one process.
+    """Finds regimes from the sums of clients, in looks of several phases.
 
-    `centred`: whether each client's own level is taken from its blocks; None: as it tells more of what clients do.
+    A look begins (`begin`), and then each phase has an ask and ends with the sum of all answers to it (`conclude`).
+    `rebuild` is a whole look at clients in one process. `centred`: whether each client's own level is taken from its
+    blocks; None: as it tells more of what clients do.
     """
 
     def __init__(self, centred: bool | None = None, scales: tuple[int, ...] = SCALES) -> None:
-        generalised_eigh()  # what is missing is reported before anything is learnt
         self.book: Book | None = None
         """None: one regime"""
         self.single = 0
         """the identity shown while there is one regime"""
         self.n_readings = 0
-        """of all clients at the last rebuild; 0 before the first"""
-        self._agreed = False
-        """whether the last two rebuilds found the same identities"""
+        """of all clients at the last look that has ended; 0 before the first"""
+        self.columns: Columns | None = None
+        """by which clients standardize rows; None: they are standardized"""
+        self.profiles: Profiles | None = None
+        """of what is shown, in the order of the sets; None before the first look"""
+        self.parents: dict[int, int] = {}
+        """identity -> the one that it parted from, `NO_PARENT` for none"""
+        self.merged: dict[int, int] = {}
+        """identity that is shown no more -> the one that has most of its readings, of the last look with any"""
+        self.phase = Phase.REST
+        self.look = 0
         self._both_ways = centred is None
-        self._keys = [(w, way) for way in ((True, False) if centred is None else (centred,)) for w in scales]
+        self.keys: tuple[Key, ...] = tuple(
+            (w, way) for way in ((True, False) if centred is None else (centred,)) for w in scales
+        )
+        self._agreed = False
+        """whether the last two looks found the same identities"""
         self._last: Book | None = None
+        """the last regimes that were several: they may come back"""
         self._next = 1
-        self._plans: dict[Key, ScalePlan] = {}
+        self._scalings: dict[int, Scaling] = {}
+        self._plans: dict[int, ScalePlan] = {}
+        self._candidates: tuple[Candidate, ...] = ()
+        self._sets: list[CellSets] = []
+        """those of the candidates"""
+        self._looked_at = 0
+        """readings of all clients when the look began"""
+        self._n_clients = 0
 
     def rebuild(self, clients: Sequence[RegimeClient], hysteresis: float = HYSTERESIS) -> None:
         """Find the regimes in all that the clients have learnt.
@@ -98,78 +94,135 @@ class RegimeServer:
         """
         if not clients:
             return
-        before = self.identities()
-        self.n_readings = sum(client.memory.n_readings for client in clients)
-        self._make_plans(clients)
-        sets = {
-            key: find_sets(plan.codebook, *np.sum([client.pairs(plan) for client in clients], axis=0))
-            for key, plan in self._plans.items()
-        }
-        self._show(self._best({key: several for key, several in sets.items() if several}, clients, hysteresis), clients)
-        self._agreed = before == self.identities()
+        self.begin(sum(client.memory.n_readings for client in clients), len(clients))
+        while self.phase is not Phase.REST:
+            ask, totals = self.ask(), Sums()
+            for client in clients:
+                add_answer(totals, client.answer(ask))
+            self.conclude(totals, hysteresis)
 
-    def _make_plans(self, clients: Sequence[RegimeClient]) -> None:
-        """Make all plans anew: in an old one a stream that has moved away seems to rest in its border cells."""
-        self._plans = {}
-        for client in clients:
-            client.find_level()
-        for w, centred in self._keys:
-            if self._both_ways and not centred and len(clients) == 1:
+    def begin(self, n_readings: int, n_clients: int) -> None:
+        """Begin a look. All plans are made anew: in an old one a stream that has moved away seems to rest at the
+        border. `n_readings` of this many clients, so far."""
+        self.look, self.phase = self.look + 1, Phase.SCALING
+        self._looked_at, self._n_clients = n_readings, n_clients
+        self._scalings, self._plans, self._candidates, self._sets = {}, {}, (), []
+
+    def ask(self) -> Ask:
+        """What clients are asked in the present phase."""
+        phase = self.phase
+        return Ask(
+            phase,
+            self.look,
+            self.keys,
+            self.columns,
+            self._scalings if phase is Phase.PRODUCTS else {},
+            self._plans if phase is Phase.PAIRS else {},
+            self._candidates if phase is Phase.NAMES else (),
+            self._last if phase is Phase.NAMES else None,
+        )
+
+    def conclude(self, totals: Sums, hysteresis: float = HYSTERESIS) -> None:
+        """End the present phase with the sum of the answers."""
+        if self.phase is Phase.SCALING:
+            self._scalings = self._make_scalings(totals)
+        elif self.phase is Phase.PRODUCTS:
+            self._plans = self._make_plans(totals)
+        elif self.phase is Phase.PAIRS:
+            self._find(totals, hysteresis)
+        else:
+            before = self.identities()
+            self.n_readings = self._looked_at
+            self._show(totals)
+            self._agreed = before == self.identities()
+            self._scalings, self._plans, self._candidates, self._sets = {}, {}, (), []
+        self.phase = self._following()
+        if self.phase is Phase.NAMES:
+            self._candidates = (*self._candidates, Candidate(*self.keys[0]))
+
+    def _following(self) -> Phase:
+        """The phase after the one that has ended; the next ones are left out where they would ask nothing."""
+        if self.phase is Phase.SCALING and self._scalings:
+            return Phase.PRODUCTS
+        if self.phase is Phase.PRODUCTS and self._plans:
+            return Phase.PAIRS
+        return Phase.REST if self.phase is Phase.NAMES else Phase.NAMES
+
+    def _make_scalings(self, totals: Sums) -> dict[int, Scaling]:
+        scalings = {}
+        for place, (w, centred) in enumerate(self.keys):
+            if self._both_ways and not centred and self._n_clients == 1:
                 continue  # the level of a single client makes no difference
-            sums = [client.scaling_sums(w, centred) for client in clients]
-            n = sum(part[0] for part in sums)
+            n = totals[f"{place}/n"][0]
             if n < BLOCKS_MIN:
                 continue
-            mean = np.sum([part[1] for part in sums], axis=0) / n
-            variance = np.sum([part[2] for part in sums], axis=0) / n - mean**2
-            scaling = Scaling(w, centred, mean, np.sqrt(np.maximum(variance, 1e-12)))
-            plan = make_plan(scaling, [client.products(scaling) for client in clients])
+            mean = totals[f"{place}/total"] / n
+            variance = totals[f"{place}/squares"] / n - mean**2
+            scalings[place] = Scaling(w, centred, mean, np.sqrt(np.maximum(variance, 1e-12)))
+        return scalings
+
+    def _make_plans(self, totals: Sums) -> dict[int, ScalePlan]:
+        plans = {}
+        for place, scaling in self._scalings.items():
+            total, same, lagged, sample = (totals[f"{place}/{name}"] for name in ("total", "same", "lagged", SAMPLE))
+            plan = make_plan(scaling, Products(round(totals[f"{place}/n"][0]), total, same, lagged, sample))
             if plan is not None and len(plan.codebook) > 1:
-                self._plans[w, centred] = plan
+                plans[place] = plan
+        return plans
 
-    def _best(
-        self, found: dict[Key, CellSets], clients: Sequence[RegimeClient], hysteresis: float
-    ) -> tuple[Key, CellSets] | None:
-        """The scale whose sets tell most of the next block, and of both ways that which tells most of own blocks."""
+    def _find(self, totals: Sums, hysteresis: float) -> None:
+        """The candidates: of both ways the scale whose sets tell most of the next block."""
+        found = {}
+        for place, plan in self._plans.items():
+            sets = find_sets(plan.codebook, *totals[f"{place}/pairs"])
+            if sets is not None:
+                found[place] = sets
         now = None if self.book is None else (self.book.w, self.book.plan.scaling.centred)
-        best: dict[bool, Key] = {}
+        best: list[int] = []
         for centred in (True, False):
-            told = {key: told_of_next(sets.changes) for key, sets in found.items() if key[1] == centred}
+            told = {
+                place: told_of_next(sets.changes) for place, sets in found.items() if self.keys[place][1] == centred
+            }
             if told:
-                best[centred] = max(told, key=lambda key: told[key] * (hysteresis if key == now else 1.0))
-        if self._both_ways and False in best:
-            own, pooled = (self._own_information(best, found, way, clients) for way in (True, False))
-            changing = pooled[pooled > CHANGING]
-            is_lasting = len(changing) >= CHANGING_MIN and changing.mean() > CHANGING_TOLD_MIN
-            best.pop(bool(is_lasting and pooled.sum() > POOLED_GAIN * own.sum()), None)
-        return next(((key, found[key]) for key in best.values()), None)
+                best.append(max(told, key=lambda one: told[one] * (hysteresis if self.keys[one] == now else 1.0)))
+        self._sets = [found[place] for place in best]
+        self._candidates = tuple(
+            Candidate(*self.keys[place], self._plans[place], found[place].of_cell) for place in best
+        )
 
-    def _own_information(
-        self, best: dict[bool, Key], found: dict[Key, CellSets], centred: bool, clients: Sequence[RegimeClient]
-    ) -> Floats:
-        """(clients,) nats that sets tell of each client's next block; what differs for good tells none."""
-        if centred not in best:
-            return np.zeros(len(clients))
-        key = best[centred]
-        return np.array([client.own_information(self._plans[key], found[key].of_cell) for client in clients])
-
-    def _show(self, best: tuple[Key, CellSets] | None, clients: Sequence[RegimeClient]) -> None:
-        """Give the sets their identities: those of the sets before with which they share most readings."""
-        if best is None:
+    def _show(self, totals: Sums) -> None:
+        """Show one of the candidates, and give its sets their identities."""
+        place = self._chosen(totals)
+        one, overlap, shown = self._candidates[place], totals[f"{place}/overlap"], self.identities()
+        before = np.empty(0, np.int64) if self._last is None else self._last.identity
+        self.profiles = Profiles.of(totals, place, one.centred)
+        if one.plan is None:
             if self.book is not None:  # the regime that had most readings goes on
                 self.single = int(self.book.identity[np.argmax(self.book.sets.changes.sum(axis=1))])
             self.book = None
+            now = np.array([self.single])
         else:
-            key, sets = best
-            plan = self._plans[key]
-            identity = np.full(len(sets.changes), -1, np.int64)
-            if self._last is not None:  # the last book with several regimes: they may come back
-                self._match(identity, _overlap(clients, self._last, plan, sets), self._last.identity)
-            elif len(identity):  # what was one regime goes on in the largest of its parts
-                identity[np.argmax(sets.changes.sum(axis=1))] = self.single
-            for one in np.flatnonzero(identity < 0):
-                identity[one], self._next = self._next, self._next + 1
-            self.book = self._last = Book(plan, sets, identity)
+            sets = self._sets[place]
+            now = self._identified(sets, overlap, before)
+            self.book = self._last = Book(one.plan, sets, now)
+        rows = dict(zip(before.tolist(), overlap, strict=True))
+        gone = [identity for identity in shown if identity not in now]
+        self.merged = {one: int(now[np.argmax(rows.get(one, np.zeros(1)))]) for one in gone} if gone else self.merged
+
+    def _identified(self, sets: CellSets, overlap: Floats, before: Ints) -> Ints:
+        """(k,) identities of sets: those before with which they share most readings, and new ones."""
+        identity = np.full(len(sets.changes), -1, np.int64)
+        if len(before):
+            self._match(identity, overlap, before)
+        else:  # what was one regime goes on in the largest of its parts
+            identity[np.argmax(sets.changes.sum(axis=1))] = self.single
+        for new in np.flatnonzero(identity < 0).tolist():
+            identity[new], self._next = self._next, self._next + 1
+            shared = overlap[:, new] if len(before) else np.ones(1)
+            from_one = shared.max() > shared.sum() / 2
+            origin = int(before[np.argmax(shared)]) if len(before) else self.single
+            self.parents[int(identity[new])] = origin if from_one else NO_PARENT
+        return identity
 
     @staticmethod
     def _match(identity: Ints, shared: Floats, before: Ints) -> None:
@@ -180,30 +233,25 @@ class RegimeServer:
             identity[new] = before[old]
             overlap[old], overlap[:, new] = 0.0, 0.0
 
+    def _chosen(self, totals: Sums) -> int:
+        """The place of the candidate to show: of both ways that which tells most of each client's own blocks."""
+        ways = {one.centred: place for place, one in enumerate(self._candidates) if one.plan is not None}
+        one_regime = len(self._candidates) - 1
+        if not self._both_ways or False not in ways:
+            return next(iter(ways.values()), one_regime)
+        own = totals[f"{ways[True]}/told"][0] if True in ways else 0.0
+        pooled, of_changing, changing = totals[f"{ways[False]}/told"]
+        is_lasting = changing >= CHANGING_MIN and of_changing > CHANGING_TOLD_MIN * changing
+        return ways[False] if is_lasting and pooled > POOLED_GAIN * own else ways.get(True, one_regime)
+
     def identities(self) -> list[int]:
-        """The identities shown, ascending; none before the first rebuild."""
+        """The identities shown, ascending; none before the first look."""
         if not self.n_readings:
             return []
         return [self.single] if self.book is None else sorted(self.book.identity.tolist())
 
     @property
     def provisional(self) -> bool:
-        """Whether too little was seen, or the last two rebuilds disagree."""
+        """Whether too little was seen, or the last two looks disagree."""
         too_little = self.n_readings < READINGS_MIN if self.book is None else self.book.n_changes() < CHANGES_MIN
         return too_little or not self._agreed
-
-
-def _overlap(clients: Sequence[RegimeClient], old: Book, plan: ScalePlan, sets: CellSets) -> Floats:
-    """(k, l) readings in the memories of clients by their set in the old book and among the new sets."""
-    k, m = len(old.identity), len(sets.changes)
-    table = np.zeros((k, m))
-    for client in clients:
-        before, first = client.sets_over_time(old.plan, old.sets.of_cell)
-        now, start = client.sets_over_time(plan, sets.of_cell)
-        begin, end = max(first, start), min(first + len(before), start + len(now))
-        if end <= begin:
-            continue
-        before, now = before[begin - first : end - first], now[begin - start : end - start]
-        known = (before >= 0) & (now >= 0)
-        table += np.bincount(before[known] * m + now[known], minlength=k * m).reshape(k, m)
-    return table

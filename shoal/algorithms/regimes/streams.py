@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -10,7 +9,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from shoal.algorithms.regimes.blocks import READING_MAX, SCALES, window_features
 from shoal.algorithms.regimes.client import RegimeClient
-from shoal.algorithms.regimes.server import Book, RegimeServer
+from shoal.algorithms.regimes.exchange import Book, Candidate, Columns, Profiles, Sums, add_answer
+from shoal.algorithms.regimes.server import RegimeServer
 from shoal.errors import InvalidData, SettingsError
 from shoal.kernels.arrays import Bools, Floats, Ints
 
@@ -29,26 +29,14 @@ ONLY_CLIENT: Final = "0"
 """the client of rows without a client's name"""
 
 
-@dataclass(frozen=True, eq=False)
-class Columns:
-    """Level and spread (d,) of the columns of all clients."""
-
-    level: Floats
-    spread: Floats
-
-    @classmethod
-    def of(cls, rows: Floats) -> Columns:
-        """Median, and a deviation by outer quantiles, of rows (n, d) with NaN where a reading is missing."""
-        present = [column[~np.isnan(column)] for column in rows.T]
-        present = [column if len(column) else np.zeros(1) for column in present]
-        low, level, high = np.array([np.quantile(column, SPREAD_QUANTILES) for column in present]).T
-        deviation = np.array([column.std() for column in present])
-        spread = np.where(high - low > 0, (high - low) / SPREADS_APART, deviation)
-        return cls(level, np.where(spread > 0, spread, 1.0))
-
-    def standardize(self, rows: Floats) -> Floats:
-        """(n, d) -> (n, d)."""
-        return (rows - self.level) / self.spread
+def columns_of(rows: Floats) -> Columns:
+    """Median, and a deviation by outer quantiles, of rows (n, d) with NaN where a reading is missing."""
+    present = [column[~np.isnan(column)] for column in rows.T]
+    present = [column if len(column) else np.zeros(1) for column in present]
+    low, level, high = np.array([np.quantile(column, SPREAD_QUANTILES) for column in present]).T
+    deviation = np.array([column.std() for column in present])
+    spread = np.where(high - low > 0, (high - low) / SPREADS_APART, deviation)
+    return Columns(level, np.where(spread > 0, spread, 1.0))
 
 
 class RegimeStreams:
@@ -90,7 +78,7 @@ class RegimeStreams:
             rows, names, seconds = self._join_collected()
             # Any division of the stream into calls gives the same scaling, except that `fit` knows all of it.
             known = slice(None) if is_last else slice(SCALING_ROWS)
-            self._columns = Columns.of(rows[known])
+            self._columns = columns_of(rows[known])
             if seconds is not None and self._interval is None:
                 self._interval = _usual_step(names[known], seconds[known])
         standard = self._columns.standardize(rows)
@@ -153,32 +141,18 @@ class RegimeStreams:
 
         NaN where no block is known.
         """
-        book, k = self.server.book, len(self.server.identities())
-        w = 1 if book is None else book.w
-        columns = self._columns
-        if columns is None or k == 0:  # nothing was looked at yet
+        book, columns = self.server.book, self._columns
+        if columns is None or not self.server.identities():  # nothing was looked at yet
             return np.empty((0, width)), np.empty((0, width))
-        count, total, squares = np.zeros((k, 1)), np.zeros((k, len(columns.level))), np.zeros((k, len(columns.level)))
+        one = Candidate(1, False)
+        if book is not None:
+            one = Candidate(book.w, book.plan.scaling.centred, book.plan, book.sets.of_cell)
+        totals: Sums = {}
         for client in self._clients.values():
-            blocks = client.blocks(w, book is not None and book.plan.scaling.centred)
-            if book is None:
-                of_block = np.where(np.isnan(blocks).any(axis=1), -1, 0)
-            else:
-                cells = book.plan.cells(blocks)
-                of_block = np.where(cells >= 0, np.argsort(book.order())[book.sets.of_cell[cells]], -1)
-            blocks, member = blocks[of_block >= 0], np.eye(k)[of_block[of_block >= 0]]
-            mean = blocks[:, :width]
-            inside = np.exp(2 * blocks[:, width : 2 * width]) if w > 1 else np.zeros_like(mean)
-            count += member.sum(axis=0)[:, None]
-            total += member.T @ mean
-            squares += member.T @ (mean**2 + inside)
-        count[count == 0] = np.nan
-        mean = total / count
-        level = columns.level
-        if book is not None and book.plan.scaling.centred:
-            level = level + np.mean([client.level for client in self._clients.values()], axis=0) * columns.spread
-        deviation = np.sqrt(np.maximum(squares / count - mean**2, 0.0))
-        return mean * columns.spread + level, deviation * columns.spread
+            add_answer(totals, {"0/level": client.level, "0/levels": np.ones(1)} | client.profile(0, one))
+        found = Profiles.of(totals, 0, one.centred)
+        order = slice(None) if book is None else book.order()
+        return found.mean[order] * columns.spread + columns.level, found.spread[order] * columns.spread
 
     def _labels(self, book: Book, name: str, dense: Floats, live: bool) -> Ints:
         """dense (n, d) standardized readings in a row -> (n,) identities."""
@@ -199,7 +173,7 @@ class RegimeStreams:
     def _stranger(self, dense: Floats) -> RegimeClient:
         client = RegimeClient(dense.shape[1])
         client.memory.add(dense)
-        client.find_level()
+        client.begin(self.server.ask())
         return client
 
     def _join_collected(self) -> tuple[Floats, NDArray[np.str_], Floats | None]:

@@ -1,0 +1,207 @@
+"""The exchange of a look for regimes: what the server asks in each of its phases, and the sums that clients answer.
+
+Answers are named arrays that add up over clients, and samples of blocks, which are joined. Where clients are in the
+same process the phases follow at once; in a federation one snapshot asks, and the updates after it answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum
+
+import numpy as np
+
+from shoal.algorithms.regimes.blocks import n_block_features
+from shoal.algorithms.regimes.plan import ScalePlan, Scaling
+from shoal.algorithms.regimes.sets import CellSets
+from shoal.kernels.arrays import Floats, Ints
+
+Key = tuple[int, bool]
+"""a scale, and whether clients' own levels are taken from their blocks"""
+Sums = dict[str, Floats]
+"""an answer, or the sum of answers: arrays by `PLACE/NAME`, the place of a scale among all, or of a candidate"""
+SAMPLE = "sample"
+"""name of the array of an answer that is joined, and not added"""
+
+
+class Phase(IntEnum):
+    """What clients are asked for."""
+
+    COLUMNS = 0
+    """level and spread of their columns; once, before the first look"""
+    SCALING = 1
+    """sums of the features of their blocks"""
+    PRODUCTS = 2
+    """products of standardized features, and some blocks"""
+    PAIRS = 3
+    """pairs of cells of successive blocks"""
+    NAMES = 4
+    """what the regimes found share with those before, and what their readings are like"""
+    REST = 5
+    """nothing until the next look"""
+
+
+@dataclass(frozen=True, eq=False)
+class Columns:
+    """Level and spread (d,) of the columns of all clients."""
+
+    level: Floats
+    spread: Floats
+
+    def standardize(self, rows: Floats) -> Floats:
+        """(n, d) -> (n, d)."""
+        return (rows - self.level) / self.spread
+
+
+@dataclass(frozen=True, eq=False)
+class Book:
+    """The regimes that were found: the plan of their scale, the sets of its cells, and the identity of each set."""
+
+    plan: ScalePlan
+    sets: CellSets
+    identity: Ints
+    """(k,) of each set"""
+
+    @property
+    def w(self) -> int:
+        """Readings of a block."""
+        return self.plan.scaling.w
+
+    def order(self) -> Ints:
+        """(k,) sets in the order of their identities."""
+        return np.argsort(self.identity)
+
+    def dwell(self) -> Floats:
+        """(k,) mean stay in each set, in readings, from what the changes at both lags have in common.
+
+        The counts at one block alone see a stay end whenever a block is taken for one of another regime.
+        """
+        one, two = self.sets.changes, self.sets.changes_2
+        stay = np.diag(np.linalg.pinv(one + one.T) @ (two + two.T))
+        return self.w / np.clip(1.0 - stay, 1e-6, 1.0)
+
+    def n_changes(self) -> int:
+        """Changes from one regime to another that were seen."""
+        return round(float(self.sets.changes.sum() - np.trace(self.sets.changes)))
+
+
+@dataclass(frozen=True, eq=False)
+class Candidate:
+    """Sets of cells that may be shown next, or all readings as one."""
+
+    w: int
+    centred: bool
+    plan: ScalePlan | None = None
+    """None: all readings are in one set"""
+    of_cell: Ints = field(default_factory=lambda: np.zeros(1, np.int64))
+
+    @property
+    def n_sets(self) -> int:
+        """Number of sets."""
+        return int(self.of_cell.max()) + 1
+
+    def of_block(self, blocks: Floats) -> Ints:
+        """(n, m) features of blocks -> (n,) their sets; -1 for one that is NaN."""
+        if self.plan is None:
+            return np.where(np.isnan(blocks).any(axis=1), -1, 0)
+        cells = self.plan.cells(blocks)
+        return np.where(cells >= 0, self.of_cell[cells], -1)
+
+
+@dataclass(frozen=True, eq=False)
+class Ask:
+    """What the server asks of every client."""
+
+    phase: Phase
+    look: int
+    """number of the look; clients find their own level anew in each"""
+    keys: tuple[Key, ...]
+    """all scales, whose places name the arrays of an answer"""
+    columns: Columns | None = None
+    """None: rows are standardized already, or not known yet"""
+    scalings: Mapping[int, Scaling] = field(default_factory=dict)
+    """by place; in the phase of products"""
+    plans: Mapping[int, ScalePlan] = field(default_factory=dict)
+    """by place; in the phase of pairs"""
+    candidates: tuple[Candidate, ...] = ()
+    """in the phase of names"""
+    last: Book | None = None
+    """the regimes that identities come from, in the phase of names; None: there are none"""
+
+    def asked(self) -> tuple[int, ...]:
+        """Places of the scales, or of the candidates, of which an answer tells."""
+        if self.phase is Phase.SCALING:
+            return tuple(range(len(self.keys)))
+        found: dict[Phase, tuple[int, ...]] = {
+            Phase.PRODUCTS: tuple(self.scalings),
+            Phase.PAIRS: tuple(self.plans),
+            Phase.NAMES: tuple(range(len(self.candidates))),
+        }
+        return found.get(self.phase, ())
+
+    def forms(self, d: int) -> dict[str, tuple[int, ...]]:
+        """Names and shapes of the arrays of an answer, without the sample, for d columns."""
+        if self.phase is Phase.NAMES:
+            return self._forms_of_names(d)
+        forms: dict[str, tuple[int, ...]] = {}
+        for place in self.asked():
+            m = n_block_features(d, self.keys[place][0])
+            if self.phase is Phase.PAIRS:
+                c = len(self.plans[place].codebook)
+                forms[f"{place}/pairs"] = (2, c, c)
+                continue
+            forms |= {f"{place}/n": (1,), f"{place}/total": (m,)}
+            if self.phase is Phase.SCALING:
+                forms[f"{place}/squares"] = (m,)
+            else:
+                forms |= {f"{place}/same": (m, m), f"{place}/lagged": (m, m)}
+        return forms
+
+    def _forms_of_names(self, d: int) -> dict[str, tuple[int, ...]]:
+        old = 0 if self.last is None else len(self.last.identity)
+        forms: dict[str, tuple[int, ...]] = {"0/level": (d,), "0/levels": (1,)}
+        for place, one in enumerate(self.candidates):
+            k = one.n_sets
+            forms |= {f"{place}/overlap": (old, k), f"{place}/told": (3,), f"{place}/count": (k,)}
+            forms |= {f"{place}/{name}": (k, d) for name in ("mean", "square", "rough", "slope")}
+        return forms
+
+
+def add_answer(totals: Sums, answer: Sums) -> None:
+    """Add an answer to the sum of the others, in place."""
+    for name, array in answer.items():
+        if name not in totals:
+            totals[name] = array.copy()
+        elif name.endswith(SAMPLE):
+            totals[name] = np.concatenate([totals[name], array])
+        else:
+            totals[name] = totals[name] + array
+
+
+@dataclass(frozen=True, eq=False)
+class Profiles:
+    """What the readings of each of k regimes are like, standardized (k, d)."""
+
+    count: Floats
+    """(k,) blocks"""
+    mean: Floats
+    """where clients' own levels are taken, as if all clients had the mean of their levels"""
+    spread: Floats
+    """standard deviation"""
+    rough: Floats
+    """log roughness of a block, less its log deviation; 0 at the smallest scale, which has none"""
+    slope: Floats
+
+    @classmethod
+    def of(cls, totals: Sums, place: int, centred: bool) -> Profiles:
+        """Those of a candidate, from the answers; NaN where no block is known."""
+        count = totals[f"{place}/count"].copy()
+        shown = np.where(count > 0, count, np.nan)[:, None]
+        mean, square, rough, slope = (
+            totals[f"{place}/{name}"] / shown for name in ("mean", "square", "rough", "slope")
+        )
+        spread = np.sqrt(np.maximum(square - mean**2, 0.0))
+        if centred and totals["0/levels"][0] > 0:
+            mean = mean + totals["0/level"] / totals["0/levels"][0]
+        return cls(count, mean, spread, rough, slope)
