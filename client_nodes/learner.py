@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
+from contextlib import suppress
+from typing import Any, cast
 
 import numpy as np
 
 from client_nodes.intake import NO_SPAN, TimeSpan
 from client_nodes.privacy import PrivateBatch
 from client_nodes.publisher import Content, EncodedUpdate, Publisher
-from shoal.algorithms.streaming import Rows
+from client_nodes.snapshots import Snapshots
+from shoal.algorithms.streaming import FollowingHalf, Rows
 from shoal.config.resolved import ResolvedContract, ResolvedModel
 from shoal.config.sections import ClientSettings
-from shoal.errors import InvalidState
+from shoal.errors import InvalidData, InvalidState
+from shoal.protocol.messages import Snapshot
 
 
 class Learner:
@@ -24,11 +27,18 @@ class Learner:
     """
 
     def __init__(
-        self, contract: ResolvedContract, publisher: Publisher, settings: ClientSettings, started_at: float
+        self,
+        contract: ResolvedContract,
+        publisher: Publisher,
+        settings: ClientSettings,
+        started_at: float,
+        snapshots: Snapshots | None = None,
     ) -> None:
-        """`started_at`: the client's clock now, seconds since 1970."""
+        """`started_at`: the client's clock now, seconds since 1970. `snapshots` None: no model follows any."""
         models = [model for model in contract.models.values() if model.family.client_learns]
         self._models = [ModelLearner(model, contract.width, publisher) for model in models]
+        follows = any(model.streaming.follows_snapshots for model in models)
+        self._snapshots = snapshots if follows else None
         self._settings = settings
         # The contract limits the readings behind one update.
         self._publish_readings = min([settings.publish_readings, *(model.declared.readings_max for model in models)])
@@ -64,8 +74,12 @@ class Learner:
         return self._publish_readings - self._places_since_update, self._updated_at + self._settings.publish_s
 
     def learn(self, batch: PrivateBatch, now: float) -> list[EncodedUpdate]:
-        """Learn the rows of the batch; returns the updates that became due, in the order of the contract's models."""
+        """Learn the rows of the batch; returns the updates that became due, in the order of the contract's models.
+
+        What the newest snapshot asks of a model is answered at once. Raises as the log of snapshots does.
+        """
         updates: list[EncodedUpdate] = []
+        self._follow()
         start, places = 0, len(batch.place_times)
         while start < places:
             stop = min(places, start + self._publish_readings - self._places_since_update)
@@ -81,7 +95,15 @@ class Learner:
                 updates += self._make_updates(now)
         if self.has_unpublished and self._interval_elapsed(now):
             updates += self._make_updates(now)
-        return updates
+        answers = [model.make_update(now, self._span, self.rejected) for model in self._models if model.owes_answer]
+        return updates + [answer for answer in answers if answer is not None]
+
+    def _follow(self) -> None:
+        if self._snapshots is None:
+            return
+        self._snapshots.follow()
+        for model in self._models:
+            model.adopt(self._snapshots.newest(model.name))
 
     def reset_published(self) -> None:
         """The server has none of the earlier updates: the next ones hold everything, and need no new reading."""
@@ -132,6 +154,10 @@ class ModelLearner:
         self._model = model
         self._publisher = publisher
         self._half = model.streaming.client(model.options, width)
+        follows = model.streaming.follows_snapshots
+        self._following = cast("FollowingHalf", self._half) if follows else None
+        self._adopted = 0
+        """version of the snapshot that the half works by"""
         self._sequence = 0
         self._readings = 0
         self._reported = 0
@@ -145,6 +171,20 @@ class ModelLearner:
     def nodes(self) -> int:
         """Number of nodes the model has on this client."""
         return self._half.size
+
+    @property
+    def owes_answer(self) -> bool:
+        """Whether the newest snapshot asks for something that no update has had yet."""
+        return self._following is not None and self._following.owes_answer
+
+    def adopt(self, newest: Snapshot | None) -> None:
+        """Work by the newest snapshot, if the model does. One that is for other options than the contract's is not
+        followed."""
+        if self._following is None or newest is None or newest.version == self._adopted:
+            return
+        self._adopted = newest.version
+        with suppress(InvalidData):
+            self._following.adopt(newest.arrays)
 
     def learn(self, rows: Rows, places: int) -> None:
         """Learn noisy rows (n, d), each once, in order, from this number of places of the readings log.

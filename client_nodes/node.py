@@ -136,8 +136,8 @@ class ClientNode:
         )
         self._budget = Budget(contract, settings, resources.ledger)
         self._row_charges = RowCharges(resources.ledger, contract.rows_epsilon)
-        self._learner = Learner(contract, publisher, settings, clock())
         self._snapshots = Snapshots(contract.contract, validator, log, self._check_copies)
+        self._learner = Learner(contract, publisher, settings, clock(), self._snapshots)
         self._round_answers = RoundAnswers(
             contract, client, publisher, self._snapshots, settings, lambda: self._learner.rejected
         )

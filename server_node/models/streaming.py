@@ -7,7 +7,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, cast
 
 from server_node.clusters.history.recorder import NOTHING_PUBLISHED, PublishedHistory
 from server_node.clusters.lineage import ClusterChange, Lineage
@@ -17,7 +17,7 @@ from server_node.models.incompatible import COMPUTING_ERRORS, incompatible_clien
 from server_node.models.publisher import ModelPublisher
 from server_node.models.sequences import NO_CONTENT, Content
 from server_node.status import ModelStatus
-from shoal.algorithms.streaming import Arrays, Contribution, ServerHalf
+from shoal.algorithms.streaming import Arrays, AskingHalf, Contribution, ServerHalf
 from shoal.algorithms.view import ClusteringView
 from shoal.config.resolved import ResolvedContract, ResolvedModel
 from shoal.config.sections import ServerSettings
@@ -325,6 +325,9 @@ class StreamingModel(StreamingBase):
 
     def _absorb(self, contributions: list[Contribution]) -> None:
         self._half.absorb(contributions, self._key(contributions))
+        if self._algorithm.follows_snapshots:
+            # Clients answer the next question once a snapshot has it.
+            self._news.other |= cast("AskingHalf", self._half).take_asks()
 
     def _pool_is_full(self, pool: list[Contribution]) -> bool:
         if self._pool.wanted is not None:

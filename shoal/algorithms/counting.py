@@ -97,9 +97,6 @@ class CountingAlgorithm(StreamingAlgorithm):
     """whether its plan has axes of which each window counts some: it then has the option `axes_per_window`"""
     epsilon_advised: float = 0.0
     """epsilon of a reading below which another algorithm that learns from counts finds more"""
-    counted_points: Callable[[Arrays, Arrays], tuple[Rows, Floats]] | None = None
-    """(update, snapshot) -> points of the snapshot (n, d), and the readings (n,) that the update has counted at each;
-    None: an update does not show at which points its readings lie"""
 
     def points(self, update: Arrays, snapshot: Arrays | None = None) -> tuple[Rows, Floats]:
         """Points of an update and their readings, as `counted_points` gives them."""

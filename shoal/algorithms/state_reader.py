@@ -84,6 +84,18 @@ class StateReader:
                 raise InvalidState(f"{each} holds a position that does not exist")
         return found
 
+    def read_named_floats(self, name: str) -> dict[str, Floats]:
+        """Finite float64 arrays by name, of any shapes. Copies."""
+        arrays = self._entry(name)
+        if not isinstance(arrays, Mapping):
+            raise InvalidState(f"{name} must consist of arrays")
+        found = {}
+        for each, array in arrays.items():
+            if not isinstance(array, np.ndarray) or array.dtype != np.float64 or not np.isfinite(array).all():
+                raise InvalidState(f"{each} must be an array of finite numbers")
+            found[str(each)] = array.copy()
+        return found
+
     def read_names(self, name: str) -> list[str]:
         value = self._entry(name)
         if not isinstance(value, list) or not all(isinstance(one, str) for one in value):

@@ -101,6 +101,19 @@ class ClientHalf(Protocol):
         ...
 
 
+class FollowingHalf(ClientHalf, Protocol):
+    """The client half of an algorithm whose server asks for statistics in its snapshots."""
+
+    def adopt(self, snapshot: Arrays) -> None:
+        """Work by this snapshot from now on. Raises `InvalidData`; then nothing has changed."""
+        ...
+
+    @property
+    def owes_answer(self) -> bool:
+        """Whether the newest snapshot asks for something that no contribution has had yet."""
+        ...
+
+
 class ServerHalf(Protocol):
     """The half of a streaming algorithm that runs on the server."""
 
@@ -125,6 +138,14 @@ class ServerHalf(Protocol):
 
     def restore(self, state: State) -> None:
         """Become the saved half. Raises `InvalidState`; then nothing has changed."""
+        ...
+
+
+class AskingHalf(ServerHalf, Protocol):
+    """The server half of an algorithm whose clients have a `FollowingHalf`."""
+
+    def take_asks(self) -> bool:
+        """Whether clients are asked for something else than at the previous call."""
         ...
 
 
@@ -204,6 +225,13 @@ class StreamingAlgorithm:
     new_readings: str | None = None
     """the array of `update` that counts, for each of its points, the readings since the update before; None: it has
     none, and its points stand for equal parts of them"""
+    counted_points: Callable[[Arrays, Arrays], tuple[Rows, Floats]] | None = None
+    """(update, snapshot) -> points of the snapshot (n, d), and the readings (n,) that the update has counted at each;
+    None: an update shows itself where its readings lie, if it has points"""
+    follows_snapshots: bool = False
+    """whether its client half is a `FollowingHalf`, which works by what the newest snapshot asks"""
+    experimental: str = ""
+    """what it does not do yet, of an algorithm whose options and results may still change; else empty"""
 
     @property
     def aggregates(self) -> bool:
@@ -225,6 +253,8 @@ class StreamingAlgorithm:
         The points are the first array of the update table that is `rowlike`. The readings are relative to each other.
         `snapshot` is the newest one, for algorithms whose updates have no points but count those of a snapshot.
         """
+        if self.counted_points is not None and snapshot is not None:
+            return self.counted_points(update, snapshot)
         if self._points is None:
             return np.empty((0, 0)), np.empty(0)
         points = np.asarray(update[self._points], dtype=np.float64)

@@ -27,6 +27,29 @@ class Summary(NamedTuple):
 
 
 @dataclass(frozen=True)
+class RegimeView:
+    """What clusters that are regimes have besides a place: two may share it. c regimes, d features."""
+
+    block: int
+    """readings of the blocks by which they are told apart; 0 while there is one"""
+    spread: Floats
+    """(c, d) standard deviation of the readings"""
+    rough: Floats
+    """(c, d) log of the roughness, less that of the deviation; 0 where a block is one reading. Above the others: it
+    moves faster"""
+    slope: Floats
+    """(c, d) mean of the second half of a block less that of the first"""
+    dwell: Floats
+    """(c,) mean stay, in readings; 0 where there is one regime"""
+    changes: Floats
+    """(c, c) changes seen from each to each other one"""
+    n_changes: int
+    """of all"""
+    provisional: bool
+    """whether too little was seen to rely on it, or the last two looks disagree"""
+
+
+@dataclass(frozen=True)
 class ClusteringView:
     """The nodes, edges and clusters of one snapshot; points are in the unit coordinates of the contract.
 
@@ -68,6 +91,8 @@ class ClusteringView:
     """(n, d) a tenth of the rows of each node lie below, for algorithms that know how far they spread"""
     node_high: Floats | None = None
     """(n, d) a tenth lie above"""
+    regimes: RegimeView | None = None
+    """None for clusters that are places"""
 
     @classmethod
     def from_nodes(  # noqa: PLR0913 - one argument for each field
@@ -87,6 +112,7 @@ class ClusteringView:
         recent: ArrayLike | None = None,
         node_low: ArrayLike | None = None,
         node_high: ArrayLike | None = None,
+        regimes: RegimeView | None = None,
         joins_nodes: bool = False,
         accumulates: bool = True,
     ) -> Self:
@@ -118,6 +144,7 @@ class ClusteringView:
             recent=None if recent is None else _floats(recent),
             node_low=None if node_low is None else _floats(node_low),
             node_high=None if node_high is None else _floats(node_high),
+            regimes=regimes,
         )
 
     @classmethod

@@ -298,6 +298,6 @@ def test_a_block_that_lacks_half_of_a_column_is_unknown_and_memory_is_bounded() 
     memory = BlockMemory(8)
     for _ in range(20):
         memory.add(np.zeros((BLOCKS_MAX // 4, 8)))
-    held = sum(memory.blocks(w).nbytes / 2 for w in memory.scales)  # kept as float32
+    held = sum(array.nbytes for array in memory.state().values())
     assert memory.n_blocks[1] == 5 * BLOCKS_MAX
     assert held < 4 * 2**20

@@ -14,7 +14,7 @@ from shoal.kernels.arrays import Bools, Floats, Singles
 SCALES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 """readings of a block; each divides the last"""
 BLOCKS_MAX = 3_500
-"""blocks of each scale that a client remembers; 3.6 MiB at 8 columns"""
+"""blocks of each scale that a client remembers; 3.7 MiB at 8 columns"""
 READING_MAX = 64.0
 """standardized readings beyond this are clipped to it; a walk, which would seem to rest there, seldom comes so far"""
 FLOOR = 1e-3
@@ -113,14 +113,19 @@ class BlockMemory:
         *,
         floor: float = FLOOR,
         reading_max: float = READING_MAX,
+        blocks_max: int = BLOCKS_MAX,
+        exact: bool = False,
     ) -> None:
-        """`floor`: as in `block_features`; readings beyond `reading_max` are clipped to it."""
+        """`floor`: as in `block_features`; readings beyond `reading_max` are clipped to it; `blocks_max`: blocks of
+        each scale that are remembered; `exact`: single readings are remembered in 64 bits."""
         self.width, self.scales = width, scales
-        self._floor, self._reading_max = floor, reading_max
+        self._floor, self._reading_max, self._blocks_max = floor, reading_max, blocks_max
         self.n_readings = 0
         self.n_blocks = dict.fromkeys(scales, 0)
         """blocks ever cut, those forgotten included"""
-        self._blocks: dict[int, Singles] = {w: np.empty((0, n_block_features(width, w)), np.float32) for w in scales}
+        self._blocks: dict[int, Floats | Singles] = {
+            w: np.empty((0, n_block_features(width, w)), np.float64 if exact and w == 1 else np.float32) for w in scales
+        }
         self._open = np.empty((0, width))
         """readings since the last end of a block of the largest scale"""
         self._cut = dict.fromkeys(scales, 0)
@@ -135,8 +140,8 @@ class BlockMemory:
             first, n = self._cut[w], (len(self._open) - self._cut[w]) // w
             if n:
                 cut = self._open[first : first + n * w].reshape(n, w, self.width)
-                new = block_features(cut, self._floor).astype(np.float32)
-                self._blocks[w] = np.concatenate([self._blocks[w], new])[-BLOCKS_MAX:]
+                new = block_features(cut, self._floor).astype(self._blocks[w].dtype)
+                self._blocks[w] = np.concatenate([self._blocks[w], new])[-self._blocks_max :]
                 self.n_blocks[w] += n
                 self._cut[w] += n * w
         done = len(self._open) // largest * largest
@@ -159,7 +164,7 @@ class BlockMemory:
         if len(arrays["readings"]) != 1 or readings < 0 or len(arrays["open"]) != readings % largest:
             raise InvalidState("saved state contradicts itself: its open readings are not those since the last block")
         for w in self.scales:
-            held, form = arrays[f"blocks_{w}"], (min(readings // w, BLOCKS_MAX), n_block_features(self.width, w))
+            held, form = arrays[f"blocks_{w}"], (min(readings // w, self._blocks_max), n_block_features(self.width, w))
             if held.shape != form:
                 raise InvalidState(
                     f"saved state contradicts itself: blocks of {w} readings have the shape {held.shape}"

@@ -55,6 +55,10 @@ class RegimeClient:
         if ask.look == self.look:
             return
         self.look = ask.look
+        self.find_level()
+
+    def find_level(self) -> None:
+        """Find the own level in what is remembered."""
         smallest = self._standard(self.memory.scales[0])
         smallest = smallest[~np.isnan(smallest).any(axis=1)]
         if len(smallest):

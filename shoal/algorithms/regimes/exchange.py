@@ -13,7 +13,7 @@ from enum import IntEnum
 import numpy as np
 
 from shoal.algorithms.regimes.blocks import n_block_features
-from shoal.algorithms.regimes.plan import ScalePlan, Scaling
+from shoal.algorithms.regimes.plan import CODEBOOK_POINTS_MAX, ScalePlan, Scaling
 from shoal.algorithms.regimes.sets import CellSets
 from shoal.kernels.arrays import Floats, Ints
 
@@ -23,6 +23,8 @@ Sums = dict[str, Floats]
 """an answer, or the sum of answers: arrays by `PLACE/NAME`, the place of a scale among all, or of a candidate"""
 SAMPLE = "sample"
 """name of the array of an answer that is joined, and not added"""
+BLOCKS_OF_SAMPLES_MAX = 2 * CODEBOOK_POINTS_MAX
+"""blocks of all clients from which on every second one is left out"""
 
 
 class Phase(IntEnum):
@@ -174,7 +176,8 @@ def add_answer(totals: Sums, answer: Sums) -> None:
         if name not in totals:
             totals[name] = array.copy()
         elif name.endswith(SAMPLE):
-            totals[name] = np.concatenate([totals[name], array])
+            joined = np.concatenate([totals[name], array])
+            totals[name] = joined[::2] if len(joined) > BLOCKS_OF_SAMPLES_MAX else joined
         else:
             totals[name] = totals[name] + array
 

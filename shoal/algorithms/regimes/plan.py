@@ -102,7 +102,10 @@ def make_plan(scaling: Scaling, sums: Products) -> ScalePlan | None:
     if not len(used):
         return None
     inside = np.ix_(used, used)
-    values, vectors = generalised_eigh(lagged[inside], same[inside] + SHRINKAGE * np.eye(len(used)))
+    try:
+        values, vectors = generalised_eigh(lagged[inside], same[inside] + SHRINKAGE * np.eye(len(used)))
+    except np.linalg.LinAlgError:  # sums that no blocks have, as a client may forge them
+        return None
     # The sign of an eigenvector is arbitrary: its largest entry is made positive.
     vectors *= np.sign(vectors[np.abs(vectors).argmax(axis=0), np.arange(len(used))])
     values, vectors = values[::-1], vectors[:, ::-1]

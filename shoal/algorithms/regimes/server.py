@@ -20,6 +20,7 @@ from shoal.algorithms.regimes.exchange import (
     Sums,
     add_answer,
 )
+from shoal.algorithms.regimes.messages import SETS_MAX, Packing, Unpacking
 from shoal.algorithms.regimes.plan import Products, ScalePlan, Scaling, make_plan
 from shoal.algorithms.regimes.sets import CellSets, find_sets, told_of_next
 from shoal.kernels.arrays import Floats, Ints
@@ -42,6 +43,8 @@ CHANGES_MIN = 20
 READINGS_MIN = 1_000
 """readings of all clients from which on a single one is no longer provisional"""
 NO_PARENT = -1
+COUNT_MAX = 2**53
+PROFILE = ("count", "mean", "spread", "rough", "slope")
 
 
 class RegimeServer:
@@ -243,6 +246,51 @@ class RegimeServer:
         pooled, of_changing, changing = totals[f"{ways[False]}/told"]
         is_lasting = changing >= CHANGING_MIN and of_changing > CHANGING_TOLD_MIN * changing
         return ways[False] if is_lasting and pooled > POOLED_GAIN * own else ways.get(True, one_regime)
+
+    def add_changes(self, sets: CellSets) -> None:
+        """Count on: the book's sets with the changes seen since the look."""
+        assert self.book is not None, "changes are between several regimes"
+        self.book = self._last = Book(self.book.plan, sets, self.book.identity)
+
+    def pack(self, packing: Packing) -> None:
+        """Put everything that further looks depend on."""
+        counts = (int(self.phase), self.look, self._looked_at, self._n_clients, self.n_readings, int(self._agreed))
+        packing.whole += [*counts, self.single, self._next]
+        for table in (self.parents, self.merged):
+            packing.whole += [len(table), *(number for pair in table.items() for number in pair)]
+        packing.put_columns(self.columns)
+        packing.put_book(self.book, with_changes=True)
+        packing.put_book(None if self._last is self.book else self._last, with_changes=True)
+        packing.put_scalings(self._scalings)
+        packing.put_plans(self._plans)
+        packing.put_candidates(self._candidates)
+        for one in self._sets:
+            packing.parts += [one.changes, one.changes_2]
+        packing.whole.append(0 if self.profiles is None else len(self.profiles.count))
+        if self.profiles is not None:
+            packing.whole.append(self.profiles.mean.shape[1])
+            packing.parts += [getattr(self.profiles, name) for name in PROFILE]
+
+    def unpack(self, saved: Unpacking) -> None:
+        """Become the server that `pack` was of. Raises `InvalidData`."""
+        self.phase, self.look = Phase(saved.whole(1, len(Phase) - 1)), saved.whole(0, COUNT_MAX)
+        self._looked_at, self._n_clients, self.n_readings = saved.wholes(3, 0, COUNT_MAX).tolist()
+        self._agreed = bool(saved.whole(0, 1))
+        self.single, self._next = saved.wholes(2, 0, COUNT_MAX).tolist()
+        tables = [saved.wholes(2 * saved.whole(0, COUNT_MAX), NO_PARENT, COUNT_MAX) for _ in range(2)]
+        self.parents, self.merged = ({int(one): int(other) for one, other in table.reshape(-1, 2)} for table in tables)
+        self.columns = saved.columns()
+        self.book = saved.book(with_changes=True)
+        self._last = saved.book(with_changes=True) or self.book
+        self._scalings, self._plans = saved.scalings(), saved.plans()
+        self._candidates = saved.candidates()
+        several = [one for one in self._candidates if one.plan is not None]
+        self._sets = [
+            CellSets(one.of_cell, *(saved.floats(one.n_sets, one.n_sets) for _ in range(2))) for one in several
+        ]
+        if k := saved.whole(0, SETS_MAX):
+            d = saved.whole(1, COUNT_MAX)
+            self.profiles = Profiles(saved.floats(k), *(saved.floats(k, d) for _ in PROFILE[1:]))
 
     def identities(self) -> list[int]:
         """The identities shown, ascending; none before the first look."""

@@ -1,0 +1,367 @@
+"""The client half in a federation: remembers blocks of its rows, answers what snapshots ask, and counts its regimes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from shoal.algorithms.options import AlgorithmOptions, option
+from shoal.algorithms.regimes.blocks import BLOCKS_MAX, SCALES, BlockMemory, n_block_features
+from shoal.algorithms.regimes.client import RegimeClient
+from shoal.algorithms.regimes.exchange import Ask, Book, Candidate, Key, Phase
+from shoal.algorithms.regimes.messages import (
+    PAIRS_AT_ONCE,
+    UPDATE,
+    Head,
+    Packing,
+    Piece,
+    Unpacking,
+    dense_piece,
+    pairs_entries,
+    read_snapshot,
+)
+from shoal.algorithms.state_reader import StateReader
+from shoal.algorithms.streaming import Arrays, ArraySpec, State, check_rows
+from shoal.errors import InvalidData, InvalidState, SettingsError
+from shoal.kernels.arrays import Floats, Ints
+
+STATE_VERSION: Final = 1
+READINGS_MIN: Final = 2
+"""readings before the first contribution, so that it is never a client's only reading"""
+ROWS_AT_ONCE: Final = 1_024
+"""rows that are learnt in one go, so that every new block is still remembered when it is counted"""
+LEVEL_READINGS_MAX: Final = ROWS_AT_ONCE
+"""readings up to which a client's own level is found anew whenever they have doubled, not only in each look"""
+FLOOR_OF_RAW: Final = 1e-300
+"""added before logarithms of raw rows, whose spread is not known yet; see `client.standardized`"""
+RAW_MAX: Final = 1e18
+"""raw readings beyond this are clipped to it; within declared bounds there are none"""
+SPREAD_QUANTILES: Final = (0.05, 0.5, 0.95)
+SPREADS_APART: Final = 3.29
+"""standard deviations of a Gaussian between the outer two of these quantiles"""
+
+
+class RegimesOptions(AlgorithmOptions):
+    """Options of both halves."""
+
+    ALGORITHM = "regimes"
+
+    pool: bool = option(
+        False,
+        "whether the levels of clients are compared; otherwise each client's own level is taken from its rows, since "
+        "the same regime may lie elsewhere for a sensor at another place",
+    )
+    rebuild_readings: int = option(
+        1000, "readings of all clients between two looks for regimes, at least; they also grow by a quarter", least=100
+    )
+
+    blocks_max: int = option(
+        BLOCKS_MAX,
+        "blocks of each scale that a client remembers; with 3500 of 8 features it takes 3.7 MiB",
+        least=100,
+        most=BLOCKS_MAX,
+    )
+
+    @property
+    def keys(self) -> tuple[Key, ...]:
+        """All scales, with how levels are taken."""
+        return tuple((w, not self.pool) for w in SCALES)
+
+
+FIRST_ASK: Final = Phase.COLUMNS
+
+
+def first_ask(keys: tuple[Key, ...]) -> Ask:
+    """What clients are asked before the first snapshot."""
+    return Ask(FIRST_ASK, 0, keys)
+
+
+def ask_digest(ask: Ask) -> int:
+    """The number by which an answer names its ask."""
+    packing = Packing()
+    packing.put_ask(ask)
+    return packing.digest
+
+
+def book_digest(book: Book | None, single: int) -> int:
+    """The number by which an update names the book that it has counted by; what was counted is no part of it."""
+    packing = Packing()
+    packing.put_book(book)
+    packing.whole.append(single if book is None else 0)
+    return packing.digest
+
+
+class _Counting:
+    """The regimes of new blocks under one book."""
+
+    def __init__(self, book: Book | None, single: int, blocks: int) -> None:
+        """`blocks`: those of its scale that were cut before."""
+        self.book, self.single, self.blocks = book, single, blocks
+        self.digest = book_digest(book, single)
+        k = 0 if book is None else len(book.identity)
+        self.before: Ints = np.full(2, -1, np.int64)
+        """sets of the last two blocks, the newest last; -1 for none"""
+        self.changes: Ints = np.zeros((2, k, k), np.int64)
+        """since the last contribution"""
+        self.readings: dict[int, int] = {}
+        """identity -> readings, since the last contribution"""
+
+    def count(self, client: RegimeClient, n_rows: int) -> None:
+        """Count the blocks that the last `n_rows` rows have completed."""
+        if self.book is None:
+            self._add(self.single, n_rows)
+            return
+        book, w = self.book, self.book.w
+        new = client.memory.n_blocks[w] - self.blocks
+        self.blocks += new
+        if not new:
+            return
+        one = Candidate(w, book.plan.scaling.centred, book.plan, book.sets.of_cell)
+        sets = one.of_block(client.blocks(w, one.centred)[-new:])
+        joined = np.concatenate([self.before, sets])
+        for lag in (1, 2):
+            first, second = joined[2 - lag : -lag], joined[2:]
+            known = first >= 0
+            np.add.at(self.changes[lag - 1], (first[known], second[known]), 1)
+        self.before = joined[-2:].copy()
+        for found, n in zip(*np.unique(sets, return_counts=True), strict=True):
+            self._add(int(book.identity[found]), int(n) * w)
+
+    def take(self) -> tuple[Ints, Ints, Ints]:
+        """Identities and readings of regimes, and changes, since the last time; from then on anew."""
+        regime, count = (np.array(list(part), np.int64) for part in (self.readings, self.readings.values()))
+        changes = self.changes.ravel().copy()
+        self.readings, self.changes = {}, np.zeros_like(self.changes)
+        return regime, count, changes
+
+    def _add(self, identity: int, n: int) -> None:
+        if n:
+            self.readings[identity] = self.readings.get(identity, 0) + n
+
+
+class RegimesClient:
+    """Learns rows as blocks. It contributes sums over them when a snapshot asks, and the regimes of new ones.
+
+    Options: `RegimesOptions`. A half that has adopted no snapshot contributes level and spread of its columns.
+    """
+
+    half: Final = "regimes client"
+
+    def __init__(self, dimensions: int | None = None, **options: Any) -> None:
+        if dimensions is not None and (not isinstance(dimensions, int) or dimensions < 1):
+            raise SettingsError(f"dimensions = {dimensions!r}, must be at least 1")
+        self.options = RegimesOptions.parse(options)
+        self._given_width = dimensions
+        self._reset(dimensions)
+
+    def _reset(self, width: int | None) -> None:
+        self._width = width
+        kept = self.options.blocks_max
+        memory = BlockMemory(width or 1, floor=FLOOR_OF_RAW, reading_max=RAW_MAX, blocks_max=kept, exact=True)
+        self._client = RegimeClient(width or 1, memory=memory)
+        self._forget_server()
+
+    def _forget_server(self) -> None:
+        self._adopt_ask(first_ask(self.options.keys))
+        self._counting = _Counting(None, 0, 0)
+        self._client.look = 0
+
+    def _adopt_ask(self, ask: Ask) -> None:
+        self._ask, self._digest = ask, ask_digest(ask)
+        self._client.begin(ask)
+        self._pieces, self._complete, self._new = 0, False, True
+        """pieces of the answer that were contributed, whether it was the last, and whether there is anything new"""
+
+    @property
+    def size(self) -> int:
+        """Regimes of the newest snapshot, once there are readings."""
+        book = self._counting.book
+        return min(self._client.memory.n_readings, 1 if book is None else len(book.identity))
+
+    @property
+    def owes_answer(self) -> bool:
+        """Whether the newest snapshot asks for something that was not contributed yet."""
+        asks = self._ask.phase not in (Phase.COLUMNS, Phase.REST)
+        return asks and not self._complete and self._client.memory.n_readings >= READINGS_MIN
+
+    def learn(self, rows: ArrayLike) -> None:
+        """rows (n, d): learn each once, in order; any batching gives the same state, bit for bit.
+
+        Raises `InvalidData` before anything has changed.
+        """
+        table = check_rows(rows, self._width)
+        if not len(table):
+            return
+        if self._width is None:
+            self._reset(table.shape[1])
+        client, at_once = self._client, min(ROWS_AT_ONCE, self.options.blocks_max)
+        while len(table):
+            known = client.memory.n_readings
+            level_at = min(1 << known.bit_length(), LEVEL_READINGS_MAX)
+            part = table[: min(at_once, level_at - known) if known < LEVEL_READINGS_MAX else at_once]
+            table = table[len(part) :]
+            client.memory.add(part)
+            if known < client.memory.n_readings == level_at:
+                client.find_level()
+            self._counting.count(client, len(part))
+        self._new = True
+
+    def adopt(self, snapshot: Arrays) -> None:
+        """Answer this snapshot from now on, and count regimes by its book.
+
+        Raises `InvalidData`; then nothing has changed.
+        """
+        read = read_snapshot(snapshot, self.options.keys)
+        width = self._width
+        if width is not None and read.ask.columns is not None and len(read.ask.columns.level) != width:
+            raise InvalidData("ask_layout is not that of an update or snapshot of regimes")
+        if width is None:
+            return
+        if ask_digest(read.ask) != self._digest:
+            self._adopt_ask(read.ask)
+        if book_digest(read.book, read.single) != self._counting.digest:
+            before = self._counting
+            cut = 0 if read.book is None else self._client.memory.n_blocks[read.book.w]
+            self._counting = _Counting(read.book, read.single, cut)
+            self._counting.readings = before.readings
+
+    def contribute(self) -> Arrays:
+        """The `UPDATE` arrays: regimes of the rows since the last call, and the next piece of an answer that is owed.
+
+        All are empty where there is neither.
+        """
+        if self._client.memory.n_readings < READINGS_MIN or not (self._new or self.owes_answer):
+            return {name: _empty(spec) for name, spec in UPDATE.items()}
+        regime, count, changes = self._counting.take()
+        piece = self._next_piece()
+        head = Head(self._digest, self._counting.digest, self._ask.phase, self._width or 1, self._complete)
+        self._new = False
+        return {
+            "head": head.packed(),
+            "regime": regime,
+            "count": count,
+            "change": changes,
+            **piece.packed(),
+        }
+
+    def reset_published(self) -> None:
+        """Answer as to a server that knows nothing; what is remembered answers its first look."""
+        readings = self._counting.readings
+        self._forget_server()
+        self._counting.readings = {0: sum(readings.values())} if readings else {}
+
+    def _next_piece(self) -> Piece:
+        ask, width = self._ask, self._width or 1
+        if ask.phase is Phase.COLUMNS:
+            self._complete = True
+            return Piece(sums=self._columns())
+        if not self.owes_answer:
+            return Piece()
+        if ask.phase is Phase.PAIRS:
+            return self._next_pairs()
+        piece, self._complete = dense_piece(ask, self._client.answer(ask), width, self._pieces)
+        self._pieces += 1
+        return piece
+
+    def _next_pairs(self) -> Piece:
+        """Pairs of as many scales and lags as an update has room for; at least one."""
+        tables = [(place, lag) for place in self._ask.asked() for lag in (1, 2)]
+        parts: list[tuple[int, int, int]] = []
+        entries: list[NDArray[np.int32]] = []
+        while self._pieces < len(tables):
+            place, lag = tables[self._pieces]
+            found = pairs_entries(self._client.pairs(self._ask.plans[place], lag))
+            if parts and sum(map(len, entries)) + len(found) > PAIRS_AT_ONCE:
+                break
+            parts.append((place, lag, len(found)))
+            entries.append(found)
+            self._pieces += 1
+        self._complete = self._pieces == len(tables)
+        return Piece(parts=tuple(parts), pairs=np.concatenate([np.empty(0, np.int32), *entries]))
+
+    def _columns(self) -> Floats:
+        """(1 + 4 d,) readings, and of each column level, spread, and where most readings lie."""
+        rows = self._client.memory.blocks(1)
+        low, level, high = np.quantile(rows, SPREAD_QUANTILES, axis=0)
+        spread = np.where(high > low, (high - low) / SPREADS_APART, rows.std(axis=0))
+        return np.concatenate([[float(len(rows))], level, spread, low, high])
+
+    def state(self) -> State:
+        """Everything that further learning depends on, as copies."""
+        asked, counting, book = Packing(), self._counting, Packing()
+        asked.put_ask(self._ask)
+        book.put_book(counting.book)
+        return {
+            "version": STATE_VERSION,
+            "half": self.half,
+            "options": self.options.model_dump(),
+            "width": self._width,
+            "memory": {} if self._width is None else self._client.memory.state(),
+            "level": self._client.level.copy(),
+            "look": self._client.look,
+            "ask_layout": asked.layout,
+            "ask_number": asked.number,
+            "pieces": self._pieces,
+            "complete": int(self._complete),
+            "new": int(self._new),
+            "book_layout": book.layout,
+            "book_number": book.number,
+            "single": counting.single,
+            "blocks": counting.blocks,
+            "before": counting.before.copy(),
+            "changes": counting.changes.ravel().copy(),
+            "regimes": np.array(list(counting.readings.items()), np.int64).reshape(-1, 2),
+        }
+
+    def restore(self, state: State) -> None:
+        """Become the saved half and continue bit for bit. Raises `InvalidState`; then nothing has changed."""
+        saved = StateReader(state, STATE_VERSION, half=self.half, options=self.options.model_dump())
+        fresh = type(self)(self._given_width, **self.options.model_dump())
+        width = saved.read_optional_int("width", least=1)
+        if self._given_width not in (None, width):
+            raise InvalidState(f"saved with width {width}, this is {self._given_width}")
+        fresh._reset(width)
+        try:
+            fresh._restore_from(saved, width)
+        except InvalidData as damaged:
+            raise InvalidState(f"saved state contradicts itself: {damaged}") from None
+        vars(self).update(vars(fresh))
+
+    def _restore_from(self, saved: StateReader, width: int | None) -> None:
+        client = self._client
+        table = {} if width is None else _memory_table(width)
+        memory = saved.read_arrays("memory", table, width or 1)
+        if width is not None:
+            client.memory.restore(memory)
+        level = saved.read_floats("level", (width or 1,))
+        asked = [saved.read_ints("ask_layout", (None,)), saved.read_floats("ask_number", (None,))]
+        unpacking = Unpacking(asked[0], asked[1], self.options.keys, "ask_layout")
+        self._adopt_ask(unpacking.ask())
+        unpacking.end()
+        client.level, client.look = level, saved.read_int("look")
+        self._pieces = saved.read_int("pieces")
+        self._complete, self._new = bool(saved.read_int("complete")), bool(saved.read_int("new"))
+        counted = [saved.read_ints("book_layout", (None,)), saved.read_floats("book_number", (None,))]
+        unpacking = Unpacking(counted[0], counted[1], self.options.keys, "book_layout")
+        book = unpacking.book()
+        unpacking.end()
+        self._counting = _Counting(book, saved.read_int("single"), saved.read_int("blocks"))
+        k = 0 if book is None else len(book.identity)
+        self._counting.before = saved.read_ints("before", (2,), least=-1)
+        self._counting.changes = saved.read_ints("changes", (2 * k * k,)).reshape(2, k, k)
+        self._counting.readings = dict(saved.read_ints("regimes", (None, 2)).tolist())
+        saved.check(bool((self._counting.before < max(k, 1)).all()), "a block is of a set that does not exist")
+
+
+def _memory_table(width: int) -> Mapping[str, ArraySpec]:
+    blocks = {
+        f"blocks_{w}": ArraySpec("<f4" if w > 1 else "<f8", (f"n{w}", n_block_features(width, w))) for w in SCALES
+    }
+    return {"readings": ArraySpec("<i8", (1,)), "open": ArraySpec("<f8", ("n", width)), **blocks}
+
+
+def _empty(spec: ArraySpec) -> NDArray[Any]:
+    return np.empty([size if isinstance(size, int) else 0 for size in spec.shape], spec.dtype)

@@ -1,0 +1,435 @@
+"""What travels between both halves in a federation: asks and books in snapshots, answers in updates.
+
+Plans of many scales have arrays of many shapes, so they travel as one array of whole numbers (`layout`) and one of
+floating-point numbers (`number`), which are read in the order in which they were put.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shoal.algorithms.regimes.blocks import BLOCKS_MAX, n_block_features
+from shoal.algorithms.regimes.client import sample_bytes, sample_of
+from shoal.algorithms.regimes.exchange import SAMPLE, Ask, Book, Candidate, Columns, Key, Phase, Sums
+from shoal.algorithms.regimes.plan import CELLS, SLOW_MAX, ScalePlan, Scaling
+from shoal.algorithms.regimes.sets import CellSets
+from shoal.algorithms.streaming import Arrays, ArraySpec
+from shoal.errors import InvalidData
+from shoal.kernels.arrays import Floats, Ints
+
+UPDATE: Final = {
+    "head": ArraySpec("<i8", ("h",)),
+    "regime": ArraySpec("<i8", ("r",)),
+    "count": ArraySpec("<i8", ("r",), at_least_one=True),
+    "change": ArraySpec("<i8", ("x",)),
+    "part": ArraySpec("<i8", ("a", 3)),
+    "sums": ArraySpec("<f8", ("s",)),
+    "products": ArraySpec("<f4", ("p",)),
+    "sample": ArraySpec("|u1", ("b",)),
+    "pair": ArraySpec("<i4", ("z",)),
+}
+"""an update: its head (`Head`); the readings since the update before by the identity of their regime; changes between
+regimes (2, k, k) in blocks since then, one and two blocks apart; and a piece of the answer to the newest ask: its parts
+as place, lag and entries, sums, products, blocks, and pairs of cells with their number"""
+HEAD_FIELDS: Final = 5
+COUNT_BITS: Final = 12
+"""bits of the number of a pair of cells in an entry, whose others are the pair; a client remembers fewer blocks"""
+SAMPLE_AT_ONCE: Final = 128
+"""blocks of each scale in one update"""
+PAIRS_AT_ONCE: Final = 4_000
+"""pairs of cells in one update; those of one scale and lag are never more"""
+SETS_MAX: Final = 64
+"""sets of a book or a candidate"""
+
+SNAPSHOT: Final = {
+    "head": ArraySpec("<i8", (6,)),
+    "ask_layout": ArraySpec("<i8", ("l",)),
+    "ask_number": ArraySpec("<f8", ("v",)),
+    "book_layout": ArraySpec("<i8", ("bl",)),
+    "book_number": ArraySpec("<f8", ("bv",)),
+    "identity": ArraySpec("<i8", ("c",)),
+    "centre": ArraySpec("<f8", ("c", "d"), rowlike=True),
+    "centre_mass": ArraySpec("<f8", ("c",)),
+    "spread": ArraySpec("<f8", ("c", "d")),
+    "rough": ArraySpec("<f8", ("c", "d")),
+    "slope": ArraySpec("<f8", ("c", "d")),
+    "dwell": ArraySpec("<f8", ("c",)),
+    "changes": ArraySpec("<f8", ("c", "c")),
+    "recent": ArraySpec("<f8", ("c",)),
+    "parent": ArraySpec("<i8", ("c",)),
+    "gone": ArraySpec("<i8", ("g",)),
+    "gone_into": ArraySpec("<i8", ("g",), points_into="c"),
+    "gone_centre": ArraySpec("<f8", ("g", "d"), rowlike=True),
+}
+"""`head`: the look, the readings when it began, readings of a block of the book (0: one regime), changes seen, whether
+all is provisional, and the identity that is shown while there is one. Then what is asked of clients, and the book. Of
+each regime: identity, mean reading, readings, standard deviation, log roughness less log deviation, slope within a
+block, mean stay in readings (0: for good), changes to each other one, recent readings (they fade to 1/e in 500), and
+the identity that it parted from (-1: none). `gone`: identities that are shown no more, the regime that has most of
+their readings now, and where they were"""
+
+
+@dataclass(frozen=True)
+class Head:
+    """What an update is of."""
+
+    ask: int
+    """digest of the ask that it answers"""
+    book: int
+    """digest of the book by which regimes and changes were counted"""
+    phase: int
+    """of that ask"""
+    width: int
+    """columns d"""
+    complete: bool
+    """whether this is the last piece of the answer"""
+
+    def packed(self) -> Ints:
+        """As the array `head`."""
+        return np.array([self.ask, self.book, self.phase, self.width, int(self.complete)], np.int64)
+
+    @classmethod
+    def of(cls, arrays: Arrays) -> Head:
+        """Raises `InvalidData`."""
+        head = arrays["head"]
+        _require(head.shape == (HEAD_FIELDS,), "head")
+        ask, book, phase, width, complete = head.tolist()
+        _require(phase in tuple(Phase) and width >= 1 and complete in (0, 1), "head")
+        return cls(ask, book, phase, width, bool(complete))
+
+
+def _require(holds: bool | np.bool_, name: str) -> None:
+    if not holds:
+        raise InvalidData(f"{name} is not that of an update or snapshot of regimes")
+
+
+@dataclass
+class Packing:
+    """Numbers that are put one after the other."""
+
+    whole: list[int] = field(default_factory=list)
+    parts: list[Floats] = field(default_factory=list)
+
+    @property
+    def layout(self) -> Ints:
+        """(l,) the whole numbers."""
+        return np.array(self.whole, np.int64)
+
+    @property
+    def number(self) -> Floats:
+        """(v,) the others."""
+        return np.concatenate([np.empty(0), *(part.ravel() for part in self.parts)])
+
+    @property
+    def digest(self) -> int:
+        """A number of 63 bits that identifies all of them."""
+        digest = hashlib.blake2b(self.layout.tobytes() + b"/" + self.number.tobytes(), digest_size=8).digest()
+        return int.from_bytes(digest, "little") >> 1
+
+    def put_columns(self, columns: Columns | None) -> None:
+        self.whole.append(0 if columns is None else len(columns.level))
+        if columns is not None:
+            self.parts += [columns.level, columns.spread]
+
+    def put_scaling(self, scaling: Scaling) -> None:
+        self.whole += [scaling.w, int(scaling.centred), len(scaling.mean)]
+        self.parts += [scaling.mean, scaling.deviation]
+
+    def put_plan(self, plan: ScalePlan) -> None:
+        self.put_scaling(plan.scaling)
+        self.whole += [plan.slow.shape[1], len(plan.codebook)]
+        self.parts += [plan.origin, plan.slow, plan.codebook]
+
+    def put_book(self, book: Book | None, with_changes: bool = False) -> None:
+        self.whole.append(0 if book is None else len(book.identity))
+        if book is not None:
+            self.put_plan(book.plan)
+            self.whole += [*book.sets.of_cell.tolist(), *book.identity.tolist()]
+            if with_changes:
+                self.parts += [book.sets.changes, book.sets.changes_2]
+
+    def put_candidates(self, candidates: tuple[Candidate, ...]) -> None:
+        self.whole.append(len(candidates))
+        for one in candidates:
+            self.whole += [one.w, int(one.centred), int(one.plan is not None)]
+            if one.plan is not None:
+                self.put_plan(one.plan)
+                self.whole += one.of_cell.tolist()
+
+    def put_scalings(self, scalings: Mapping[int, Scaling]) -> None:
+        self.whole.append(len(scalings))
+        for place, scaling in scalings.items():
+            self.whole.append(place)
+            self.put_scaling(scaling)
+
+    def put_plans(self, plans: Mapping[int, ScalePlan]) -> None:
+        self.whole.append(len(plans))
+        for place, plan in plans.items():
+            self.whole.append(place)
+            self.put_plan(plan)
+
+    def put_ask(self, ask: Ask) -> None:
+        self.whole += [int(ask.phase), ask.look]
+        self.put_columns(ask.columns)
+        self.put_scalings(ask.scalings)
+        self.put_plans(ask.plans)
+        self.put_candidates(ask.candidates)
+        self.put_book(ask.last)
+
+
+class Unpacking:
+    """Reads what a `Packing` has put; every method raises `InvalidData` for what cannot be that."""
+
+    def __init__(self, layout: NDArray[Any], number: NDArray[Any], keys: tuple[Key, ...], name: str) -> None:
+        self._layout, self._number, self._keys, self._name = layout, number, keys, name
+        self._whole, self._part = 0, 0
+
+    def whole(self, least: int, most: int) -> int:
+        """The next whole number, which lies between these."""
+        return int(self.wholes(1, least, most)[0])
+
+    def wholes(self, n: int, least: int, most: int) -> Ints:
+        """(n,) the next whole numbers."""
+        found: Ints = self._layout[self._whole : self._whole + n].astype(np.int64)
+        self._whole += n
+        _require(len(found) == n and (found >= least).all() and (found <= most).all(), self._name)
+        return found
+
+    def floats(self, *shape: int) -> Floats:
+        """The next numbers, in this shape."""
+        n = int(np.prod(shape))
+        found: Floats = self._number[self._part : self._part + n].astype(np.float64)
+        self._part += n
+        _require(len(found) == n and np.isfinite(found).all(), self._name)
+        return found.reshape(shape)
+
+    def end(self) -> None:
+        """All has been read."""
+        _require((self._whole, self._part) == (len(self._layout), len(self._number)), self._name)
+
+    def columns(self) -> Columns | None:
+        d = self.whole(0, 10_000)
+        if not d:
+            return None
+        found = Columns(self.floats(d), self.floats(d))
+        _require((found.spread > 0).all(), self._name)
+        return found
+
+    def scaling(self) -> Scaling:
+        w, centred, m = self.whole(1, self._keys[-1][0]), bool(self.whole(0, 1)), self.whole(1, 40_000)
+        _require((w, centred) in self._keys and (w == 1 or m % 4 == 0), self._name)
+        found = Scaling(w, centred, self.floats(m), self.floats(m))
+        _require((found.deviation > 0).all(), self._name)
+        return found
+
+    def plan(self) -> ScalePlan:
+        scaling = self.scaling()
+        m, q, c = len(scaling.mean), self.whole(1, SLOW_MAX), self.whole(1, CELLS)
+        return ScalePlan(scaling, self.floats(m), self.floats(m, q), self.floats(c, q))
+
+    def book(self, with_changes: bool = False) -> Book | None:
+        k = self.whole(0, SETS_MAX)
+        if not k:
+            return None
+        plan = self.plan()
+        of_cell = self.wholes(len(plan.codebook), 0, k - 1)
+        identity = self.wholes(k, 0, 2**53)
+        _require(len(np.unique(identity)) == k, self._name)
+        shape = (k, k)
+        changes = [self.floats(*shape) if with_changes else np.zeros(shape) for _ in range(2)]
+        return Book(plan, CellSets(of_cell, *changes), identity)
+
+    def candidates(self) -> tuple[Candidate, ...]:
+        found = []
+        for _ in range(self.whole(0, 3)):
+            one = Candidate(self.whole(1, self._keys[-1][0]), bool(self.whole(0, 1)))
+            if self.whole(0, 1):
+                plan = self.plan()
+                one = replace(one, plan=plan, of_cell=self.wholes(len(plan.codebook), 0, SETS_MAX - 1))
+            _require((one.w, one.centred) in self._keys, self._name)
+            found.append(one)
+        return tuple(found)
+
+    def ask(self) -> Ask:
+        phase, look = Phase(self.whole(0, len(Phase) - 1)), self.whole(0, 2**53)
+        columns, scalings, plans = self.columns(), self.scalings(), self.plans()
+        return Ask(phase, look, self._keys, columns, scalings, plans, self.candidates(), self.book())
+
+    def scalings(self) -> dict[int, Scaling]:
+        last = len(self._keys) - 1
+        return {self.whole(0, last): self.scaling() for _ in range(self.whole(0, last + 1))}
+
+    def plans(self) -> dict[int, ScalePlan]:
+        last = len(self._keys) - 1
+        return {self.whole(0, last): self.plan() for _ in range(self.whole(0, last + 1))}
+
+
+@dataclass(frozen=True, eq=False)
+class Piece:
+    """A piece of an answer, as arrays of an update."""
+
+    sums: Floats = field(default_factory=lambda: np.empty(0))
+    products: Floats = field(default_factory=lambda: np.empty(0))
+    parts: tuple[tuple[int, int, int], ...] = ()
+    """of each array of the piece place, lag (0: blocks) and entries"""
+    sample: NDArray[np.uint8] = field(default_factory=lambda: np.empty(0, np.uint8))
+    pairs: NDArray[np.int32] = field(default_factory=lambda: np.empty(0, np.int32))
+
+    def packed(self) -> dict[str, NDArray[Any]]:
+        """Arrays of the update table."""
+        return {
+            "part": np.array(self.parts, np.int64).reshape(-1, 3),
+            "sums": self.sums,
+            "products": self.products.astype(np.float32),
+            "sample": self.sample,
+            "pair": self.pairs,
+        }
+
+
+def dense_piece(ask: Ask, answer: Sums, d: int, number: int = 0) -> tuple[Piece, bool]:
+    """The piece of this number of an answer, and whether it is the last.
+
+    Products are sent once. Of larger samples a first piece has every second block and another one the others.
+    """
+    if ask.phase is not Phase.PRODUCTS:
+        return Piece(sums=_joined([answer[name] for name in ask.forms(d)])), True
+    products = [_half(answer[name]) for name in ask.forms(d)] if number == 0 else []
+    samples = {place: answer[f"{place}/{SAMPLE}"] for place in ask.asked()}
+    pieces = 1 + (max(map(len, samples.values()), default=0) > SAMPLE_AT_ONCE)
+    samples = {place: one[number::pieces] for place, one in samples.items()}
+    parts = tuple((place, 0, len(one)) for place, one in samples.items())
+    packed = [sample_bytes(one).ravel() for one in samples.values()]
+    sample = np.concatenate([np.empty(0, np.uint8), *packed])
+    return Piece(products=_joined(products), parts=parts, sample=sample), number + 1 >= pieces
+
+
+def pairs_entries(pairs: Floats) -> NDArray[np.int32]:
+    """(c, c) counts -> (z,) the pairs that occur, each with its number."""
+    code = np.flatnonzero(pairs)
+    return ((code << COUNT_BITS) + pairs.ravel()[code].astype(np.int64)).astype(np.int32)
+
+
+def _joined(arrays: list[Floats]) -> Floats:
+    return np.concatenate([np.empty(0), *(array.ravel() for array in arrays)])
+
+
+def _half(array: Floats) -> Floats:
+    """The upper half of a symmetric array; any other as it is."""
+    return array[np.triu_indices(len(array))] if array.ndim == 2 else array
+
+
+def _whole(half: Floats, m: int) -> Floats:
+    full, above = np.zeros((m, m)), np.triu_indices(m)
+    full[above] = half
+    return full + np.triu(full, 1).T
+
+
+def unpack_answer(ask: Ask, arrays: Arrays, d: int) -> Sums | None:
+    """The sums in an update that answers this ask; None where its arrays are not those of an answer to it."""
+    forms = ask.forms(d)
+    if ask.phase is Phase.PAIRS:
+        return _unpack_pairs(forms, arrays)
+    if ask.phase is not Phase.PRODUCTS:
+        return _split(arrays["sums"], forms)
+    return _unpack_products(ask, forms, arrays, d)
+
+
+def _split(numbers: NDArray[Any], forms: dict[str, tuple[int, ...]]) -> Sums | None:
+    sizes = [int(np.prod(shape)) for shape in forms.values()]
+    if len(numbers) != sum(sizes):
+        return None
+    cuts = np.split(numbers.astype(np.float64), np.cumsum(sizes)[:-1]) if sizes else []
+    return {name: cut.reshape(shape) for (name, shape), cut in zip(forms.items(), cuts, strict=True)}
+
+
+def _unpack_products(ask: Ask, forms: dict[str, tuple[int, ...]], arrays: Arrays, d: int) -> Sums | None:
+    answer: Sums = {}
+    if len(arrays["products"]):
+        packed = {name: (s[0] * (s[0] + 1) // 2,) if len(s) == 2 else s for name, s in forms.items()}
+        found = _split(arrays["products"], packed)
+        if found is None:
+            return None
+        answer = {name: _whole(one, forms[name][0]) if len(forms[name]) == 2 else one for name, one in found.items()}
+    parts = [(place, n, n_block_features(d, ask.keys[place][0])) for place, _, n in arrays["part"].tolist()]
+    if tuple(place for place, _, _ in parts) != ask.asked() or sum(n * m for _, n, m in parts) != len(arrays["sample"]):
+        return None
+    first = 0
+    for place, n, m in parts:
+        answer[f"{place}/{SAMPLE}"] = sample_of(arrays["sample"][first : first + n * m].reshape(n, m))
+        first += n * m
+    return answer
+
+
+def _unpack_pairs(forms: dict[str, tuple[int, ...]], arrays: Arrays) -> Sums | None:
+    answer: Sums = {}
+    first = 0
+    for place, lag, n in arrays["part"].tolist():
+        name = f"{place}/pairs"
+        if name not in forms or lag not in (1, 2):
+            return None
+        entries = arrays["pair"][first : first + n].astype(np.int64)
+        first += n
+        code, cells = entries >> COUNT_BITS, forms[name][1]
+        if len(code) and (code.min() < 0 or code.max() >= cells**2):
+            return None
+        table = answer.setdefault(name, np.zeros(forms[name]))
+        table[lag - 1].ravel()[code] = entries & ((1 << COUNT_BITS) - 1)
+    return answer
+
+
+class SnapshotRead(NamedTuple):
+    """What clients take from a snapshot."""
+
+    ask: Ask
+    book: Book | None
+    single: int
+    """the identity while there is one regime"""
+
+
+def read_snapshot(arrays: Arrays, keys: tuple[Key, ...]) -> SnapshotRead:
+    """The ask and the book of a snapshot. Raises `InvalidData`."""
+    asked = Unpacking(arrays["ask_layout"], arrays["ask_number"], keys, "ask_layout")
+    counted = Unpacking(arrays["book_layout"], arrays["book_number"], keys, "book_layout")
+    found = SnapshotRead(asked.ask(), counted.book(), int(arrays["head"][5]))
+    asked.end()
+    counted.end()
+    _require(found.single >= 0, "head")
+    return found
+
+
+def check_update(arrays: Arrays, readings: int, spare: int) -> Head | None:
+    """The head of an update whose arrays fit together; None for an empty one.
+
+    `readings`: those that it is from, `spare` those that may be counted besides. Raises `InvalidData`.
+    """
+    for name in UPDATE:
+        _require(name in arrays and isinstance(arrays[name], np.ndarray), name)
+    if not any(len(arrays[name]) for name in UPDATE):
+        return None
+    head = Head.of(arrays)
+    regime, count, part = arrays["regime"], arrays["count"], arrays["part"]
+    _require(regime.ndim == 1 and regime.shape == count.shape and len(regime) <= SETS_MAX, "regime")
+    _require((regime >= 0).all() and len(np.unique(regime)) == len(regime), "regime")
+    _require((count >= 1).all() and float(count.sum(dtype=np.float64)) <= readings + spare, "count")
+    change = arrays["change"]
+    k = round(np.sqrt(len(change) / 2))
+    _require(change.ndim == 1 and len(change) == 2 * k * k and k <= SETS_MAX and (change >= 0).all(), "change")
+    _require(float(change.sum(dtype=np.float64)) <= 2 * (readings + spare), "change")
+    _require(part.ndim == 2 and part.shape[1] == 3 and (part >= 0).all() and (part <= BLOCKS_MAX).all(), "part")
+    entries, sample = int(part[:, 2].sum()), len(arrays["sample"])
+    is_pairs = head.phase == Phase.PAIRS
+    _require(len(arrays["pair"]) == (entries if is_pairs else 0) and len(arrays["pair"]) <= PAIRS_AT_ONCE, "pair")
+    _require(is_pairs or (sample == 0) == (entries == 0), "sample")
+    _require((arrays["pair"] & ((1 << COUNT_BITS) - 1) <= BLOCKS_MAX).all(), "pair")
+    _require(head.phase == Phase.PRODUCTS or (sample == 0 and not len(arrays["products"])), "products")
+    for name in ("sums", "products"):
+        _require(arrays[name].ndim == 1 and np.isfinite(arrays[name]).all(), name)
+    if head.phase == Phase.COLUMNS:
+        _require(len(arrays["sums"]) == 1 + 4 * head.width, "sums")
+    return head

@@ -1,0 +1,458 @@
+"""The server half in a federation: asks clients phase by phase, and shows the regimes that their answers give."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from shoal.algorithms.claims import ROUNDING_SHARE, Claims, require_possible
+from shoal.algorithms.regimes.blocks import BLOCKS_MAX, READING_MAX, SCALES, n_block_features
+from shoal.algorithms.regimes.client_half import RegimesOptions, ask_digest, book_digest, first_ask
+from shoal.algorithms.regimes.exchange import SAMPLE, Columns, Phase, Sums, add_answer
+from shoal.algorithms.regimes.messages import (
+    COUNT_BITS,
+    Head,
+    Packing,
+    Unpacking,
+    check_update,
+    read_snapshot,
+    unpack_answer,
+)
+from shoal.algorithms.regimes.plan import FEATURE_MAX
+from shoal.algorithms.regimes.server import NO_PARENT, RegimeServer
+from shoal.algorithms.regimes.sets import CellSets
+from shoal.algorithms.state_reader import StateReader
+from shoal.algorithms.streaming import Arrays, Contribution, Rows, State, check_rows
+from shoal.algorithms.view import ClusteringView, RegimeView
+from shoal.errors import InvalidData, InvalidState, SettingsError
+from shoal.kernels.arrays import Floats, Ints
+from shoal.kernels.distance import nearest
+
+STATE_VERSION: Final = 1
+GROWTH: Final = 1.25
+"""growth of the readings after which the next look begins, at least"""
+LOOK_MEMORIES: Final = 3
+"""memories of single readings of each client after which it begins at the latest"""
+ABSENT_UPDATES: Final = 4
+"""updates of each client in the mean during which one must have sent any to be waited for"""
+ABSENT_UPDATES_MORE: Final = 16
+"""and this many in all"""
+RECENT_READINGS: Final = 500.0
+"""readings of all regimes in which those of each fade to 1/e"""
+SPREAD_TENTH: Final = 1.2816
+"""standard deviations of a Gaussian beyond which a tenth of it lies"""
+SPARE_READINGS: Final = SCALES[-1]
+"""readings that an update may count besides its own: those of a block that began before it"""
+ALL_KEYS: Final = tuple((w, centred) for centred in (True, False) for w in SCALES)
+"""scales of snapshots with any options, which they do not name"""
+MASS_MIN: Final = 1e-9
+"""readings of a regime to which none were counted yet"""
+
+
+@dataclass
+class _Column:
+    """What clients have said of their columns before the first look, the newest of each."""
+
+    of_client: dict[str, Floats]
+
+    def columns(self, d: int) -> Columns:
+        """Means over clients, by their readings."""
+        table = np.array([self.of_client[name] for name in sorted(self.of_client)])
+        weight = table[:, 0] / table[:, 0].sum()
+        level, spread = weight @ table[:, 1 : 1 + d], weight @ table[:, 1 + d : 1 + 2 * d]
+        return Columns(level, np.where(spread > 0, spread, 1.0))
+
+    def ends(self, d: int) -> tuple[Floats, Floats]:
+        """(d,) least and greatest values between which most readings lie."""
+        table = np.array(list(self.of_client.values()))
+        return table[:, 1 + 2 * d : 1 + 3 * d].min(axis=0), table[:, 1 + 3 * d :].max(axis=0)
+
+
+class RegimesServer:
+    """Absorbs what clients contribute, and begins a look for regimes whenever enough readings have come.
+
+    A phase of a look ends once each client that is present has answered. All follows from the contributions alone.
+    Options: `RegimesOptions`.
+    """
+
+    half: Final = "regimes server"
+
+    def __init__(self, dimensions: int | None = None, **options: Any) -> None:
+        if dimensions is not None and (not isinstance(dimensions, int) or dimensions < 1):
+            raise SettingsError(f"dimensions = {dimensions!r}, must be at least 1")
+        self.options = RegimesOptions.parse(options)
+        self._given_width = dimensions
+        self._reset(dimensions)
+
+    def _reset(self, width: int | None) -> None:
+        self._width = width
+        self._server = RegimeServer(centred=not self.options.pool)
+        self._readings, self._updates, self._next_look = 0, 0, self.options.rebuild_readings
+        self._newest: dict[str, int] = {}
+        """client -> number of its newest update, of those that are present"""
+        self._answered: set[str] = set()
+        self._totals: Sums = {}
+        self._column = _Column({})
+        self._low = self._high = np.empty(0)
+        self._mass: dict[int, float] = {}
+        """identity -> readings"""
+        self._recent: dict[int, float] = {}
+        self._asks = False
+        """whether clients are asked for something else than was last taken note of"""
+        self._renew_digests()
+
+    def take_asks(self) -> bool:
+        """Whether clients are asked for something else than at the previous call."""
+        asks, self._asks = self._asks, False
+        return asks
+
+    def _renew_digests(self) -> None:
+        self._ask = self._server.ask() if self._server.look else first_ask(self.options.keys)
+        self._digest = ask_digest(self._ask)
+        self._book_digest = book_digest(self._server.book, self._server.single)
+
+    def absorb(self, contributions: Sequence[Contribution], key: bytes) -> None:
+        """Merge contributions, one after the other; any grouping into calls gives the same.
+
+        Raises `InvalidData`; then nothing has changed.
+        """
+        width = self._width
+        heads = []
+        for one in contributions:
+            try:
+                head = check_update(one.arrays, 2**53, 0)
+                if head is not None and head.width != (width or head.width):
+                    raise InvalidData(f"its rows have {head.width} features, expected {width}")
+            except InvalidData as refused:
+                raise InvalidData(f"contribution of {one.client}: {refused}") from None
+            width = width if head is None else head.width
+            heads.append(head)
+        for one, head in zip(contributions, heads, strict=True):
+            if head is not None:
+                self._take(one, head)
+
+    def _take(self, one: Contribution, head: Head) -> None:
+        self._width = head.width
+        self._updates += 1
+        self._newest[one.client] = self._updates
+        self._count(one.arrays)
+        if head.book == self._book_digest:
+            self._count_changes(one.arrays["change"])
+        if head.ask == self._digest:
+            self._take_answer(one, head)
+        self._advance()
+
+    def _count(self, arrays: Arrays) -> None:
+        """Count the readings of an update by their regimes."""
+        n = int(arrays["count"].sum())
+        self._readings += n
+        fade = math.exp(-n / RECENT_READINGS)
+        self._recent = {identity: recent * fade for identity, recent in self._recent.items()}
+        for identity, count in zip(arrays["regime"].tolist(), arrays["count"].tolist(), strict=True):
+            self._mass[identity] = self._mass.get(identity, 0.0) + count
+            self._recent[identity] = self._recent.get(identity, 0.0) + count / n * RECENT_READINGS * (1.0 - fade)
+
+    def _count_changes(self, change: NDArray[Any]) -> None:
+        book = self._server.book
+        if book is None or len(change) != 2 * len(book.identity) ** 2:
+            return
+        more = change.astype(np.float64).reshape(2, *book.sets.changes.shape)
+        sets = CellSets(book.sets.of_cell, book.sets.changes + more[0], book.sets.changes_2 + more[1])
+        self._server.add_changes(sets)
+
+    def _take_answer(self, one: Contribution, head: Head) -> None:
+        if self._ask.phase is Phase.COLUMNS:
+            if one.arrays["sums"][0] >= 1:
+                self._column.of_client[one.client] = one.arrays["sums"].astype(np.float64)
+            return
+        answer = unpack_answer(self._ask, one.arrays, head.width)
+        if answer is None or one.client in self._answered:
+            return
+        add_answer(self._totals, answer)
+        if head.complete:
+            self._answered.add(one.client)
+
+    def _advance(self) -> None:
+        """End phases, and begin a look, where it is time to."""
+        server = self._server
+        if self._ask.phase is Phase.COLUMNS:
+            if self._readings >= self._next_look and self._column.of_client:
+                server.columns = self._column.columns(self._width or 1)
+                self._low, self._high = self._column.ends(self._width or 1)
+                self._begin()
+        elif self._ask.phase is Phase.REST:
+            if self._readings >= self._next_look:
+                self._begin()
+        elif self._answered and self._present() <= self._answered:
+            self._conclude()
+
+    def _begin(self) -> None:
+        self._server.begin(self._readings, len(self._present()))
+        most = LOOK_MEMORIES * self.options.blocks_max * max(1, len(self._newest))
+        growth = min(self._readings * (GROWTH - 1.0), float(most))
+        self._next_look = self._readings + max(self.options.rebuild_readings, int(growth))
+        self._next_phase()
+
+    def _conclude(self) -> None:
+        totals = self._totals
+        # A sum that clients were not asked for in time is one over no blocks.
+        for name, shape in self._ask.forms(self._width or 1).items():
+            totals.setdefault(name, np.zeros(shape))
+        names = self._server.phase is Phase.NAMES
+        self._server.conclude(totals)
+        if names:
+            self._share_mass()
+            self._column = _Column({})
+        self._next_phase()
+
+    def _next_phase(self) -> None:
+        self._answered, self._totals, self._asks = set(), {}, True
+        self._renew_digests()
+
+    def _present(self) -> set[str]:
+        """The clients that have sent an update lately; the others are forgotten until they do."""
+        last = self._updates - ABSENT_UPDATES * len(self._newest) - ABSENT_UPDATES_MORE
+        self._newest = {client: newest for client, newest in self._newest.items() if newest >= last}
+        return set(self._newest)
+
+    def _share_mass(self) -> None:
+        """Give the regimes of a look their shares of all readings, by the blocks that were looked at."""
+        server, profiles = self._server, self._server.profiles
+        assert profiles is not None, "a look has ended"
+        shares = profiles.count / max(profiles.count.sum(), 1.0)
+        shown = self._identity()
+        if server.book is None:
+            self._mass, self._recent = {server.single: float(self._readings)}, {server.single: RECENT_READINGS}
+            return
+        self._mass = {one: float(share) * self._readings for one, share in zip(shown, shares, strict=True)}
+        total = sum(self._recent.values())
+        known = {one: self._recent.get(one, 0.0) for one in shown}
+        left = total - sum(known.values())
+        self._recent = {one: known[one] + left * float(share) for one, share in zip(shown, shares, strict=True)}
+
+    def _identity(self) -> list[int]:
+        """Identities in the order of the sets."""
+        book = self._server.book
+        return [self._server.single] if book is None else book.identity.tolist()
+
+    def predict(self, rows: ArrayLike) -> Ints:
+        """rows (n, d) -> (n,) the regime whose mean reading is nearest, by its number in the snapshot; -1 before any.
+
+        A regime is a state of a sequence, which one row alone does not show. Raises `InvalidData`.
+        """
+        return predict(self.snapshot(), check_rows(rows, self._width))
+
+    def snapshot(self) -> Arrays:
+        """The `SNAPSHOT` arrays, as copies."""
+        server, width = self._server, self._width or self._given_width or 0
+        asked, counted = Packing(), Packing()
+        asked.put_ask(self._ask)
+        counted.put_book(server.book)
+        shown = self._described(width)
+        book, k = server.book, len(shown["identity"])
+        changes = 0 if book is None else book.n_changes()
+        w = 0 if book is None else book.w
+        head = [server.look, server.n_readings, w, changes, int(server.provisional), server.single]
+        stays = np.zeros(k) if book is None else book.dwell()
+        moved = np.zeros((k, k)) if book is None else book.sets.changes.copy()
+        np.fill_diagonal(moved, 0.0)
+        return {
+            "head": np.array(head, np.int64),
+            "ask_layout": asked.layout,
+            "ask_number": asked.number,
+            "book_layout": counted.layout,
+            "book_number": counted.number,
+            **shown,
+            "dwell": stays,
+            "changes": moved,
+            "recent": np.array([self._recent.get(one, 0.0) for one in shown["identity"].tolist()]),
+            "parent": np.array([server.parents.get(one, NO_PARENT) for one in shown["identity"].tolist()], np.int64),
+            **self._gone(shown["identity"], shown["centre"]),
+        }
+
+    def _described(self, d: int) -> dict[str, NDArray[Any]]:
+        """Identity, mass, centre, spread, roughness and slope of each regime, in unit coordinates."""
+        server, profiles = self._server, self._server.profiles
+        identity = np.array(self._identity() if self._column.of_client or server.look else [], np.int64)
+        k = len(identity)
+        mass = np.array([self._mass.get(one, 0.0) for one in identity.tolist()])
+        if not k or profiles is None or server.columns is None:
+            first = self._column.columns(d) if k else Columns(np.empty(d), np.empty(d))
+            centre, spread = np.tile(first.level, (k, 1)), np.tile(first.spread, (k, 1))
+            rough = slope = np.zeros((k, d))
+        else:
+            columns = server.columns
+            centre, spread, rough, slope = (
+                np.nan_to_num(one) for one in (profiles.mean, profiles.spread, profiles.rough, profiles.slope)
+            )
+            centre = np.clip(centre * columns.spread + columns.level, self._low, self._high)
+            spread, slope = spread * columns.spread, slope * columns.spread
+        forms = {"identity": identity, "centre": centre, "centre_mass": mass, "spread": spread, "rough": rough}
+        return forms | {"slope": slope.copy()}
+
+    def _gone(self, identity: Ints, centre: Floats) -> dict[str, NDArray[Any]]:
+        place = {one: number for number, one in enumerate(identity.tolist())}
+        merged = {one: place[into] for one, into in self._server.merged.items() if into in place and one not in place}
+        into = np.array(list(merged.values()), np.int64)
+        return {"gone": np.array(list(merged), np.int64), "gone_into": into, "gone_centre": centre[into].copy()}
+
+    def state(self) -> State:
+        """Everything that further learning depends on, as copies."""
+        packing = Packing()
+        self._server.pack(packing)
+        columns = self._column.of_client
+        return {
+            "version": STATE_VERSION,
+            "half": self.half,
+            "options": self.options.model_dump(),
+            "width": self._width,
+            "readings": self._readings,
+            "updates": self._updates,
+            "next_look": self._next_look,
+            "clients": list(self._newest),
+            "newest": np.array(list(self._newest.values()), np.int64),
+            "answered": sorted(self._answered),
+            "totals": {name: total.copy() for name, total in self._totals.items()},
+            "column_clients": list(columns),
+            "columns": np.array(list(columns.values())).reshape(len(columns), 1 + 4 * (self._width or 0)),
+            "low": self._low.copy(),
+            "high": self._high.copy(),
+            "masses": np.array([[*one] for one in self._mass.items()], np.float64).reshape(-1, 2),
+            "recents": np.array([[*one] for one in self._recent.items()], np.float64).reshape(-1, 2),
+            "layout": packing.layout,
+            "number": packing.number,
+        }
+
+    def restore(self, state: State) -> None:
+        """Become the saved half and continue bit for bit. Raises `InvalidState`; then nothing has changed."""
+        saved = StateReader(state, STATE_VERSION, half=self.half, options=self.options.model_dump())
+        fresh = type(self)(self._given_width, **self.options.model_dump())
+        width = saved.read_optional_int("width", least=1)
+        if width is not None and self._given_width not in (None, width):
+            raise InvalidState(f"saved with width {width}, this is {self._given_width}")
+        fresh._reset(width)
+        try:
+            fresh._restore_from(saved, width)
+        except InvalidData as damaged:
+            raise InvalidState(f"saved state contradicts itself: {damaged}") from None
+        vars(self).update(vars(fresh))
+
+    def _restore_from(self, saved: StateReader, width: int | None) -> None:
+        counts = (saved.read_int(name) for name in ("readings", "updates", "next_look"))
+        self._readings, self._updates, self._next_look = counts
+        clients = saved.read_names("clients")
+        newest = saved.read_ints("newest", (len(clients),))
+        self._newest = dict(zip(clients, newest.tolist(), strict=True))
+        self._answered = set(saved.read_names("answered"))
+        clients = saved.read_names("column_clients")
+        columns = saved.read_floats("columns", (len(clients), 1 + 4 * (width or 0)))
+        self._column = _Column(dict(zip(clients, columns, strict=True)))
+        self._low, self._high = saved.read_floats("low", (None,)), saved.read_floats("high", (None,))
+        self._mass, self._recent = (
+            {int(identity): value for identity, value in saved.read_floats(name, (None, 2)).tolist()}
+            for name in ("masses", "recents")
+        )
+        unpacking = Unpacking(
+            saved.read_ints("layout", (None,), least=NO_PARENT),
+            saved.read_floats("number", (None,)),
+            self.options.keys,
+            "layout",
+        )
+        self._server.unpack(unpacking)
+        unpacking.end()
+        self._renew_digests()
+        self._totals = saved.read_named_floats("totals")
+        forms = self._ask.forms(width or 1)
+        fits = [name.endswith(SAMPLE) or one.shape == forms.get(name) for name, one in self._totals.items()]
+        saved.check(all(fits), "sums are not those that were asked for")
+
+
+SUM_MAX: Final = 4 * BLOCKS_MAX * READING_MAX**2
+"""largest entry of an answer about names: a sum of squares over all blocks that a client remembers"""
+
+
+def check_answer(head: Head, arrays: Arrays, claims: Claims) -> None:
+    """Raises `InvalidData` for an answer that no client gives, whatever it remembers."""
+    sums, d = arrays["sums"], head.width
+    if head.phase == Phase.COLUMNS:
+        level, spread, low, high = sums[1:].reshape(4, d)
+        slack = ROUNDING_SHARE * claims.scale
+        inside = (low >= claims.low - slack) & (high <= claims.high + slack) & (level >= low) & (level <= high)
+        require_possible(bool(inside.all()) and d == len(claims.low), "sums has a level that no rows have")
+        require_possible(bool(((spread >= 0) & (spread <= claims.span)).all()), "sums has a spread that no rows have")
+        require_possible(0 <= sums[0] <= BLOCKS_MAX, "sums has more rows than a client remembers")
+    elif head.phase == Phase.SCALING and len(sums):
+        sizes = [1 + 2 * n_block_features(d, w) for w in SCALES]
+        require_possible(len(sums) == sum(sizes), "sums is not of all scales")
+        n = sums[np.cumsum([0, *sizes[:-1]])]
+        require_possible(bool(((n >= 0) & (n <= BLOCKS_MAX)).all()), "sums has more blocks than a client remembers")
+    elif head.phase == Phase.NAMES:
+        require_possible(bool((np.abs(sums) <= SUM_MAX).all()), "sums has more than a client remembers")
+    most = 4 * BLOCKS_MAX * FEATURE_MAX**2
+    require_possible(bool((np.abs(arrays["products"]) <= most).all()), "products are of more than a client remembers")
+    if head.phase == Phase.PAIRS:
+        numbers = arrays["pair"].astype(np.int64) & ((1 << COUNT_BITS) - 1)
+        ends = np.cumsum(arrays["part"][:, 2])
+        upto = np.concatenate([[0], np.cumsum(numbers)])
+        each = np.diff(upto[ends], prepend=0) if len(ends) else ends
+        require_possible(bool((each <= BLOCKS_MAX).all()), "pair has more pairs than a client remembers blocks")
+
+
+def predict(arrays: Arrays, rows: Rows) -> Ints:
+    """rows (n, d) -> (n,) the regime whose mean reading is nearest, by its number; -1 where there is none."""
+    if not len(arrays["centre"]):
+        return np.full(len(rows), -1, np.int64)
+    return nearest(rows, np.ascontiguousarray(arrays["centre"]))[0]
+
+
+def view(arrays: Arrays) -> ClusteringView:
+    """The regimes of a snapshot, each as one node, and those that are shown no more as nodes without mass.
+
+    These lie in the cluster of the regime that has most of their readings, which shows that they merged into it.
+    """
+    read_snapshot(arrays, ALL_KEYS)
+    k = len(arrays["centre"])
+    if len(np.unique(np.concatenate([arrays["identity"], arrays["gone"]]))) < k + len(arrays["gone"]):
+        raise InvalidData("identity has an identity twice")
+    centre, spread = arrays["centre"], np.concatenate([arrays["spread"], np.zeros_like(arrays["gone_centre"])])
+    nodes = np.concatenate([centre, arrays["gone_centre"]])
+    return ClusteringView.from_nodes(
+        nodes,
+        np.concatenate([np.maximum(arrays["centre_mass"], MASS_MIN), np.zeros(len(arrays["gone"]))]),
+        np.concatenate([np.arange(k), arrays["gone_into"]]),
+        node_id=np.concatenate([arrays["identity"], arrays["gone"]]),
+        centres=centre,
+        centre_mass=np.maximum(arrays["centre_mass"], MASS_MIN),
+        identity=arrays["identity"],
+        parent=arrays["parent"],
+        recent=arrays["recent"],
+        node_low=nodes - SPREAD_TENTH * spread,
+        node_high=nodes + SPREAD_TENTH * spread,
+        regimes=RegimeView(
+            int(arrays["head"][2]),
+            arrays["spread"],
+            arrays["rough"],
+            arrays["slope"],
+            arrays["dwell"],
+            arrays["changes"],
+            int(arrays["head"][3]),
+            bool(arrays["head"][4]),
+        ),
+    )
+
+
+def counted_points(update: Arrays, snapshot: Arrays) -> tuple[Rows, Floats]:
+    """Mean readings (n, d) of the regimes in an update, and the readings (n,) that it counts in each."""
+    place = {one: number for number, one in enumerate(snapshot["identity"].tolist())}
+    counted = [
+        (place[one], n)
+        for one, n in zip(update["regime"].tolist(), update["count"].tolist(), strict=True)
+        if one in place
+    ]
+    places, counts = np.array(counted, np.int64).reshape(-1, 2).T
+    return snapshot["centre"][places].astype(np.float64), counts.astype(np.float64)
