@@ -32,6 +32,7 @@ from shoal.protocol.validation import Validator
 from shoal.runtime.checkpoint import Checkpoint, OutboxRecord, Required, SavedPart, SavedParts
 from shoal.runtime.conflicts import check_no_conflict
 from shoal.runtime.outbox import Outbox
+from shoal.runtime.service import note_experimental
 from shoal.transports.base import Log, Record, first_positions
 
 if TYPE_CHECKING:
@@ -186,6 +187,7 @@ class ClientNode:
         if (releases := self._resources.releases) is not None and self._resources.ledger is not None:
             releases.resume(self._resources.ledger, has_state=state is not None)
         self._budget.resume(self._resources.ledger, self._windows)
+        note_experimental(self._contract)
         self._monitoring.resumed(
             self._contract.statement,
             self._contract.epsilon_spent,

@@ -47,6 +47,7 @@ from shoal.runtime.checkpoint import (
 )
 from shoal.runtime.outbox import Outbox
 from shoal.runtime.reader import read_next
+from shoal.runtime.service import note_experimental
 from shoal.telemetry.metrics import ServerMetrics
 from shoal.transports.base import Log, Positions, Record, beginning, first_positions, latest
 
@@ -205,6 +206,7 @@ class ServerNode:
         Raises `InvalidState`: a checkpoint of another contract, or none although snapshots have been published; and as
         the log does.
         """
+        note_experimental(self._resolved)
         restored = self._restore()
         self._ends_at_start = dict(self._ends())
         clients = client_statuses((model.clients for model in self._models.values()), self._started_at)

@@ -143,12 +143,16 @@ def _contract_lines(contract: ResolvedContract, everything: bool) -> list[str]:
     for model in contract.models.values():
         algorithm, declared = model.algorithm, model.declared
         baseline = "  (baseline of a paper, only for comparison)" if algorithm.paper_only else ""
+        if model.experimental:
+            baseline = "  (experimental)"
         source = f"from {algorithm.family.learns_from}"
         budget = "" if model.epsilon is None else f"  epsilon {model.epsilon:g} per {unit.phrase}, {source}"
         options: Mapping[str, Any] = declared.options
         if everything and model.rounds is not None:
             options = model.rounds.algorithm.options.defaults() | declared.options
         lines.append(f"model       {model.name}  {algorithm.name}  {_options(options)}{baseline}{budget}")
+        if model.experimental:
+            lines.append(f"note        {model.name}  {model.experimental}")
         if model.target is not None:
             lines.append(f"predicts    {contract.features[model.target].name}  (other models learn it as any feature)")
         if model.family.in_rounds:

@@ -95,6 +95,11 @@ class ResolvedModel:
         return self.algorithm
 
     @property
+    def experimental(self) -> str:
+        """What its algorithm does not do yet, of one whose options and results may still change; else empty."""
+        return "" if self.family.in_rounds else self.streaming.experimental
+
+    @property
     def counts_places(self) -> bool:
         """Whether its updates count places, rejected readings included, as their numbers must not tell of validity.
 

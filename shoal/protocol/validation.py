@@ -204,7 +204,8 @@ def _check_values(name: str, array: NDArray[Any], spec: ArraySpec, sizes: Mappin
 
 
 def _squares_are_finite(array: NDArray[Any]) -> bool:
-    return bool(array.max() <= MAGNITUDE_MAX and array.min() >= -MAGNITUDE_MAX)
+    # As a number of Python: the limit is beyond the range of 32 bits.
+    return float(array.max()) <= MAGNITUDE_MAX and float(array.min()) >= -MAGNITUDE_MAX
 
 
 def _canonical(statement: Mapping[str, Any]) -> bytes:

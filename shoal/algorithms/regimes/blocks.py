@@ -123,9 +123,10 @@ class BlockMemory:
         self.n_readings = 0
         self.n_blocks = dict.fromkeys(scales, 0)
         """blocks ever cut, those forgotten included"""
-        self._blocks: dict[int, Floats | Singles] = {
-            w: np.empty((0, n_block_features(width, w)), np.float64 if exact and w == 1 else np.float32) for w in scales
-        }
+        self._blocks: dict[int, Floats | Singles] = {}
+        for w in scales:
+            none = np.empty((0, n_block_features(width, w)))
+            self._blocks[w] = none if exact and w == 1 else none.astype(np.float32)
         self._open = np.empty((0, width))
         """readings since the last end of a block of the largest scale"""
         self._cut = dict.fromkeys(scales, 0)
