@@ -45,7 +45,9 @@ class Note(NamedTuple):
 
     @property
     def key_in_log(self) -> bytes:
-        return f"{self.ledger} {self.owner}".encode()
+        # Of the process as well: where a log keeps the newest record of a key alone, the note of a copy of the folder
+        # would hide that of the original before anybody has read it.
+        return f"{self.ledger} {self.owner} {self.process.hex()}".encode()
 
     def encode(self) -> bytes:
         return pack(self._replace(places=pairs_of(self.places))._asdict())  # type: ignore[arg-type]  # as plain values
@@ -76,6 +78,8 @@ class Releases:
         self._at = beginning(log, RELEASES)
         self._found: dict[bytes, Note] = {}
         """key in the log -> the newest note"""
+        self._earlier: list[bytes] = []
+        """keys of the notes of this client by earlier processes, which the first note of this one replaces"""
         self._released: Positions = {}
         self._noted: Positions = {}
         for note in self._read():
@@ -108,7 +112,9 @@ class Releases:
                         f"{self._owner} has released its readings up to place {stop}, and its checkpoint knows of "
                         f"{known}: the checkpoint is older than what was released. {NOT_TWICE}"
                     )
-            self._noted = note.places
+            self._earlier.append(note.key_in_log)
+            if note.places == self._released:
+                self._noted = note.places
         self.note()
 
     def add(self, places: Positions) -> None:
@@ -135,7 +141,10 @@ class Releases:
             self._log.publish(RELEASES, None, mine.key_in_log)
             self._log.flush()
             raise
-        self._noted = self._released
+        for key in self._earlier:
+            self._log.publish(RELEASES, None, key)
+        self._log.flush()
+        self._earlier, self._noted = [], self._released
 
     def state(self) -> list[list[int]]:
         """Plain values for `restore`."""

@@ -145,6 +145,36 @@ def test_two_hosts_that_start_together_on_one_log_are_two_no_longer_once_one_has
             Releases(log, "client attic of office").resume(ledgers[1], has_state=False)
 
 
+def test_the_note_of_a_copy_does_not_hide_that_of_the_original_where_both_note_at_once(
+    config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with closing(open_readings(config, CLIENT)) as log, closing(open_readings(config, CLIENT)) as same:
+        ledger = Ledger(folder(config) / "one.db", "client attic of house", "key")
+        original, copy = Releases(log, "client attic of house"), Releases(same, "client attic of house")
+        for notes in (original, copy):
+            notes.resume(ledger, has_state=True)
+            notes.add({0: 50})
+        look = copy._read
+
+        def look_and_be_overtaken(until: Any = None) -> Any:
+            found = look(until)
+            if until is None:
+                original.note()
+            return found
+
+        monkeypatch.setattr(copy, "_read", look_and_be_overtaken)
+        with pytest.raises(InvalidState, match="another process has released readings of this log"):
+            copy.note()
+        original.add({0: 60})
+        original.note()
+        again = Releases(log, "client attic of house")
+        again.restore([[0, 60]])
+        again.resume(ledger, has_state=True)
+        again.add({0: 70})
+        again.note()
+        assert len(latest(log, RELEASES)) == 1, "the notes of earlier processes are gone"
+
+
 def test_of_two_hosts_whose_first_notes_cross_the_one_that_took_its_own_back_leaves_none(
     config: Config, monkeypatch: pytest.MonkeyPatch
 ) -> None:
