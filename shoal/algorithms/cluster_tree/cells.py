@@ -24,6 +24,8 @@ FREE_SHARE = 0.25
 LIMIT_STEP = 1.25
 """factor by which the limit of a cell's mass is raised where no cells can be merged below it: in many features most
 pairs of near cells are soon too heavy, and cells of twice the limit would be denser than the readings they stand for"""
+MANY_PARTS = 2.0
+"""share of the recent readings, in equal parts, from which a cluster may be many that have not been told apart"""
 MASS_MIN = 0.1
 """mass, in readings, below which a cell is removed"""
 KNOWN, STRAY, GATHERED = 0, 1, 2
@@ -125,17 +127,19 @@ class Cells:
     def limit_mass(self, cluster_mass_max: float, mass_max: float, dependence: Floats) -> None:
         """Bound the mass of every cluster: newer readings displace the oldest ones of their own cluster.
 
-        Each may have an equal part of `mass_max`, or as large a part as it has of the recent readings, so that all have
-        at most twice as many: what has not been told apart yet needs as much memory for that as its parts will have.
-        `dependence` (k,): how many readings count as one. The bounds are in readings that are independent, so that of a
-        slow sensor longer spans are remembered: a thousand of its readings may all come from one night.
+        Each may have an equal part of `mass_max`, and one that receives more than `MANY_PARTS` of them its share of the
+        recent readings: what has not been told apart yet needs as much memory for that as its parts will have. All
+        have at most twice `mass_max`. `dependence` (k,): how many readings count as one. The bounds are in readings
+        that are independent, so that of a slow sensor longer spans are remembered: a thousand of its readings may all
+        come from one night.
         """
         present, place = np.unique(self.cluster, return_inverse=True)
         if not len(present):
             return
         independent = np.bincount(place, weights=self.mass / dependence)
         recent = np.bincount(place, weights=self.recent)
-        part = np.maximum(1.0 / len(present), recent / max(float(recent.sum()), 1e-300))
+        equal, share = 1.0 / len(present), recent / max(float(recent.sum()), 1e-300)
+        part = np.where(share > MANY_PARTS * equal, share, equal)
         allowed = np.minimum(cluster_mass_max, mass_max * part)
         self.mass = self.mass * np.minimum(1.0, allowed / independent)[place]
         self.keep(self.mass > MASS_MIN)
