@@ -379,7 +379,7 @@ class CountWindows:
         """
         rejected = [(one.record.partition, one.record.offset) for one in batch.rejected]
         places = np.array([*batch.places, *rejected], dtype=np.int64).reshape(-1, 2)
-        inside, _ = self._bounds.clip(batch.values, gaps=True)
+        inside, _ = self._bounds.clip(batch.values, self._privacy.missing == "learn")
         rows = np.concatenate([self._bounds.to_unit(inside), np.zeros((len(rejected), self._bounds.d))])
         valid = np.arange(len(places)) < len(batch.places)
         times = [*batch.times, *(one.time for one in batch.rejected)]

@@ -355,7 +355,7 @@ class ClientNode:
     def _privatise(self, batch: Batch) -> PrivateBatch:
         """The noisy rows of a batch; none where no model learns rows."""
         if self._mechanism is None:
-            return counted_only(batch, self._contract.bounds)
+            return counted_only(batch, self._contract.bounds, self._contract.learns_gaps)
         return privatise(self._mechanism, batch, self._contract.bounds)
 
     def _check_copies(self, conflicts: Record) -> None:

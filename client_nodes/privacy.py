@@ -65,7 +65,7 @@ def privatise(mechanism: Mechanism, batch: Batch, bounds: Bounds) -> PrivateBatc
     )
 
 
-def counted_only(batch: Batch, bounds: Bounds) -> PrivateBatch:
+def counted_only(batch: Batch, bounds: Bounds, gaps: bool = False) -> PrivateBatch:
     """What is known of a batch of which no row is released: no model learns rows."""
     outside = outside_of(batch.values, bounds)
     none = np.empty(0, dtype=np.int64)
@@ -74,7 +74,7 @@ def counted_only(batch: Batch, bounds: Bounds) -> PrivateBatch:
         [],
         none,
         [],
-        clipped=bounds.clip(batch.values, gaps=True)[1],
+        clipped=bounds.clip(batch.values, gaps)[1],
         counted=len(batch.values),
         clipped_by_feature=tuple(outside.tolist()) if outside.any() else (),
     )

@@ -407,7 +407,9 @@ class Labeller:
         if not batch.places:
             return []
         unit = self._bounds.to_unit(batch.values)
-        found = clusters.assign(self._bounds.to_unit(self._bounds.clip(batch.values, gaps=True)[0]), unit)
+        found = clusters.assign(
+            self._bounds.to_unit(self._bounds.clip(batch.values, self._contract.learns_gaps)[0]), unit
+        )
         kept = self._models[model]
         # What belongs to no known cluster must not count as one of the nearest: it may be a new cluster.
         known = found.identity != NO_IDENTITY
