@@ -57,6 +57,8 @@ CODES = (-1.0, -99.0, -999.0, -9999.0, -99999.0, -200.0, 999.0, 9999.0, 99999.0,
 CODE_GAP = 0.25
 """distance of such a number from the nearest other value, as a share of the range of the others"""
 
+CATEGORY_VALUES_MAX, CATEGORY_CELLS_MIN, CATEGORY_CHARS_MAX = 8, 10, 32
+"""most texts of a column that is a category, fewest cells with each of them, and most characters of one"""
 STEPS_MIN, STEPS_MAX = 8, 256
 """fewest values, and most steps between the least and the greatest, of a coarse feature"""
 STEPS_SHOWN = 0.5
@@ -133,6 +135,8 @@ class Column:
     """smallest difference of its values, where they are coarse; 0 where they are not"""
     numbers: Floats = field(default_factory=lambda: np.empty(0), compare=False, repr=False)
     """(n,) its values that were looked at; they are kept nowhere"""
+    values: tuple[str, ...] = ()
+    """all that it holds, where it is a category; () for numbers"""
 
 
 @dataclass(frozen=True)
@@ -242,6 +246,7 @@ class _Cells:
     """The cells of one column."""
 
     def __init__(self, cells: Sequence[Any], number: Callable[[Any], Any], head: int) -> None:
+        self.empty = np.array([cell is None or not str(cell).strip() for cell in cells], dtype=np.bool_)
         self.texts = tuple(text for cell in cells if (text := "" if cell is None else str(cell).strip()))
         read = [number(cell) for cell in cells]
         # As they are in the file: a number that is refused is read as another text.
@@ -292,7 +297,8 @@ def understand(
             column.numbers[np.isin(column.numbers, codes)] = math.nan
     columns = [_column(name, column, times_found, client_found) for name, column in cells.items() if name]
     features = [column.name for column in columns if column.kind == "feature"]
-    lacking = [np.isnan(cells[name].numbers) for name in features]
+    of_texts = {column.name for column in columns if column.values}
+    lacking = [cells[name].empty if name in of_texts else np.isnan(cells[name].numbers) for name in features]
     missing = float(np.any(lacking, axis=0).mean()) if lacking and rows else 0.0
     clients = tuple(dict.fromkeys(cells[client_found].texts)) if client_found else ()
     words = () if na else _na_words(cells[name] for name in cells if name not in others)
@@ -393,6 +399,8 @@ def _column(name: str, cells: _Cells, times: Sequence[str], client: str | None) 
     if _NAMES["label"].fullmatch(name.lower().strip()):
         return Column(name, "label", "a class, by its name; left out", examples)
     numbers = cells.numbers[np.isfinite(cells.numbers)]
+    if values := _categories(cells, numbers):
+        return Column(name, "feature", "few texts", examples, values=values, low=-0.5, high=len(values) - 0.5)
     if reason := _left_out(cells, numbers):
         return Column(name, "left out", reason, examples)
     behind = {unit_behind(text) for text in examples}
@@ -400,6 +408,15 @@ def _column(name: str, cells: _Cells, times: Sequence[str], client: str | None) 
     low, high = bounds_of(numbers, unit)
     outside = float(((numbers < low) | (numbers > high)).mean())
     return Column(name, "feature", "numbers", examples, unit, low, high, outside, step_of(numbers), numbers)
+
+
+def _categories(cells: _Cells, numbers: Floats) -> tuple[str, ...]:
+    """The values of a column of texts that are few and come back often; () for any other column."""
+    found = Counter(cells.texts)
+    usual = 2 <= len(found) <= CATEGORY_VALUES_MAX and min(found.values()) >= CATEGORY_CELLS_MIN
+    if not usual or len(numbers) or len(cells.texts) < (1 - MISSING_MAX) * len(cells.numbers):
+        return ()
+    return tuple(sorted(found)) if max(map(len, found)) <= CATEGORY_CHARS_MAX else ()
 
 
 def _left_out(cells: _Cells, numbers: Floats) -> str:

@@ -126,6 +126,12 @@ def _processes(plan: Plan) -> list[str]:
 
 
 def _feature(column: Column) -> list[str]:
+    if column.values:
+        lines = [f"name = {_toml(column.name)}", 'kind = "category"', f"values = {_toml(list(column.values))}"]
+        return [
+            *lines[:2],
+            f"{lines[2]}  # PROPOSAL: those that occur; a value that is not listed is taken for missing",
+        ]
     physical = UNITS.get(column.unit.lower())
     known = physical is not None and (physical.low, physical.high) == (column.low, column.high)
     lines = [f"name = {_toml(column.name)}"]

@@ -54,6 +54,8 @@ def lines_of(understood: Understood, with_cells: bool) -> list[str]:
 
 def _meaning(column: Column) -> str:
     if column.kind == "feature":
+        if column.values:
+            return f"feature, a category: {', '.join(column.values)}"
         unit = f" {column.unit}" if column.unit else ""
         step = f", in steps of {column.step:g}" if column.step else ""
         return f"feature, bounds {column.low:g} to {column.high:g}{unit}{step}"
@@ -154,6 +156,8 @@ def _clipped(plan: Plan, file: Path) -> list[str]:
     bounds = {feature.name: (feature.low, feature.high) for feature in load_config(file).contract.features}
     remarks = []
     for column in plan.understood.of("feature"):
+        if column.values:
+            continue
         low, high = bounds.get(column.name, (-math.inf, math.inf))
         share = float(((column.numbers < low) | (column.numbers > high)).mean()) if len(column.numbers) else 0.0
         if share > CLIPPED_SHARE:

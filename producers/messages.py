@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from producers.categories import Codes
 from producers.files.parsing import number_of, seconds_of, text_of, user_of
 from shoal.kernels.arrays import Floats
 from shoal.telemetry.events import log_event
@@ -60,6 +61,8 @@ class TopicField(NamedTuple):
     """index of the feature in the contract"""
     field: str
     """JSON field that holds it; empty where the message is the number"""
+    codes: Codes | None = None
+    """its values, where it is a category"""
 
 
 class ParsedPayload(NamedTuple):
@@ -84,7 +87,7 @@ def parse_payload(payload: bytes, wanted: Sequence[TopicField], settings: Messag
     except UnicodeDecodeError:
         return ParsedPayload(None, ["not_text"])
     if not wanted[0].field:
-        return _parsed(now, {feature: text.strip() for feature, _ in wanted})
+        return _parsed(now, {one: text.strip() for one in wanted})
     try:
         fields = json.loads(text)
     except (ValueError, RecursionError):
@@ -94,22 +97,22 @@ def parse_payload(payload: bytes, wanted: Sequence[TopicField], settings: Messag
     time = seconds_of(field_at(fields, settings.time)) if settings.time else now
     if time is None or time > now + settings.ahead_s:
         return ParsedPayload(None, ["timeless" if time is None else "ahead"])
-    parsed = _parsed(time, {feature: field_at(fields, field) for feature, field in wanted})
+    parsed = _parsed(time, {one: field_at(fields, one.field) for one in wanted})
     return parsed._replace(
         user=user_of(field_at(fields, settings.user_id)) if settings.user_id else None,
         client=text_of(field_at(fields, settings.client_field)) if settings.client_field else "",
     )
 
 
-def _parsed(time: float, cells: Mapping[int, Any]) -> ParsedPayload:
+def _parsed(time: float, cells: Mapping[TopicField, Any]) -> ParsedPayload:
     values: dict[int, float] = {}
     faults: list[str] = []
-    for feature, cell in cells.items():
-        value = number_of(cell)
+    for one, cell in cells.items():
+        value = number_of(cell) if one.codes is None else one.codes.place(number_of(cell))
         if isinstance(value, float) and math.isfinite(value):
-            values[feature] = value
+            values[one.feature] = value
         elif value is None:
-            faults.append("missing")
+            faults.append("missing" if one.codes is None or number_of(cell) is None else "undeclared")
         else:
             faults.append("infinite" if isinstance(value, float) and math.isinf(value) else "not_a_number")
     return ParsedPayload(SensorValues(time, values) if values else None, faults)

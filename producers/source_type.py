@@ -49,6 +49,7 @@ FAULTS = {
     "retained": "messages were retained by the broker, of unknown age",
     "missing": "values were missing in their message",
     "not_a_number": "values were no numbers",
+    "undeclared": "values were none of those that the contract declares; taken for missing",
     "infinite": "values were infinite",
     "late": "messages came too late for their reading",
     "repeated": "messages came a second time",

@@ -42,7 +42,6 @@ LONGER_FUNCTIONS = {
 }
 """functions with more lines than `FUNCTION_LINES_MAX`, and the reason; a docstring does not count"""
 ALONE = {
-    "client_nodes/labelling/labelled_readings.py": "joins readings and labels, which the command writes in a format",
     "onebox/audit/*.py": "one attack each",
     "onebox/demo/plot.py": "needs an extra: Matplotlib",
     "onebox/replay/*_engine.py": "needs an extra: Ray, Spark",

@@ -15,7 +15,7 @@ import numpy as np
 
 from client_nodes.intake import Batch, decode_batch
 from shoal.config.contract import Feature
-from shoal.config.feature_text import ends_text, value_text
+from shoal.config.feature_text import category_text, ends_text, value_text
 from shoal.errors import MessageRejected, MissingExtra, OffsetOutOfRange
 from shoal.files import csv_cell
 from shoal.kernels.arrays import Floats
@@ -220,7 +220,10 @@ class ParquetWriter:
         self._schema = pyarrow.schema(
             [
                 (time, pyarrow.timestamp("us", tz="UTC")),
-                *((value, pyarrow.float64()) for value in values),
+                *(
+                    (value, pyarrow.string() if feature.kind == "category" else pyarrow.float64())
+                    for value, feature in zip(values, features, strict=True)
+                ),
                 (cluster, pyarrow.int64()),
                 (name, pyarrow.string()),
                 (novelty, pyarrow.float64()),
@@ -233,7 +236,11 @@ class ParquetWriter:
     def write(self, block: LabelledBlock) -> None:
         """See `Writer.write`."""
         times = [None if time is None else round(time * MICROSECONDS) for time in block.times]
-        values = [self._pyarrow.array(column, from_pandas=True) for column in block.values.T]
+        values: list[Any] = [self._pyarrow.array(column, from_pandas=True) for column in block.values.T]
+        for j in _categories(self._features):
+            values[j] = [
+                None if math.isnan(one) else category_text(one, self._features[j]) for one in block.values[:, j]
+            ]
         columns: list[Any] = [times, *values, *_label_columns(block, self._features)]
         self._file.write_table(
             self._pyarrow.table(
@@ -278,11 +285,18 @@ def _reason(label: Label | None, values: Floats, features: Sequence[Feature]) ->
     return f"{'; '.join(named)} in {label.usual_in}"
 
 
+def _categories(features: Sequence[Feature]) -> list[int]:
+    return [j for j, feature in enumerate(features) if feature.kind == "category"]
+
+
 def _rows(block: LabelledBlock, features: Sequence[Feature]) -> Iterator[list[Any]]:
     columns = _label_columns(block, features)
     has_gaps = bool(np.isnan(block.values).any())
+    categories = _categories(features)
     for time, values, *label in zip(block.times, block.values.tolist(), *columns, strict=True):
-        there = [None if math.isnan(value) else value for value in values] if has_gaps else values
+        there: list[Any] = [None if math.isnan(value) else value for value in values] if has_gaps else values
+        for j in categories:
+            there[j] = None if there[j] is None else category_text(there[j], features[j])
         yield [None if time is None else _iso(time), *there, *label]
 
 

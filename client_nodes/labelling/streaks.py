@@ -104,4 +104,5 @@ class Streak:
     def _beyond(self, reason: Reason) -> str:
         feature = self._contract.features[reason.feature]
         side = "above" if reason.above else "below"
-        return f"{feature.name} {side} its usual {range_text(reason.low, reason.high, feature)}"
+        usual = range_text(reason.low, reason.high, feature)
+        return f"{feature.name} {'not' if feature.kind == 'category' else side} its usual {usual}"

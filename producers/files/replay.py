@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from producers.categories import Categories, Codes
 from producers.files.dialect import DialectOptions
 from producers.files.form import AS_FOUND, FileForm
 from producers.files.parsing import NumberRows, Row, Rows, others_of, text_of, user_of, values_in
@@ -50,6 +51,8 @@ class Columns:
     """columns of the time: several where it is a date and a time of day"""
     label: str | None = None
     user: str | None = None
+    codes: Mapping[int, Codes] = field(default_factory=dict)
+    """position -> the values of each feature that is a category"""
 
 
 class Replay:
@@ -79,6 +82,7 @@ class Replay:
         self._tables = [open_table(Path(file), self._faults, form.dialect, columns.features) for file in files]
         self._columns, self._split = columns, split
         self._loop, self._shuffle, self._seed, self._only = loop, shuffle, seed, only
+        self._categories = Categories(columns.codes, self._faults)
         self._gaps = Gaps(form.missing, form.learns_gaps, self._faults)
         extra = (*columns.time, columns.label, columns.user, split.column)
         self._others = [name for name in extra if name is not None]
@@ -219,7 +223,7 @@ class Replay:
             skipped = self._next_rows(rows)
             if skipped.clients:
                 if self._form.missing == "hold":
-                    self._gaps.treat(skipped.clients, values_in(skipped.rows))
+                    self._gaps.treat(skipped.clients, self._categories.treat(values_in(skipped.rows)))
                 rows -= len(skipped.clients)
                 continue
             if self._broken is not None:
@@ -359,7 +363,7 @@ class Replay:
             labels = [None if cells is None else text_of(cells[label_at]) for cells in others]
         if columns.user is not None:
             users = [None if cells is None else user_of(cells[user_at]) for cells in others]
-        values = self._gaps.treat(clients, values_in(rows))
+        values = self._gaps.treat(clients, self._categories.treat(values_in(rows)))
         return SourceReadings(clients, times, values, labels, users)
 
     def _times(self, rows: Rows) -> list[float | None]:

@@ -8,6 +8,7 @@ from typing import Any, Literal
 import click
 from pydantic import Field
 
+from producers.categories import codes_of
 from producers.federation_file import federation_file, plan_of
 from producers.files.form import FORM_PARAMETERS, form_of
 from producers.files.replay import Columns, Replay
@@ -183,6 +184,7 @@ class FilesSource(PumpedSource):
             options["time_columns"],
             options["label_column"] or None,
             options["user_column"] or None,
+            codes_of(contract),
         )
         return Replay(
             [*options["data"], *options["files"]],

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from producers.categories import codes_of
 from producers.files.split import CLIENTS_MAX
 from producers.gaps import Gaps, missing_of
 from producers.kafka.settings import KafkaSourceSettings, kafka_settings
@@ -139,8 +140,9 @@ class KafkaIngest:
         self._settings, self._topic, self._bookmark, self._counts = kafka_settings(task.config), topic, bookmark, counts
         self._only: str | None = task.options["name"]
         self._width = task.config.contract.width
+        codes = codes_of(task.config.contract)
         self._wanted = [
-            TopicField(place, self._settings.fields.get(feature.name) or quoted_path([feature.name]))
+            TopicField(place, self._settings.fields.get(feature.name) or quoted_path([feature.name]), codes.get(place))
             for place, feature in enumerate(task.config.contract.features)
         ]
         self._topic_settings = readings_settings(task.config.client)
@@ -221,7 +223,9 @@ class KafkaIngest:
         now = self._clock()
         arrival = now if settings.time else record.timestamp_ms / 1000
         parsed = parse_payload(record.value or b"", self._wanted, settings, max(arrival, 0.0))
-        if parsed.values is None or (parsed.faults and not (self._gaps.treats and set(parsed.faults) == {"missing"})):
+        if parsed.values is None or (
+            parsed.faults and not (self._gaps.treats and set(parsed.faults) <= {"missing", "undeclared"})
+        ):
             for reason in parsed.faults or ["incomplete"]:
                 self._reject(reason, record)
             return None

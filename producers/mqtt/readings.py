@@ -19,6 +19,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import combinations
 from typing import Any, NamedTuple
 
+from producers.categories import codes_of
 from producers.messages import SensorValues, TopicField, values_with_gaps
 from producers.mqtt.settings import MqttSettings, parse_place
 from shoal.config.contract import Contract
@@ -204,13 +205,14 @@ def topics_of(settings: MqttSettings, contract: Contract, client: str) -> dict[s
     if not settings.topics:
         raise SettingsError("--mqtt needs the section [mqtt.topics] in the federation file: a topic for each feature")
     wanted: dict[str, list[TopicField]] = {}
+    codes = codes_of(contract)
     for place, feature in enumerate(contract.features):
         topic, field = parse_place(settings.topics[feature.name].replace("{client}", client))
         if len(topic.encode()) > TOPIC_BYTES_MAX:
             raise SettingsError(f"[mqtt.topics] {feature.name}: a topic has at most {TOPIC_BYTES_MAX} bytes")
-        wanted.setdefault(topic, []).append(TopicField(place, field))
+        wanted.setdefault(topic, []).append(TopicField(place, field, codes.get(place)))
     for topic, there in wanted.items():
-        if len({field == "" for _, field in there}) > 1:
+        if len({one.field == "" for one in there}) > 1:
             raise SettingsError(f"[mqtt.topics] {topic}: its messages are plain numbers or JSON, not both")
     for one, other in combinations(wanted, 2):
         if _overlap(one.split("/"), other.split("/")):

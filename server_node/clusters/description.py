@@ -17,7 +17,7 @@ import numpy as np
 from server_node.clusters.lineage import Lineage
 from shoal.algorithms.view import ClusteringView
 from shoal.config.contract import Contract, Feature
-from shoal.config.feature_text import ends_text, rounded
+from shoal.config.feature_text import category_text, ends_text, rounded
 from shoal.kernels.arrays import Bools, Floats, Ints
 
 LOW_QUANTILE, HIGH_QUANTILE = 0.1, 0.9
@@ -183,12 +183,14 @@ def _labels(
     # The heaviest is what the others are compared with; where nothing is set apart, none is the ordinary one.
     ordinary = max(plain, key=lambda number: (mass[number], -number)) if 0 < len(plain) < len(described) else None
     for number, one in described.items():
-        words = [f"{names[each.feature]} {_direction(each)}" for each in one.distinctions]
+        features = contract.features
+        words = [f"{names[each.feature]} {_direction(each, features[each.feature])}" for each in one.distinctions]
         if number == ordinary:
             words = [ORDINARY]
         elif number in weaker and not words:
             each = weaker[number]
-            words = [f"{names[each.feature]} {'higher' if each.high else 'lower'}"]
+            er = "" if contract.features[each.feature].kind == "category" else "er"
+            words = [f"{names[each.feature]} {_direction(each, contract.features[each.feature])}{er}"]
         labels[number] = ", ".join(words) or ORDINARY
     for label, times in Counter(labels.values()).items():
         if times > 1:
@@ -218,7 +220,9 @@ def _told_apart(label: str, alike: Mapping[int, Description], contract: Contract
     return labels
 
 
-def _direction(distinction: Distinction) -> str:
+def _direction(distinction: Distinction, feature: Feature) -> str:
+    if feature.kind == "category":
+        return category_text(distinction.here.middle, feature)
     return "high" if distinction.high else "low"
 
 
@@ -226,7 +230,9 @@ def _sentence(name: str, distinction: Distinction, feature: Feature) -> str:
     unit = f" {feature.unit}" if feature.unit else ""
     here = ends_text(distinction.here.low, distinction.here.high, feature)
     elsewhere = ends_text(distinction.elsewhere.low, distinction.elsewhere.high, feature)
-    return f"{name} {_direction(distinction)}: {here}{unit}, elsewhere {elsewhere}"
+    if feature.kind == "category":
+        return f"{name} {here}, elsewhere {elsewhere}"
+    return f"{name} {_direction(distinction, feature)}: {here}{unit}, elsewhere {elsewhere}"
 
 
 BINS = 28

@@ -26,8 +26,9 @@ def rounded(numbers: Floats) -> list[float]:
 
 
 def feature_json(feature: Feature) -> dict[str, Any]:
-    """A feature as the page gets it: name, unit, digits after the point."""
-    return {"name": feature.name, "unit": feature.unit, "digits": digits(feature)}
+    """A feature as the page gets it: name, unit, digits after the point, and the values of a category."""
+    values = {"values": list(feature.values)} if feature.values else {}
+    return {"name": feature.name, "unit": feature.unit, "digits": digits(feature), **values}
 
 
 def feature_label(feature: Feature) -> str:

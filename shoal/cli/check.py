@@ -139,7 +139,8 @@ def _contract_lines(contract: ResolvedContract, everything: bool) -> list[str]:
     lines = [f"federation  {contract.federation}  (contract {contract.digest})"]
     for feature, epsilon in zip(contract.features, epsilons, strict=True):
         budget = "" if epsilon is None else f"  epsilon {epsilon:g}"
-        lines.append(f"feature     {feature.name}  {feature.low:g} to {feature.high:g} {feature.unit}{budget}")
+        range_ = ", ".join(feature.values) or f"{feature.low:g} to {feature.high:g} {feature.unit}"
+        lines.append(f"feature     {feature.name}  {range_}{budget}")
     for model in contract.models.values():
         algorithm, declared = model.algorithm, model.declared
         baseline = "  (baseline of a paper, only for comparison)" if algorithm.paper_only else ""

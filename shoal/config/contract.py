@@ -25,6 +25,10 @@ from shoal.privacy.count_noise import EPSILON_MAX, EPSILON_MIN
 
 FEATURES_MAX = 4096
 MODELS_MAX = 64
+VALUES_MAX = 16
+"""most values of a category: counts have a bin for each"""
+CATEGORY_STEP = 0.25
+"""over which each value of a category is spread; two of them are 1 apart"""
 READINGS_MAX = 100_000
 """default of `readings_max`: fifty times the window that a client answers rounds from by default"""
 READINGS_MAX_LEAST = 1000
@@ -36,6 +40,15 @@ class Feature(Table):
 
     name: Text = Field(min_length=1, max_length=64, description="name of its column or key in the source of readings")
     unit: Text = Field(default="", max_length=32, description="for people: °C, %, lux")
+    kind: Literal["number", "category"] = Field(
+        default="number",
+        description="`category`: one of the `values`, such as a door that is open or closed; without `low` and `high`",
+    )
+    values: tuple[Text, ...] = Field(
+        default=(),
+        max_length=VALUES_MAX,
+        description='of a `category`, all that can be, as sources write them: `["closed", "open"]`, or codes',
+    )
     low: Number = Field(
         description="smallest possible value, from the data sheet of the sensor; lower readings are clipped to it"
     )
@@ -49,6 +62,29 @@ class Feature(Table):
         description="smallest difference that the sensor shows, such as 1 for whole degrees; values are spread over it "
         "before anything learns, so that gaps between them are no valleys. 0: as they are",
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _bounds_of_values(cls, given: Any) -> Any:
+        """A value is the number of its place, in the middle of an equal part of the range."""
+        if not isinstance(given, dict) or given.get("kind") != "category":
+            return given
+        values = given.get("values")
+        if not isinstance(values, list | tuple) or len(values) < 2:
+            raise ValueError("a category needs values, two or more")
+        return {**given, "low": given.get("low", -0.5), "high": given.get("high", len(values) - 0.5)}
+
+    @model_validator(mode="after")
+    def _values_fit_the_kind(self) -> Self:
+        if self.kind == "number":
+            if self.values:
+                raise ValueError('values are for kind = "category"; leave them out')
+            return self
+        if len(set(self.values)) < len(self.values) or not all(self.values):
+            raise ValueError("values must be different texts, none of them empty")
+        if (self.low, self.high, self.step) != (-0.5, len(self.values) - 0.5, 0.0):
+            raise ValueError("a category has no low, high and step; leave them out")
+        return self
 
     @model_validator(mode="after")
     def _low_is_below_high(self) -> Self:
@@ -293,8 +329,12 @@ class Contract(Table):
 
     @property
     def steps(self) -> Floats:
-        """(d,) the steps over which values are spread, 0 for none."""
-        return np.array([feature.step for feature in self.features])
+        """(d,) the steps over which values are spread, 0 for none.
+
+        Those of a category are spread over a part of the distance of two of them: equal values at equal distances would
+        be taken for a coarse scale, and the gaps between them filled.
+        """
+        return np.array([CATEGORY_STEP if one.kind == "category" else one.step for one in self.features])
 
     @property
     def learns_gaps(self) -> bool:
@@ -312,8 +352,11 @@ class Contract(Table):
         if not agreed["privacy"]["hide_presence"]:
             del agreed["privacy"]["hide_presence"]
         for feature in agreed["features"]:
-            if feature["step"] == Feature.model_fields["step"].default:
-                del feature["step"]
+            for name in ("step", "kind"):
+                if feature[name] == Feature.model_fields[name].default:
+                    del feature[name]
+            if not feature["values"]:
+                del feature["values"]
         for model, written in zip(self.models, agreed["models"], strict=True):
             written["options"] = {name: _whole_as_int(value) for name, value in written["options"].items()}
             if model.readings_max == READINGS_MAX:

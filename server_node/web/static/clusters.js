@@ -1,7 +1,7 @@
 // The tables of clusters: the mark, the share and the centre of each, with a field to name it; and how they differ by feature.
 
 import {
-  at, clusterTitle, count, duration, featureLabel, fillSwatch, fixed, make, markOf, percentText, plural, reconcile, setText, SVG, swatch, value,
+  at, clusterTitle, count, duration, featureLabel, fillSwatch, make, markOf, percentText, plural, reconcile, setText, shown, SVG, swatch, value,
 } from "./format.js";
 import { Sorting, SteadyOrder } from "./sorting.js";
 import { session } from "./status.js";
@@ -209,7 +209,7 @@ export class Clusters {
       ...(known ? [{ key: "since", title: "Age", number: true, of: ({ since }) => this.now - since, text: ({ since }) => duration(this.now - since) }] : []),
       ...clustering.features.map((feature, j) => ({
         key: `feature ${feature.name}`, title: featureLabel(feature), number: true,
-        of: ({ centre }) => centre?.[j], text: ({ centre }) => (centre ? fixed(centre[j], feature.digits) : "–"),
+        of: ({ centre }) => centre?.[j], text: ({ centre }) => (centre ? shown(centre[j], feature) : "–"),
       })),
     ];
   }

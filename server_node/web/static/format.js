@@ -13,6 +13,9 @@ export const short = (number) => (number < 1e7 ? integer : compact).format(numbe
 export const value = (number) => fiveDigits.format(number);
 export const fixed = (number, digits) =>
   number.toLocaleString("en-GB", { minimumFractionDigits: digits, maximumFractionDigits: digits });
+// A value of a feature: a number with its digits, or what the contract calls the value of a category.
+export const shown = (number, { digits, values }) =>
+  values ? values[Math.min(Math.max(Math.round(number), 0), values.length - 1)] : fixed(number, digits);
 export const percent = (share) => `${share > 0 && share < 0.005 ? "< 1" : Math.round(share * 100)} %`;
 // Whole percents of shares, which add up to those of their sum: the largest remainders are rounded up.
 export function wholePercents(shares) {

@@ -1,6 +1,6 @@
 // The histograms of the chosen cluster: how its readings lie in each feature, before all others in grey.
 
-import { featureLabel, fixed, make, markOf, reconcile, setText, SVG } from "./format.js";
+import { featureLabel, make, markOf, reconcile, setText, shown, SVG } from "./format.js";
 
 const REFRESH_MS = 5000;
 const HEIGHT = 40;
@@ -54,7 +54,7 @@ function fill(item, feature, cluster) {
     chart.children[layer].setAttribute("class", name);
     chart.children[layer].setAttribute("d", outline(shares, highest));
   });
-  [feature.low, feature.high].forEach((end, i) => setText(ends.children[i], fixed(end, feature.digits)));
+  [feature.low, feature.high].forEach((end, i) => setText(ends.children[i], shown(end, feature)));
   const others = feature.others.some(Boolean) ? `; all others: ${mostly(feature, feature.others)}` : "";
   const text = `${mostly(feature, feature.own)}${others}`;
   setText(words, text);
@@ -68,7 +68,8 @@ function outline(shares, highest) {
 }
 
 // Between which values the middle 80 % lie, to whole bins.
-function mostly({ low, high, unit, digits }, shares) {
+function mostly(feature, shares) {
+  const { low, high, unit } = feature;
   const total = shares.reduce((sum, share) => sum + share, 0);
   const width = (high - low) / shares.length;
   let reached = 0;
@@ -78,5 +79,5 @@ function mostly({ low, high, unit, digits }, shares) {
     if (reached < 0.9 * total) to = bin + 1;
     reached += share;
   });
-  return `mostly ${fixed(low + from * width, digits)} to ${fixed(low + to * width, digits)} ${unit}`.trim();
+  return `mostly ${shown(low + from * width, feature)} to ${shown(low + to * width, feature)} ${unit}`.trim();
 }

@@ -2,7 +2,7 @@
 // is known of the chosen one.
 
 import {
-  at, clusterTitle, duration, fillSwatch, fixed, make, markOf, percent, percentText, plural, reconcile, setText, SVG, swatch,
+  at, clusterTitle, duration, fillSwatch, make, markOf, percent, percentText, plural, reconcile, setText, shown, SVG, swatch,
 } from "./format.js";
 import {
   barsOf, HEIGHT, highShare, LENGTHS, LoadedHistory, moment, NO_CLUSTER, outlineOf, shareOf, Span, ticksOf, WIDTH,
@@ -87,10 +87,10 @@ function facts(cluster, { clusters, features, usual }, now) {
 }
 
 // The centre, and where the middle 80 % lies.
-function valuesOf({ centre, spread }, { unit, digits }, j) {
+function valuesOf({ centre, spread }, feature, j) {
   if (!centre) return "";
-  const words = `${fixed(centre[j], digits)} ${unit}`.trim();
-  return spread ? `${words}, mostly ${fixed(spread[j][0], digits)} to ${fixed(spread[j][1], digits)}` : words;
+  const words = `${shown(centre[j], feature)} ${feature.unit}`.trim();
+  return spread ? `${words}, mostly ${shown(spread[j][0], feature)} to ${shown(spread[j][1], feature)}` : words;
 }
 
 const ROWS_MAX = 12;
