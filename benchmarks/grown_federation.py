@@ -39,7 +39,7 @@ SEED = 4
 BLOCK_READINGS = 20_000
 """readings that a client's log gets before the client learns them, and the server what the client has published"""
 UPDATE_ROWS = 500
-"""as `publish_readings` has it"""
+"""readings of an update, those of `publish_readings`"""
 SNAPSHOT_UPDATES = 20
 DAY_S = 86_400.0
 LOG_FILES = "federation.db*"
@@ -71,7 +71,7 @@ class Size:
     regions: int = 0
     """federations, each with `clients` clients, that contribute to an upstream federation; 0: one, which does not"""
     epsilon_per_feature: float = 20.0
-    """at 20 the blobs stand apart; at 5 noise hides them, and a model fills up to its limit of nodes"""
+    """epsilons: at 20 the blobs stand apart; at 5 noise hides them, and a model fills up to its limit of nodes"""
 
 
 @dataclass(frozen=True)
@@ -178,7 +178,7 @@ def _steps(federation: Federation, size: Size) -> Iterator[None]:
 
 
 def _blocks(size: Size, config: Config, number: int) -> Iterator[Callable[[], None]]:
-    """For each block of readings of a client, what writes it to the client's readings log."""
+    """Writers, one for each block of readings of a client: each writes its block to the client's readings log."""
     # A walk along the blobs first, so that there are as many nodes as blobs in any dimension.
     stream = Blobs(size.features, size.clusters, min(size.readings // 2, 100 * size.clusters), SEED, number)
 
@@ -211,7 +211,7 @@ def _sizes(server: ServerNode) -> tuple[int, int]:
 
 
 def _folder_bytes(folder: Path, pattern: str = "*", within: bool = True) -> int:
-    """Of the files in a folder, and in those within it."""
+    """Bytes of the files in a folder, and in those within it."""
     paths = folder.rglob(pattern) if within else folder.glob(pattern)
     return sum(path.stat().st_size for path in paths if path.is_file())
 

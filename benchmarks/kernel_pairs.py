@@ -51,7 +51,7 @@ WIDTHS: Final = (2, 16, 64)
 
 
 def ready(work: Work) -> Prepare:
-    """For a call that changes nothing."""
+    """Do nothing: for a call that changes nothing."""
     return lambda: work
 
 
@@ -218,7 +218,7 @@ def gain(prepare: Prepare, turns: int) -> dict[str, float]:
 
 
 def summary(pairs: list[dict[str, Any]]) -> list[list[str]]:
-    """For each kernel and number of features, the least and the greatest median gain."""
+    """The least and the greatest median gain for each kernel and number of features."""
     lines = []
     for kernel in dict.fromkeys(pair["kernel"] for pair in pairs):
         line = [f"`{kernel}`"]

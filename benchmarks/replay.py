@@ -35,7 +35,7 @@ STREAMS = 100
 FILES = 6
 LOOK_EVERY_S = 0.2
 IDLE_S = 1.0
-"""after which a server ends that has absorbed everything"""
+"""pause after which a server ends that has absorbed everything"""
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Case:
 
     @property
     def readings(self) -> int:
-        """Of all clients."""
+        """Readings of all clients."""
         return self.clients * self.readings_each
 
 

@@ -92,7 +92,7 @@ def open_client(
 
 
 def _check_first_start(config: Config, log: Log, needs_contract: bool) -> None:
-    """Before a client claims its name by its noise key. Raises `ContractDiffers` and `ContractMissing`."""
+    """Check the published contract before a noise key claims. Raises `ContractDiffers`, `ContractMissing`."""
     contract = config.contract
     published = latest(log, contract.snapshots_topic).get(CONTRACT_KEY)
     if not check_contract(published, contract) and needs_contract:

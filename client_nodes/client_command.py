@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 SERVER_START_S = 30.0
-"""for which a new client with --until-idle waits at least for a server that is started beside it"""
+"""least wait, seconds, of a new client with --until-idle for a server that is started beside it"""
 
 
 @click.command()

@@ -143,11 +143,11 @@ class CountWindows:
         self._clock_window: int | None = None
         """number of the open window by the clock, where windows close by it; None before the first step"""
         self._opened_at: float | None = None
-        """when the first reading of the open window was read, by the client's clock"""
+        """time at which the first reading of the open window was read, by the client's clock"""
         self._span = NO_SPAN
         """event times of the readings of the open window"""
         self._taken_in = NO_SPAN
-        """when the log took its places in"""
+        """time at which the log took its places in"""
 
     @property
     def counts_readings(self) -> bool:

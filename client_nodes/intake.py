@@ -75,7 +75,7 @@ class Batch(NamedTuple):
     record_times: Sequence[float | None] = ()
     """event time of each record, rejected or not, where it has one that can be"""
     taken_in_ms: Sequence[int] = ()
-    """when the log took each record in, milliseconds since 1970"""
+    """times at which the log took each record in, milliseconds since 1970"""
     users: Sequence[bytes] = ()
     """(n,) user id of each of the n readings, where the privacy unit is a user; it never leaves the client"""
     lost: int = 0
@@ -223,7 +223,7 @@ def decode_batch(records: Sequence[Record], width: int, ahead_s: float = math.in
 
 
 def _taken_in_ms(records: Sequence[Record]) -> Sequence[int]:
-    """When the log took each record in, milliseconds since 1970."""
+    """Times at which the log took each record in, milliseconds since 1970."""
     return records.timestamps_ms if isinstance(records, RecordColumns) else [record.timestamp_ms for record in records]
 
 

@@ -69,7 +69,7 @@ class Learner:
 
     @property
     def due(self) -> tuple[int, float]:
-        """After how many more places the next updates are due; and the moment from which they are due before, seconds
+        """Number of places after which the next updates are due; and the moment from which they are due before, seconds
         since 1970."""
         return self._publish_readings - self._places_since_update, self._updated_at + self._settings.publish_s
 

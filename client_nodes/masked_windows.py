@@ -35,7 +35,7 @@ from shoal.runtime.checkpoint import OutboxRecord
 from shoal.telemetry.events import log_event
 
 DROP: Final = "refuse"
-"""at the limit of the budget windows are left out; otherwise they wait"""
+"""setting by which windows are left out at the limit of the budget; otherwise they wait"""
 
 
 class PendingWindow(NamedTuple):

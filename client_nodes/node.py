@@ -365,7 +365,7 @@ class ClientNode:
         return self._round_answers.is_due(self._clock())
 
     def _store_and_publish(self, outcome: StepOutcome) -> float | None:
-        """When the checkpoint was stored, None if that was not due."""
+        """Time at which the checkpoint was stored, None if that was not due."""
         self._totals.update(outcome.counts())
         for one in outcome.batch.rejected:
             self._faults.add(one.fault, (one.record.partition, one.record.offset))

@@ -133,7 +133,7 @@ SEEN_EVERY_S: Final = 60.0
 """how often a running client notes where the log ends, so that its next start begins to look there"""
 READ_RECORDS: Final = 1000
 WAIT_S: Final = 10.0
-"""for records that the log says are there"""
+"""wait for records that the log says are there"""
 
 
 class OwnUpdates:
@@ -150,7 +150,7 @@ class OwnUpdates:
         self._key_is_new = key_is_new
         self._incarnation = secrets.token_bytes(INCARNATION_BYTES)
         self._seen: Positions = {}
-        """where the log ended some time ago; everything of this client before was looked at"""
+        """end of the log some time ago; everything of this client before was looked at"""
         self._seen_at: float | None = None
 
     def headers(self, record: OutboxRecord) -> Headers:

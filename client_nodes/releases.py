@@ -22,7 +22,7 @@ from shoal.transports.base import Log, Positions, beginning
 
 PROCESS_BYTES: Final = 8
 WAIT_S: Final = 10.0
-"""for a note that was just written"""
+"""wait for a note that was just written"""
 NOT_TWICE: Final = (
     "Going on would publish the same readings twice with different noise. Restore the newest copy of the whole folder, "
     "or start under a new client name with a new readings log"
@@ -86,7 +86,7 @@ class Releases:
             self._found[note.key_in_log] = note
 
     def check_new(self, *, has_ledger: bool) -> None:
-        """Before a client without a noise key makes one. Raises `InvalidState` if it cannot be new on this log."""
+        """Raise `InvalidState` if a client that has no noise key yet cannot be new on this log."""
         for note in self._found.values():
             if note.owner == self._owner:
                 raise self._lost(note)

@@ -22,7 +22,7 @@ from shoal.protocol.messages import RoundRequest, Snapshot, round_request_of
 
 
 class RowWindow:
-    """At most `rows_max` rows, none over `age_max_s` seconds older than the newest. All models share one window."""
+    """The newest rows: `rows_max` at most, none over `age_max_s` seconds older than the newest. All models share it."""
 
     def __init__(self, width: int, rows_max: int, age_max_s: float = 0.0) -> None:
         """`width` is the number of features d; with `age_max_s` 0 there is no limit of age."""
@@ -60,7 +60,7 @@ class RowWindow:
         )
 
     def state(self) -> StoredPart:
-        """For `restore`; the same part until rows are added, so that a checkpoint stores them once."""
+        """Plain values for `restore`; the same part until rows are added, so that a checkpoint stores them once."""
         if self._part is None:
             self._part = StoredPart({"rows": self._rows, "times": self._times, "dated": self._dated.astype(np.uint8)})
         return self._part

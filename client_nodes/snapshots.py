@@ -20,11 +20,11 @@ from shoal.protocol.validation import Validator
 from shoal.transports.base import Log, Positions, Record, beginning, latest
 
 VERSIONS_AHEAD_MAX = 64
-"""by which the version of a snapshot may be above the one before, besides the versions that compaction has removed"""
+"""most by which a snapshot's version may be above the one before, besides versions that compaction has removed"""
 LOOK_EVERY_S = 60.0
 """how often a client that needs no snapshots looks for conflicts among them"""
 GENERATIONS_AHEAD_MAX = 1000
-"""by which the generation of a lease may be above the one before: a forged one must not be the newest for ever"""
+"""most by which the generation of a lease may be above the one before: a forged one must not be the newest for ever"""
 
 
 class _ModelVersions:

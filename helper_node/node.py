@@ -60,7 +60,7 @@ BATCH_RECORDS: Final = 500
 ENTRIES_MAX: Final = 2 * CLIENTS_MAX
 """messages of the open round that are kept of one model"""
 WAIT_S: Final = 10.0
-"""for records that the log says are there"""
+"""wait for records that the log says are there"""
 
 
 class Refused(Exception):

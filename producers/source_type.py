@@ -226,7 +226,7 @@ class PumpedSource(SourceType):
         return ()
 
     def places(self, source: Source, numbers: Sequence[int]) -> Mapping[int, str]:
-        """Where readings with these numbers are, for people, of those that can be found again."""
+        """Places of the readings with these numbers, for people, of those that can be found again."""
         return {}
 
     def texts(self, source: Source) -> Mapping[str, str]:

@@ -42,7 +42,7 @@ FCAC: Final[dict[Split, dict[str, dict[str, Figure]]]] = {
         "skin": _fcac_row((0.2245, 0.2451), (0.3054, 0.1916), (0.3054, 0.1916), (72.2, 11.9), (18.7, 10.2)),
     },
 }
-"""by split and data set of the paper"""
+"""figures by split and data set of the paper"""
 
 
 def _row(*pairs: tuple[float, float]) -> dict[str, Figure]:
@@ -155,7 +155,7 @@ COMPARED: Final[dict[str, dict[Split, dict[str, dict[str, Figure]]]]] = {
         },
     },
 }
-"""by algorithm, split and data set of the FCAC paper"""
+"""figures by algorithm, split and data set of the FCAC paper"""
 
 FRACTIONS: Final = (0.25, 0.5, 0.75, 1.0)
 FCM_ARI: Final[dict[str, tuple[float, ...]]] = {
@@ -216,6 +216,6 @@ RANKS: Final[dict[Split, dict[str, tuple[str, str, str]]]] = {
         "skin": ("43251", "34521", "34521"),
     },
 }
-"""by split and data set: one digit for each column, by ARI, AMI and NMI"""
+"""ranks by split and data set: one digit for each column, by ARI, AMI and NMI"""
 EPSILONS: Final = (15.0, 25.0, 50.0, 75.0)
 """epsilons of section 5.3.4, figure 11, which has diagrams and no figures"""

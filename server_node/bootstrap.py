@@ -117,7 +117,7 @@ class StatusUpdater:
         self._due = clock()
 
     def update(self, node: ServerNode) -> None:
-        """Before each step: renew the status if it is time to."""
+        """Renew the status if it is time to; called before each step."""
         now = self._clock()
         if now >= self._due:
             self._board.set(node.status())
@@ -125,7 +125,7 @@ class StatusUpdater:
 
     @contextmanager
     def until_closed(self, node: ServerNode) -> Iterator[ServerNode]:
-        """At the end, show the newest status as one that is not ready: the node no longer reads."""
+        """Show the newest status as one that is not ready at the end: the node no longer reads."""
         try:
             yield node
             with suppress(ShoalError):  # the status before stays

@@ -195,7 +195,7 @@ class LeaseRenewal:
             thread.join()
 
     def check(self) -> None:
-        """Before each step: raises `LeaseUncertain` once another server has the lease, and as the log does."""
+        """Check before each step: raises `LeaseUncertain` once another server has the lease, and as the log does."""
         self._checked_at = time.monotonic()
         if self._error is not None:
             raise self._error

@@ -386,5 +386,5 @@ class ServerMonitoring:
 
 
 def _or_infinite(epsilon: float | None) -> float:
-    """Without a guarantee the epsilon has no bound."""
+    """The epsilon, or infinity: without a guarantee it has no bound."""
     return math.inf if epsilon is None else epsilon

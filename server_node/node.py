@@ -290,7 +290,7 @@ class ServerNode:
         return bool(ingested or records or events)
 
     def _go_back(self, failed: RecordFailed) -> None:
-        """To the checkpoint, as after a kill: nothing is known of the models after a record that made one fail."""
+        """Go back to the checkpoint, as after a kill: models are unknown after a record that made one fail."""
         self._rejections.failed.add(failed)
         self._left = None
         self._make_parts()

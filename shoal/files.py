@@ -48,7 +48,7 @@ def write_secret(path: Path, content: bytes, *, replace: bool = False) -> None:
 
 
 def read_secret(path: Path, bytes_max: int, *, kind: str, risk: str, remedy: str) -> bytes:
-    """At most `bytes_max` + 1 bytes of a file that only its owner may read, so that a longer file can be recognised.
+    """The first `bytes_max` + 1 bytes of a file that only its owner may read, so that a longer one can be recognised.
 
     Raises `OSError` when it cannot be read, and `SettingsError` when other users have any right to it: "`kind` PATH is
     open to others (mode 644), who could `risk`. Run chmod 600 PATH if no other user had access, else `remedy`".

@@ -430,3 +430,21 @@ def test_no_pickle_no_eval_no_shell() -> None:
         if isinstance(node, ast.keyword) and starts_a_shell(node):
             found.append(place(path, node.value))
     assert found == []
+
+
+PREPOSITIONS = {
+    *("after", "as", "at", "before", "between", "by", "for", "from", "if", "in", "of", "on", "since", "that", "to"),
+    *("under", "until", "when", "where", "while", "with", "without"),
+}
+
+
+def docstrings_of(path: Path) -> list[str]:
+    """The docstrings of a file, those of attributes and constants too."""
+    bodies = [node.body for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if hasattr(node, "body")]
+    texts = [one.value for body in bodies if isinstance(body, list) for one in body if isinstance(one, ast.Expr)]
+    return [text.value for text in texts if isinstance(text, ast.Constant) and isinstance(text.value, str)]
+
+
+def test_a_docstring_begins_with_what_the_thing_is_or_does() -> None:
+    begun = [(text.split(maxsplit=1)[0].strip("`(,:").lower(), text) for path in FILES for text in docstrings_of(path)]
+    assert not [text for word, text in begun if word in PREPOSITIONS]

@@ -94,7 +94,7 @@ class SnapshotContents:
 
 
 def due_at(stored: Sequence[StoredReadings], rate: float) -> list[Floats]:
-    """When each reading was due, by its row's place in a stream of `rate` rows per second, seconds since 1970.
+    """Times at which readings were due, by rows' places in a stream of `rate` rows per second, seconds since 1970.
 
     A reading that the producer stores late counts as late. The stream starts at the latest time at which no reading is
     stored before it is due.

@@ -26,7 +26,7 @@ class LogPlace:
 
     @property
     def pid(self) -> int | None:
-        """Of the broker, if it was started for the run."""
+        """Process id of the broker, if it was started for the run."""
         return None if self._process is None else self._process.pid
 
     def start(self) -> None:

@@ -126,7 +126,7 @@ def recovery(place: LogPlace, stream: Path, extent: Extent) -> list[dict[str, An
 
 
 def _first_snapshot_after(federation: FederationProcesses, clients: list[str], after: float, rate: int) -> float:
-    """When the first snapshot with a reading of one of these clients, due after that time, was read."""
+    """Time at which the first snapshot with a reading of one of these clients, due after that time, was read."""
     found: list[float] = []
 
     def seen() -> bool:

@@ -37,13 +37,13 @@ class Extent:
     """readings per second over all clients"""
     settings: tuple[str, ...]
     warm_s: float
-    """before latency is measured"""
+    """pause before latency is measured"""
     measured_s: float
     kills: int
     """kills of each process"""
     kill_rate: int
     steady_s: float
-    """between a recovery and the next kill"""
+    """pause between a recovery and the next kill"""
     kernels: str | None = None
     """SHOAL_KERNELS of throughput and latency. Recovery is measured as people run it: a client loads nothing"""
 

@@ -14,7 +14,7 @@ from diffprivlib.models import KMeans
 
 
 def main() -> None:
-    """For each line, the name of a file of rows, print the name of a file of their labels."""
+    """Print the name of a file of labels for each line that names a file of rows."""
     print(diffprivlib.__version__, flush=True)
     for line in sys.stdin:
         asked = np.load(line.strip())

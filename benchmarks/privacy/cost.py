@@ -33,7 +33,7 @@ LAST_UPDATES = 20
 
 
 def measure(cases: tuple[tuple[int, int], ...], turns: int) -> list[dict[str, Any]]:
-    """For each (features, clusters): a tree learnt from as many blobs, and what a window under it costs."""
+    """Learn a tree from blobs for each (features, clusters), and measure what a window under it costs."""
     return [_case(d, clusters, turns) for d, clusters in cases]
 
 

@@ -191,7 +191,7 @@ def answer_by(form: str, name: str, params: Params, rows: Floats) -> None:
 
 
 def measured_answers(shapes: Sequence[tuple[int, int]], n: int, loop_rows: int, turns: int) -> list[dict[str, Any]]:
-    """For each algorithm and (K, d): nanoseconds per row of ours and of the others, in turns on `n` rows."""
+    """Nanoseconds per row of ours and of the others for each algorithm and (K, d), in turns on `n` rows."""
     found = []
     for name in PLAIN:
         for k, d in SHAPES.get(name, shapes):

@@ -60,7 +60,7 @@ class Verdict:
     delays: list[int | None]
     """rows from each event to the first check that shows it; None: never"""
     delays_own: list[int | None]
-    """of these rows, those of the cluster that the event is about"""
+    """number of these rows that are of the cluster that the event is about"""
     delays_modes: list[int | None]
     """rows from the moment when the density has another number of modes to the first check that shows the event"""
     counts: list[int]

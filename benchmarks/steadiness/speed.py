@@ -29,8 +29,8 @@ ROWS = 20_000
 
 
 def measure(widths: tuple[int, ...], turns: int) -> list[dict[str, Any]]:
-    """For each number of features and form: rows sketched per second, and milliseconds of a rebuild with all cells
-    there are and none merged; and of one in the course of a stream, when as many readings as there are
+    """Measure for each number of features and form: rows sketched per second, and milliseconds of a rebuild with all
+    cells there are and none merged; and of one in the course of a stream, when as many readings as there are
     between two rebuilds have come from several clients, each of them a point."""
     return [_measured(d, turns) for d in widths]
 

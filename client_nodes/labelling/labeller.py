@@ -107,7 +107,7 @@ UNIT_MAX = 1e3
 
 
 class Assigned(NamedTuple):
-    """Where the clustering of a snapshot puts n readings."""
+    """Labels that the clustering of a snapshot gives n readings."""
 
     cluster: Ints
     """(n,) number in the arrays of the snapshot; -1: none"""
@@ -237,7 +237,7 @@ class Spread:
 
 NOVELTY_DIGITS = 5
 BACKLOG_WAIT_S = 0.25
-"""for records of the backlog: a log on brokers has none at once"""
+"""wait for records of the backlog: a log on brokers has none at once"""
 
 
 @dataclass

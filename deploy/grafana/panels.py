@@ -66,9 +66,9 @@ class Panel:
     queries: Sequence[Query]
     kind: Literal["stat", "time series", "stacked", "table"] = "time series"
     transformations: Sequence[DataTransformerConfig] = ()
-    """of a table"""
+    """columns of a table"""
     sort_by: str = ""
-    """of a table: heading of the column whose largest value comes first; empty: as Prometheus gives them"""
+    """heading of the column of a table whose largest value comes first; empty: as Prometheus gives them"""
 
 
 @dataclass(frozen=True)
@@ -229,7 +229,7 @@ _BUILDERS: Final[Mapping[str, Callable[[Panel], stat.Panel | timeseries.Panel | 
 
 
 def _annotation(annotation: Annotation) -> dict[str, object]:
-    """By hand: the library has no class for the annotations of Prometheus."""
+    """Annotations of Prometheus, written by hand: the library has no class for them."""
     return {
         "name": annotation.name,
         "datasource": {"type": SOURCE.type_val, "uid": SOURCE.uid},

@@ -23,7 +23,7 @@ PART_BYTES: Final = 32 * 1024 * 1024
 PARTS_MAX: Final = 4096
 DESCRIPTION: Final = "replay.json"
 EXPANSION_MAX: Final = 200
-"""by default, how many times as large as the files their readings may be"""
+"""default of how many times as large as the files their readings may be"""
 READINGS_BYTES_LEAST: Final = 1024**3
 """bytes of readings that files of any size may have by default"""
 

@@ -244,7 +244,7 @@ class RecordLines:
         self._lines, self._again = lines, list[str]()
         self.held: list[str] = []
         self.line = line
-        """where the record begins, from 1"""
+        """line in which the record begins, from 1"""
         self.ended = False
 
     def __iter__(self) -> RecordLines:
@@ -320,7 +320,7 @@ class JsonTable:
 
 
 def beginning_of(path: Path, limit: int = HEAD_BYTES) -> bytes:
-    """At most `limit` bytes at the beginning of a file, after decompression; none if it is damaged there."""
+    """The first `limit` bytes of a file at most, after decompression; none if it is damaged there."""
     with suppress(InvalidData), _file_errors(path), _opened(path) as file:
         return file.read(limit)
     return b""

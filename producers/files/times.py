@@ -210,7 +210,7 @@ def _written(text: str, order: str | None) -> datetime | None:
 
 
 def _at(year: int, month: int, day: int, hour: int = 0, minute: int = 0, second: int = 0) -> datetime:
-    """That time; 24:00 is the end of the day."""
+    """The time so written; 24:00 is the end of the day."""
     if hour == 24 and minute == 0 and second == 0:
         return datetime(year, month, day) + timedelta(days=1)
     return datetime(year, month, day, hour, minute, second)

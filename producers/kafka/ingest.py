@@ -115,7 +115,7 @@ class SourceTopic(NamedTuple):
     log: Log
     name: str
     identity: str
-    """of the source: another one when the topic was created again, or for another client's part"""
+    """identity of the source: another one when the topic was created again, or for another client's part"""
 
 
 class KafkaIngest:

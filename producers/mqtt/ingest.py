@@ -179,7 +179,7 @@ class ClientStream:
         counts.already_there += len(readings) - stored
 
     def skip_used_numbers(self) -> None:
-        """With an older checkpoint, restored from a backup, some of the next numbers are in use."""
+        """Skip numbers in use: with an older checkpoint, restored from a backup, some of the next ones are."""
         self._next_number = max(self._next_number, self.publisher.last_number + 1)
 
     def close(self) -> None:

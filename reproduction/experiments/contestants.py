@@ -161,7 +161,7 @@ PUBLISHED: Final[dict[str, Labelling]] = {
     "mufc": _one_shot("mufc"),
     "fcac": _fcac,
 }
-"""in the order of the columns of tables 3 and 4; ffcm is the column FedFCM"""
+"""algorithms in the order of the columns of tables 3 and 4; ffcm is the column FedFCM"""
 OTHERS: Final[dict[str, Labelling]] = {"cae": _cae, "gmm": _gmm, "density_tree": _density_tree}
 """those that need more than their defaults"""
 

@@ -290,6 +290,6 @@ def _histogram(values: Floats, mass: Floats, own: Bools) -> Histogram:
 
 
 def _shares(place: Ints, mass: Floats) -> Floats:
-    """Of the mass in each bin; zeros where there is none at all."""
+    """Share of the mass in each bin; zeros where there is none at all."""
     counts = np.bincount(place, mass, minlength=BINS)
     return counts / (counts.sum() or 1.0)

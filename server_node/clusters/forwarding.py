@@ -40,7 +40,7 @@ ALL_KINDS = (*EVENT_KINDS, *SITE_EVENT_KINDS)
 
 
 class Topic(NamedTuple):
-    """Where events are read."""
+    """Place from which events are read."""
 
     name: str
     decode: Callable[[bytes | None], Event]

@@ -128,7 +128,7 @@ class Cluster:
     confirmed: bool = False
     """whether an operator has confirmed it as normal: it raises no alerts"""
     muted_until: float = 0.0
-    """until when it raises no alerts, seconds since 1970"""
+    """time until which it raises no alerts, seconds since 1970"""
 
     def muted(self, now: float) -> bool:
         """Whether it raises no alerts at this time, seconds since 1970."""

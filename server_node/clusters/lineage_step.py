@@ -74,8 +74,9 @@ def _sums(masses: Mapping[K, Sequence[float]]) -> dict[K, float]:
 
 
 def match_groups(groups: Groups, before: Mapping[int, int]) -> Match:
-    """`before`: node id -> identity. Each identity goes on as one group at most, the one with which it shares most
-    mass. Ties go to the older identity, then to the older node, so the order of nodes and numbers changes nothing."""
+    """Match groups with identities; `before`: node id -> identity. Each identity goes on as one group at most, the
+    one with which it shares most mass. Ties go to the older identity, then to the older node, so the order of
+    nodes and numbers changes nothing."""
     masses: defaultdict[tuple[int, int], list[float]] = defaultdict(list)
     for node, number in groups.of_node.items():
         if node in before:

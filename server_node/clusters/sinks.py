@@ -87,7 +87,7 @@ class WebhookSettings(SinkSettings):
     )
 
     def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
-        """For a traceback, or a log of settings: without what may be secret in the URL."""
+        """Text for a traceback, or a log of settings: without what may be secret in the URL."""
         yield from ((name, host_of(value) if name == "url" else value) for name, value in super().__repr_args__())
 
     @field_validator("url")

@@ -84,7 +84,7 @@ class ModelRound:
         self._by_client: dict[str, int] = {}
         self._partition = 0
         self._first_at: float | None = None
-        """when the first of them was read, by the server's clock"""
+        """time at which the first of them was read, by the server's clock"""
         self._close_sent = False
         self._closed: CloseRound | None = None
         self._sums: dict[str, HelperSum] = {}

@@ -61,7 +61,7 @@ class IncompleteUpdate(NamedTuple):
 
 
 class Reassembly:
-    """For each client and model the one update whose chunks are coming in, the newest.
+    """Updates whose chunks are coming in: for each client and model one, the newest.
 
     A client sends one update after the other and repeats them in order, so a chunk of another update means that nothing
     more will come of this one, or that all of it will come again.

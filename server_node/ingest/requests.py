@@ -35,7 +35,7 @@ SUBJECTS_MAX: Final = 10_000
 
 
 class TakenRequests:
-    """When the newest request about each subject was made, so that a request is taken once.
+    """Times of the newest request about each subject, so that a request is taken once.
 
     A signature does not show that a request is new: any reader of the log could publish an earlier one again and undo a
     later one. What was taken follows from the log, so a rebuild takes the same.
@@ -268,7 +268,7 @@ class ClientRequest(Request):
         super().check(server)
 
     def applied(self) -> Applied:
-        """As for every request; the published list of clients in quarantine has to be made anew."""
+        """Apply it as every request; the published list of clients in quarantine has to be made anew."""
         return super().applied()._replace(quarantine_changed=True)
 
 
@@ -314,7 +314,7 @@ class UnlearnClient(QuarantineClient):
         super().check(server)
 
     def apply(self, server: ServerParts) -> Applied:
-        """As a quarantine; a rebuild follows unless this record, or a later one, has led to one before."""
+        """Apply it as a quarantine; a rebuild follows unless this record, or a later one, has led to one before."""
         super().apply(server)
         is_new = server.quarantine.unlearn(self.request, self.place)
         if all(server.quarantine.is_unlearned(model, self.request.client) for model in server.models):

@@ -57,7 +57,7 @@ def from_columns(times: Floats, sizes: Ints) -> list[HistoryPoint]:
 
 
 def thinned(history: list[HistoryPoint]) -> list[HistoryPoint]:
-    """At most `HISTORY_MAX` points: of too many every second one is left out; the first and the newest stay.
+    """`HISTORY_MAX` points at most: of too many every second one is left out; the first and the newest stay.
 
     Recent history is kept finely and the distant past coarsely, and the page can still show the first day.
     """

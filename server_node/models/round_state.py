@@ -63,24 +63,24 @@ class Participation:
     """bytes of the arrays of the answers"""
 
     def with_answers(self, arrived: Mapping[str, ReceivedAnswer]) -> Self:
-        """With these answers, by client, in place of any earlier ones of their clients."""
+        """The state with these answers, by client, in place of any earlier ones of their clients."""
         replaced = sum(self.received[client].size for client in arrived if client in self.received)
         size = self.received_bytes - replaced + sum(one.size for one in arrived.values())
         return replace(self, received={**self.received, **arrived}, received_bytes=size)
 
     def without_answers(self) -> Self:
-        """With no answers: they have been combined, or cannot be."""
+        """The state with no answers: they have been combined, or cannot be."""
         return replace(self, received={}, received_bytes=0)
 
     def without_client(self, client: str) -> Self:
-        """With no answer of this client, and no rounds that it has missed."""
+        """The state with no answer of this client, and no rounds that it has missed."""
         received = {name: answer for name, answer in self.received.items() if name != client}
         missed = {name: rounds for name, rounds in self.missed_rounds.items() if name != client}
         size = sum(one.size for one in received.values())
         return replace(self, received=received, missed_rounds=missed, received_bytes=size)
 
     def closed(self, expected: Collection[str], answered: Collection[str]) -> Self:
-        """With one more missed round for each expected client, and none for those that answered."""
+        """The state with one more missed round for each expected client, and none for those that answered."""
         missed = {**self.missed_rounds, **{client: self.missed_rounds.get(client, 0) + 1 for client in expected}}
         for client in answered:
             missed.pop(client, None)

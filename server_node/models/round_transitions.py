@@ -117,7 +117,7 @@ def open_round(rules: RoundRules, state: RoundState, number: int, moment: Moment
 
 
 def time_out(rules: RoundRules, state: RoundState, moment: Moment) -> Transition:
-    """At the deadline: close the round with the answers that are here, or open it again if there are none."""
+    """Close the round at the deadline with the answers that are here, or open it again if there are none."""
     if state.participation.answered(state.round):
         return close_round(rules, state, "deadline", moment)
     missed = replace(state, participation=state.participation.closed(expected_clients(rules, state, moment), ()))

@@ -120,7 +120,7 @@ class RoundsModel:
 
     @property
     def _participation(self) -> Participation:
-        """With the answers that have arrived."""
+        """Close the round with the answers that have arrived."""
         participation = self._state.participation
         return participation.with_answers(self._arrived) if self._arrived else participation
 

@@ -27,7 +27,7 @@ class Content(NamedTuple):
     mark: Mark | None = None
     """which process of the client it is from; None: not known"""
     partition: int = 0
-    """of the log, which orders the updates of a model"""
+    """place in the log, which orders the updates of a model"""
     oldest_reading_at: float | None = None
     """seconds since 1970, as the update says; None without times"""
     newest_reading_at: float | None = None

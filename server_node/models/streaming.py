@@ -386,7 +386,7 @@ class MaskedModel(StreamingModel):
         return self._half.snapshot()
 
     def snapshot_due(self, now: float) -> bool:
-        """At once after every batch: clients count the next round under its plan."""
+        """Publish at once after every batch: clients count the next round under its plan."""
         return self._news.updates > 0 or super().snapshot_due(now)
 
     def _pool_is_full(self, pool: list[Contribution]) -> bool:

@@ -202,7 +202,7 @@ class BridgeThread:
             thread.join()
 
     def check(self) -> None:
-        """Before each step of the server: raises what has ended the bridge."""
+        """Raise what has ended the bridge; called before each step of the server."""
         if self._error is not None:
             raise self._error
 

@@ -113,7 +113,7 @@ class RegionUpdates:
         return taken
 
     def go_on_after(self, log: Log, model: str) -> None:
-        """Without a checkpoint: number the next update of a model after the newest one in the topic of contributions.
+        """Number a model's next update after the newest one in the topic of contributions, without a checkpoint.
 
         Raises as the log does, and `MessageRejected` for a record that no region has published.
         """
@@ -163,7 +163,7 @@ class _Pending:
     """time at which the newest update in it was made"""
     newest_reading_at: float | None = None
     oldest_reading_at: float | None = None
-    """of the updates that have one, as of the newest"""
+    """times of the updates that have one, as of the newest"""
     since: float | None = None
     """time at which its first update was taken in, seconds since 1970; None: there is none"""
     requested: bool = False

@@ -56,7 +56,7 @@ class FollowedSnapshot:
     """The newest snapshot of the upstream federation, from which a model that follows it makes its own."""
 
     def __init__(self, contract: ResolvedContract, model: ResolvedModel) -> None:
-        """Before the first snapshot it is that of a model that has learnt nothing, the same as upstream."""
+        """Begin with the snapshot of a model that has learnt nothing, the same as upstream."""
         self._algorithm = model.streaming
         half = self._algorithm.server(model.options, contract.width)
         self._arrays: Arrays = half.snapshot()

@@ -38,7 +38,7 @@ class UpstreamState:
 
     @property
     def contract(self) -> Contract:
-        """Of the upstream federation."""
+        """Contract of the upstream federation."""
         return self.federation.config.contract
 
     def request_in(self, snapshot: Snapshot, region: str) -> RoundRequest | None:
@@ -121,7 +121,7 @@ class Hierarchy:
                 self._updates.go_on_after(log, name)
 
     def records(self, now: float) -> Iterator[OutboxRecord]:
-        """For the outbox: contributions, and requests to make some."""
+        """Records for the outbox: contributions, and requests to make some."""
         if self._updates is None or self._contributions is None:
             return
         for model in self._models.values():

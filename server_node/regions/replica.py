@@ -86,7 +86,7 @@ def connection(log: LogSettings) -> ConnectionConfig:
 
 
 def producer_config(log: LogSettings, settings: ReplicaSettings, name: str) -> dict[str, Any]:
-    """For the producer of the replica `name`. Started again, it fences what is left of the process before it."""
+    """Settings of the producer of the replica `name`. Started again, it fences what is left of the earlier process."""
     transaction_s = max(settings.session_s, TRANSACTION_COMMITS * settings.commit_s)
     return {
         "transactional.id": f"{settings.group}.{name}",
@@ -100,7 +100,7 @@ def producer_config(log: LogSettings, settings: ReplicaSettings, name: str) -> d
 
 
 def consumer_config(settings: ReplicaSettings, name: str) -> dict[str, Any]:
-    """For the consumer of the replica `name`."""
+    """Settings of the consumer of the replica `name`."""
     session_ms = round(1000 * settings.session_s)
     return {
         "client.id": name,
@@ -121,7 +121,7 @@ class Replica(Application):  # type: ignore[misc]  # its types are not looked at
     asked_to_stop = False
 
     def stop(self, fail: bool = False) -> None:
-        """By SIGTERM and Ctrl-C, and with `fail` after an error."""
+        """Stop: by SIGTERM and Ctrl-C, and with `fail` after an error."""
         self.asked_to_stop |= not fail
         super().stop(fail)
 

@@ -186,7 +186,7 @@ def _usual_json(usual: Usual) -> dict[str, Any]:
 
 
 def feeds_json(by_client: Mapping[str, Sequence[tuple[int, float]]]) -> dict[str, list[list[int]]]:
-    """For each client the clusters that its readings fell to, the largest first, with the percentage of each.
+    """Clusters that the readings of each client fell to, the largest first, with the percentage of each.
 
     `by_client` has shares, and the clients with the most readings first. Whole percents change less often than
     thousandths, and the page shows no more.

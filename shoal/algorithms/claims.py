@@ -24,7 +24,7 @@ ROUNDING_SHARE = 1e-9
 
 @dataclass(frozen=True)
 class Box:
-    """Where rows lie, noise included. What follows from it is worked out once, for all claims of a contract."""
+    """Region in which rows lie, noise included. What follows from it is worked out once for a contract's claims."""
 
     low: Floats
     """(d,) lower corner"""

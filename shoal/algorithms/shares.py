@@ -18,7 +18,7 @@ CLIENTS_FREE = 3
 SHARE_READINGS = 4000.0
 """readings that count after which earlier ones have faded to 1/e in the shares of clients: as `mass_max`, the memory"""
 LEFT_OUT_FADE = 0.1
-"""of a reading that does not count, as a part of one that does: clients that are gone for long no longer bound one that
+"""weight of a reading that does not count beside one that does: clients that are gone for long no longer bound one that
 is alone"""
 MEMORY_ROUNDS = 1.0
 """... or, where updates are large, after this many of every client: else equal clients would forget each other between
@@ -64,7 +64,7 @@ class ClientShares:
         return taken / readings
 
     def state(self) -> State:
-        """For `restored`."""
+        """Plain values for `restored`."""
         return {
             "share_client": list(self._readings),
             "share_readings": np.array(list(self._readings.values()), dtype=np.float64),

@@ -64,7 +64,7 @@ verbose_option = click.option("--verbose", is_flag=True, help="Log debug events 
 
 
 def until_idle_option(what: str) -> Callable[[F], F]:
-    """--until-idle SECONDS; `what` is what does not arrive."""
+    """Option --until-idle SECONDS; `what` is what does not arrive."""
     return click.option(
         "--until-idle",
         type=click.FloatRange(min=0),

@@ -20,7 +20,7 @@ from shoal.errors import SettingsError
 from shoal.plugins import Plugins
 
 DEFAULT_SCHEME: Final = "sqlite"
-"""of an address without a scheme, which must be a path that ends in .db"""
+"""scheme of an address without one, which must be a path that ends in .db"""
 
 S = TypeVar("S", bound=Settings)
 

@@ -29,6 +29,6 @@ UPDATE_HEADERS_BYTES_MAX = KIB
 ORIGINAL_HEADERS_BYTES_MAX = 64 * KIB
 """how much of the headers of a rejected message is kept with it"""
 COPY_BYTES = MIB
-"""by how much the records of a topic for rejected messages may be larger than the originals: room for more headers"""
+"""bytes by which records of a topic for rejected messages may be larger than the originals: room for more headers"""
 DEFAULT_RECORD_BYTES_MAX = 8 * MIB
 """largest record of a topic that declares no limit of its own, such as readings"""

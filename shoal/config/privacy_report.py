@@ -45,7 +45,7 @@ def privacy_report(contract: ResolvedContract) -> dict[str, Any]:
 
 
 def models_report(contract: ResolvedContract) -> list[dict[str, Any]]:
-    """Of each model: the statement of its messages, what it learns from, and how its windows close."""
+    """Lines about each model: the statement of its messages, what it learns from, and how its windows close."""
     return [_model_report(contract, model) for model in contract.models.values()]
 
 
@@ -169,7 +169,7 @@ ROWS_EPSILON_MIN: Final = 100.0
 WEAK_EPSILON: Final = 10.0
 """per reading: beyond, there is hardly any protection"""
 WINDOW_READINGS_MIN: Final = 100
-"""for each reading that a user may have in one: in smaller windows there is more noise than readings"""
+"""least places of a window for each reading that a user may have in it: smaller ones have more noise than readings"""
 
 
 class Advice(NamedTuple):

@@ -53,7 +53,7 @@ def _terms_of_modes(section: str) -> Iterator[str]:
 
 
 def declared_sections() -> Iterator[tuple[str, type[BaseModel]]]:
-    """Where settings are written, and their declarations. The keys of transports are in two sections."""
+    """Sections in which settings are written, and their declarations. The keys of transports are in two sections."""
     yield "`[[features]]`", Feature
     yield "`[privacy]`", Privacy
     yield "`[[models]]`", Model

@@ -326,7 +326,7 @@ def _section(form: type[Section], tables: Mapping[str, object], name: str, path:
 
 
 def _addressed_section(form: type[Section], tables: Mapping[str, object], name: str, path: Path) -> Section:
-    """As `_section`, with the keys of the transport that the section's address names."""
+    """The section as `_section` reads it, with the keys of the transport that the section's address names."""
     written = tables.get(name, {})
     in_file = written.get("address") if isinstance(written, dict) else None
     address = os.environ.get(f"SHOAL_{name.upper()}_ADDRESS") or in_file or form.model_fields["address"].default

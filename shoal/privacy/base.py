@@ -344,7 +344,7 @@ class PrivacyMode(ABC):
 
     @abstractmethod
     def row_range(self) -> RowRange:
-        """Where rows can lie: a function of the contract alone."""
+        """Region in which rows can lie: a function of the contract alone."""
 
     @abstractmethod
     def describe(self) -> Description:

@@ -28,7 +28,7 @@ from shoal.privacy.base import UnitName
 NANO: Final = 10**9
 """an epsilon of 1 in the ledger's whole numbers, which are rounded up, so that sums of millions of them are exact"""
 MASKED_DELTA: Final = 1e-6
-"""at which the epsilon of masked counts is told"""
+"""delta at which the epsilon of masked counts is told"""
 
 
 class Spent(NamedTuple):
@@ -174,7 +174,7 @@ def account(client: str, federation: str) -> str:
 FORMAT: Final = "4"
 IDENTITY_BYTES: Final = 16
 _WAIT_S: Final = 30.0
-"""for the charge of another process"""
+"""wait for the charge of another process"""
 _TABLES: Final = frozenset({"about", "accounts", "releases", "noised", "masked"})
 _SCHEMA: Final = (
     "CREATE TABLE about (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID",

@@ -147,7 +147,7 @@ class Masked(PrivacyMode):
 
     @property
     def squared_distance(self) -> int:
-        """Of two vectors of counts of one client at most."""
+        """Greatest squared distance of two vectors of counts of one client."""
         return 2 * self.clip_squared
 
     @property

@@ -32,7 +32,7 @@ except ModuleNotFoundError:
 
 SECRET_BYTES: Final = 32
 PUBLIC_BYTES: Final = 32
-"""of a client's key, and of each of the two of a helper"""
+"""bytes of a public key: a client's, and of each of the two of a helper"""
 NONCE_BYTES: Final = 16
 SIGNATURE_BYTES: Final = 64
 _ZERO: Final = bytes(16)

@@ -91,7 +91,7 @@ class ClusterEventMessage(JsonEvent):
     readings: int
     """learnt by the model so far"""
     at: float
-    """when that snapshot was made, seconds since 1970"""
+    """time at which that snapshot was made, seconds since 1970"""
     cluster: int
     """lasting identity of the cluster"""
     name: str = ""

@@ -121,7 +121,7 @@ def is_signed_by(key: bytes, message: bytes, signature: bytes) -> bool:
 
 
 def _checked_by_package(key: bytes, message: bytes, signature: bytes) -> bool | None:
-    """As `is_signed_by`, by `cryptography`, which accepts further keys; None where it is not installed."""
+    """The answer of `is_signed_by`, by `cryptography`, which accepts further keys; None where it is not installed."""
     try:
         from cryptography.exceptions import InvalidSignature  # noqa: PLC0415 - an extra
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey  # noqa: PLC0415 - an extra

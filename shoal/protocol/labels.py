@@ -49,10 +49,10 @@ class Label(NamedTuple):
     time: float | None
     """event time of the reading, seconds since 1970"""
     usual_in: str = ""
-    """of a novel reading, the cluster that it was compared with, by name or identity; else empty. A reading is novel
+    """cluster that a novel reading was compared with, by name or identity; else empty. A reading is novel
     from `[client] novelty_quantile` on"""
     reasons: tuple[Reason, ...] = ()
-    """of a novel reading, the features farthest outside the usual values of that cluster; none: no single one is"""
+    """features of a novel reading farthest outside the usual values of that cluster; none: no single one is"""
 
     def encode(self) -> bytes:
         """The value of the client's own record."""

@@ -22,7 +22,7 @@ from shoal.protocol.checks import is_count, is_name, require
 from shoal.protocol.messages import Envelope, ModelMessage
 
 PLAN_BYTES: Final = 16
-"""of the digest of a plan that travels"""
+"""bytes of the digest of a plan that travel"""
 KEY_BYTES: Final = 32
 NONCE_BYTES: Final = 16
 BATCH_BYTES: Final = 32
@@ -121,7 +121,7 @@ class CloseRound(ModelMessage):
     cells: int
     """counts of each message"""
     partition: int
-    """where the messages are"""
+    """partition of the messages"""
     offsets: bytes
     """8 bytes for each message, little-endian: its offset in this partition, ascending"""
     batch: bytes

@@ -50,13 +50,13 @@ class ClusterIdentity(NamedTuple):
     since_reading: int
     """readings that the model had learnt when it was first seen"""
     since: float
-    """when that was, seconds since 1970"""
+    """time of that, seconds since 1970"""
     recent_share: float
     """share of the recent readings, 0 to 1"""
     confirmed: bool = False
     """whether an operator has confirmed it as normal: it raises no alerts"""
     muted_until: float = 0.0
-    """until when it raises no alerts, seconds since 1970"""
+    """time until which it raises no alerts, seconds since 1970"""
 
 
 def is_cluster_identity(value: object) -> bool:
@@ -70,7 +70,7 @@ def is_cluster_identity(value: object) -> bool:
 
 
 VERSION = 1
-"""of the envelope; a reader refuses any other before decoding"""
+"""version of the envelope; a reader refuses any other before decoding"""
 CHUNKS_MAX = 4096
 MESSAGE_ITEMS_MAX = 16_384
 """most values in a message; the largest valid one lists an epsilon or a number for each of 4096 features"""

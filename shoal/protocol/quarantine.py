@@ -55,7 +55,7 @@ class QuarantinedClient(NamedTuple):
     model: str
     client: str
     since: float
-    """when it was requested, seconds since 1970"""
+    """time at which it was requested, seconds since 1970"""
     detail: str
     """why, for people"""
     unlearned: bool

@@ -107,7 +107,7 @@ class Rejected(NamedTuple):
     """place of the first of them: a file and line, or the position in a log"""
 
     def text(self) -> str:
-        """For people: `120 not_a_number in warm, the first in rooms.csv, line 18`."""
+        """Text for people: `120 not_a_number in warm, the first in rooms.csv, line 18`."""
         within = f" in {self.feature}" if self.feature else ""
         return f"{self.readings:,} {self.reason}{within}, the first in {self.first}"
 

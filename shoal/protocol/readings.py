@@ -23,7 +23,7 @@ USER_ID: Final = "user_id"
 
 
 RowsOfValues = Floats | Sequence[Floats | list[Any]]
-"""of n readings: (n, d) numbers, or `Reading.values` of each"""
+"""values of n readings: (n, d) numbers, or `Reading.values` of each"""
 
 
 @dataclass(frozen=True)

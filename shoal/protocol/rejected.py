@@ -62,7 +62,7 @@ class Rejected:
     """length and digest of a value that was cut"""
 
     def within(self, value_bytes_max: int) -> Self:
-        """With a value that the topic of rejected messages accepts.
+        """The record with a value that the topic of rejected messages accepts.
 
         A value of more than `value_bytes_max` bytes comes from no client, as the topic of updates does not accept it
         either: a compressed record can grow to it. Its first `CUT_BYTES` are kept, its length and its digest.

@@ -30,7 +30,7 @@ KEY_BYTES = 32
 OPERATOR: Final = "_operator"
 """the name of the key with which requests to quarantine clients are signed; no client can have it"""
 KEYS_MAX = 16
-"""in one file: the newest first, then those that earlier updates were signed with"""
+"""keys in one file: the newest first, then those that earlier updates were signed with"""
 _LINE = re.compile(rf"[0-9a-f]{{{2 * KEY_BYTES}}}")
 _FILE_BYTES_MAX = 4096
 

@@ -18,15 +18,15 @@ from shoal.config.settings import LogSettings
 from shoal.transports.base import Log, TopicSettings
 
 READINGS = "readings"
-"""on the client's site: raw readings, as its producer writes them"""
+"""raw readings, on the client's site, as its producer writes them"""
 RELEASES = "readings.releases"
 """beside the readings: what each client has released of them, in a mode with a guarantee; the newest of a key counts"""
 REJECTED = "refused"
-"""on the client's site: readings that could not be learnt; keyed by place, the newest record counts"""
+"""readings, on the client's site, that could not be learnt; keyed by place, the newest record counts"""
 LABELS = "labels"
-"""on the client's site: the cluster of each reading; keyed by place, the newest record counts"""
+"""the cluster of each reading, on the client's site; keyed by place, the newest record counts"""
 SITE_EVENTS = "events"
-"""on the client's site: streaks of novel readings; keyed by id, the newest record counts"""
+"""streaks of novel readings, on the client's site; keyed by id, the newest record counts"""
 
 READINGS_SETTINGS = TopicSettings(
     retain_bytes=ClientSettings().readings_bytes_max, record_bytes_max=DEFAULT_RECORD_BYTES_MAX

@@ -28,7 +28,7 @@ SUMS_ALONE = (
     "quarantine, forgotten or unlearned, and what a client has said stays in the sums for good"
 )
 REACH_SLACK = 1e-9
-"""in unit coordinates: the mean of points on a bound may lie beyond it by rounding"""
+"""tolerance in unit coordinates: the mean of points on a bound may lie beyond it by rounding"""
 
 
 class Validator:

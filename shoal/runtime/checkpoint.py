@@ -197,7 +197,7 @@ class Checkpoint:
         self._stored_size = 0
         """bytes of these parts"""
         self._numbers = count(1)
-        """of the rows of parts"""
+        """numbers of the rows of parts"""
         with self._sqlite_errors():
             self._create_if_missing()
             # mode=rw does not create a file: one that was emptied or deleted by now must not pass for a new one.

@@ -1,4 +1,4 @@
-"""Where the readings of each leaf lie on each feature: their mean, and the middle 80 % of them, from noisy counts.
+"""Extents of the readings of each leaf on each feature: their mean, and the middle 80 % of them, from noisy counts.
 
 A leaf that has just been cut has counted little on most features. There, what the leaf that was cut had counted within
 the new one's box is the better estimate, until its own counts stand out from their noise.

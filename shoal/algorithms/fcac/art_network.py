@@ -350,7 +350,7 @@ class ArtNetwork(NetworkAttributes, ABC):
         return self._similarities(np.concatenate([self._nodes.weights, rows]), self._nodes.size)
 
     def _similarities(self, points: Floats, first: int) -> list[Floats]:
-        """Of each of the points (k, d) from the first on, to those before it. All bandwidths are the initial one."""
+        """Similarities of each of the points (k, d) from the first on to earlier ones. Bandwidths are initial ones."""
         assert self._last_sigma is not None
         one, other, out = np.empty_like(points), np.empty_like(points), np.empty(len(points))
         found = []

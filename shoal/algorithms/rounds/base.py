@@ -91,7 +91,7 @@ class RoundsAlgorithm:
     one_shot: bool = False
     """one round is the whole algorithm; another round only serves to cluster newer rows"""
     shift: Callable[[Params, Params], float] = centre_shift
-    """(before, after) -> how far the model moved, in its own measure; infinite when there was no model before"""
+    """distance by which a model moved, as f(before, after), in its own measure; infinite without a model before"""
     predict: Callable[[Params, Rows], Ints] = nearest_centre
     """(parameters, rows (n, d)) -> (n,) cluster of each row, -1 when there is none. Raises `InvalidData`"""
     predictor: Callable[[Params], Predictor] | None = nearest_centre_predictor
