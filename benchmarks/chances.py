@@ -42,7 +42,7 @@ def main(quick: bool, out: Path) -> None:
 
 
 def measured(series: int) -> Iterator[dict[str, Any]]:
-    """For each length and correlation the share of series with a chance below each level, still and shifted."""
+    """Measure for each length and correlation the share of series with a chance below each level, still and shifted."""
     rng = np.random.default_rng(SEED)
     for bins in BINS:
         width = FINE_S if bins == max(BINS) else PLACES_S

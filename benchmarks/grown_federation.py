@@ -71,7 +71,7 @@ class Size:
     regions: int = 0
     """federations, each with `clients` clients, that contribute to an upstream federation; 0: one, which does not"""
     epsilon_per_feature: float = 20.0
-    """epsilons: at 20 the blobs stand apart; at 5 noise hides them, and a model fills up to its limit of nodes"""
+    """epsilon; at 20 the blobs stand apart; at 5 noise hides them, and a model fills up to its limit of nodes"""
 
 
 @dataclass(frozen=True)

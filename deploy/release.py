@@ -28,7 +28,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 NAMESPACE = "shoal-release"
-"""of the signature, so that one made for something else is none of a release"""
+"""namespace of the signature, so that one made for something else is none of a release"""
 EXTRAS = "server,kafka,mqtt"
 """extras in the environment that is tried, and so in the bill of materials"""
 

@@ -58,7 +58,7 @@ class Stopwatch:
 
 @contextmanager
 def timed_history() -> Iterator[Stopwatch]:
-    """While it is open, whatever is done for the history is timed."""
+    """Time whatever is done for the history while it is open."""
     stopwatch = Stopwatch()
     parts = [(place, name, what) for what, functions in WORK.items() for place, name in functions]
     kept = [(place, name, getattr(place, name)) for place, name, _ in parts]

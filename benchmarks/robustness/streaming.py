@@ -28,9 +28,9 @@ from shoal.kernels.arrays import Floats, Ints
 
 HONEST = 9
 UPDATES = 10
-"""of each honest client"""
+"""updates of each honest client"""
 ROWS = 400
-"""of an update; for algorithms that count, of a window"""
+"""rows of an update; for algorithms that count, of a window"""
 ALONE = 20
 """messages that the hostile client sends after all others"""
 CLAIM = 250
@@ -129,7 +129,7 @@ def claimed(algorithm: StreamingAlgorithm, arrays: Arrays) -> Arrays:
 
 
 def measured_attacks(seeds: Sequence[int], updates: int) -> list[dict[str, Any]]:
-    """For each streaming algorithm the worst and the median of the seeds, without an attack and under each."""
+    """Measure for each streaming algorithm the worst and the median of the seeds, without an attack and under each."""
     found = []
     for name in streaming_names():
         counts = isinstance(streaming_algorithm(name), CountingAlgorithm)

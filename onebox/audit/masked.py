@@ -55,7 +55,7 @@ OTHER: Final = "colluding"
 STILL_READINGS: Final = 10**12
 """readings between two changes of the tree: the plan stays what it is"""
 STEPS_MAX: Final = 50
-"""of all nodes until a round must have ended"""
+"""steps of all nodes until a round must have ended"""
 CANARIES_MAX: Final = 50
 LEFT_OUT: Final = ("budget_days", "budget_epsilon")
 

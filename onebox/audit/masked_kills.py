@@ -39,7 +39,7 @@ CLIENTS: Final = ("first", "second", "third")
 WINDOWS_AHEAD: Final = 2
 """windows of readings that are written before each process of a client"""
 STEP_S: Final = 0.02
-"""for which a step waits at most"""
+"""longest wait of a step"""
 
 
 class Seen:

@@ -142,7 +142,7 @@ WRITERS: Mapping[str, Callable[[Snapshot, Lineage, ResolvedContract], bytes]] = 
 # whose two nearest points are equally far up to rounding.
 
 OPSET, IR_VERSION = 17, 8
-"""of ONNX 1.12, which readers of the year 2022 take"""
+"""versions of ONNX 1.12, which readers of the year 2022 take"""
 READINGS, CLUSTER, IDENTITY = "readings", "cluster", "identity"
 
 

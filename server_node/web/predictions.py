@@ -232,7 +232,7 @@ def _is_compressed(metadata: bytes) -> bool:
 
 
 def _table_field(buffer: bytes, table: int, number: int) -> int | None:
-    """Where the field of this number of a FlatBuffers table is; None if the table lacks it."""
+    """Offset of the field of this number in a FlatBuffers table; None if the table lacks it."""
     vtable = table - struct.unpack_from("<i", buffer, table)[0]
     if 4 + 2 * number >= struct.unpack_from("<H", buffer, vtable)[0]:
         return None

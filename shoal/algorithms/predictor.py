@@ -61,7 +61,7 @@ class Cuts:
     parts: Ints
     """(s, 2)"""
     cluster: Ints
-    """of each leaf; all -1 while nothing is found"""
+    """cluster of each leaf; all -1 while nothing is found"""
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""

@@ -44,7 +44,7 @@ class RegimeView:
     changes: Floats
     """(c, c) changes seen from each to each other one"""
     n_changes: int
-    """of all"""
+    """changes of all of them"""
     provisional: bool
     """whether too little was seen to rely on it, or the last two looks disagree"""
 

@@ -122,7 +122,7 @@ def hidden_presence_cost(contract: ResolvedContract, readings: float) -> str | N
 
 CLIENTS_SHOWN: Final = (50, 100, 200, 500, 1000)
 MANY_FEATURES: Final = 8
-"""from which on masked counts take twice as many clients"""
+"""number of features from which on masked counts take twice as many clients"""
 
 
 class Need(NamedTuple):
@@ -130,7 +130,7 @@ class Need(NamedTuple):
 
     clients: int
     windows: int
-    """of each client"""
+    """windows of each client"""
     days: float
     advised: bool
     text: str

@@ -252,7 +252,7 @@ class SumBudget(NamedTuple):
     """What the sums over clients cost each of them."""
 
     epsilon: float | None
-    """of a window, or of all `windows` of a client; None: sums without noise or clip"""
+    """epsilon of a window, or of all `windows` of a client; None: sums without noise or clip"""
     windows: int | None = None
     """most windows of a client; None: no limit"""
     delta: float = DELTA

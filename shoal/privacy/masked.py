@@ -44,7 +44,7 @@ DELTA: Final = 1e-6
 CLIP_AXES: Final = 8
 """a window whose readings all lie in two bins of each of the `axes` is longer than W / sqrt(8 axes), and is cut off"""
 CLIENTS_ADVISED: Final = 100
-"""with fewer, noise hides most clusters"""
+"""least number of clients: with fewer, noise hides most clusters"""
 SIGNAL_NEEDED: Final = ((2, 200.0), (4, 250.0), (8, 370.0), (16, 430.0))
 """(features, clients x readings of a window x root of windows / standard deviation of the noise) from which on
 density_tree found 4 to 8 Gaussian clusters that lie apart: an adjusted Rand index of .95

@@ -257,7 +257,7 @@ class HistoryBin(ModelMessage):
 
 @dataclass(frozen=True)
 class HistoryPlaces(ModelMessage):
-    """Where the readings of each known cluster lay in one bin. Raises `MessageRejected` ("malformed").
+    """Places of the readings of each known cluster in one bin. Raises `MessageRejected` ("malformed").
 
     Each update counts whole, at the time of its newest reading.
     """

@@ -51,7 +51,7 @@ class WaitingUpdate(NamedTuple):
 
 
 class Placed(NamedTuple):
-    """Where the readings of updates lay. Each update is one whole, at the time of its newest reading."""
+    """Places of the readings of updates. Each update is one whole, at the time of its newest reading."""
 
     at: Floats
     """(w,) times of the updates, seconds since 1970, in the order in which they came"""

@@ -43,7 +43,7 @@ LINEAGE: Final = ("birth", "parted", "merged", "gone", "quiet")
 
 
 class HistorySource(Protocol):
-    """Where the bins of a model's history are read."""
+    """Place from which the bins of a model's history are read."""
 
     def extent(self, model: str, width_s: int) -> tuple[int, int] | None:
         """The starts of the oldest and the newest bin of this width; None if there is none."""
@@ -105,7 +105,7 @@ class Begun:
     """`new`, or `parted` from `other`"""
     other: str
     share: float
-    """of the readings of known clusters in the later span, 0 to 1"""
+    """part of the readings of known clusters in the later span, 0 to 1"""
     clients: ByClient
     """shares of its readings, the largest first; empty where these were too many to be kept"""
 
@@ -120,7 +120,7 @@ class Ended:
     """`gone`, `merged` into `other`, or `quiet`: it is known, and no readings fall to it"""
     other: str
     share: float
-    """of the readings of known clusters in the earlier span"""
+    """part of the readings of known clusters in the earlier span"""
 
 
 @dataclass(frozen=True)
@@ -136,7 +136,7 @@ class Moved:
     by: float
     """the difference, at the same times of the day where the spans are long enough"""
     chance: float
-    """of a difference as large in any feature or share of any cluster where nothing has changed"""
+    """probability of a difference as large in any feature or share of any cluster where nothing has changed"""
 
 
 @dataclass(frozen=True)
@@ -160,7 +160,7 @@ class Changes:
     model: str
     spans: Spans
     readings: tuple[int, int]
-    """of known clusters in each span"""
+    """readings of known clusters in each span"""
     new: list[Begun]
     gone: list[Ended]
     moved: list[Moved]
@@ -173,7 +173,7 @@ class Changes:
     """bins with readings of each span"""
 
     def json(self, chance: float) -> dict[str, Any]:
-        """As JSON; of what has moved that whose chance is below `chance`."""
+        """Plain values for JSON; of what has moved that whose chance is below `chance`."""
         before, after, width = self.spans
         spans = [
             {"from": span.first, "to": span.end, "readings": readings, "bins": bins}

@@ -65,7 +65,7 @@ class UnusualWatch(SavedFields):
     at: int | None = None
     """start of the newest half hour that was compared"""
     unlikeness: list[float] = field(default_factory=list)
-    """of the newest `RARE_BINS` half hours"""
+    """unlikeness of the newest `RARE_BINS` half hours"""
     added_up: int = 0
     """half hours that have been added up"""
     total: float = 0.0

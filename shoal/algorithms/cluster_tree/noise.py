@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Final
 
 import numpy as np
 
 from shoal.algorithms.cluster_tree.cells import GATHERED, Cells
+from shoal.algorithms.streaming import MAGNITUDE_MAX
 from shoal.kernels.arrays import Floats, Ints
 from shoal.kernels.distance import nearest
 
-EVERYWHERE: Final = sys.float_info.max
-"""a reach beyond every distance"""
+EVERYWHERE: Final = MAGNITUDE_MAX
+"""reach beyond every distance, and yet one that a snapshot may hold"""
 TAIL_POWER: Final = 6.0
 EMPTIER_MIN, EMPTIER_MAX = 5.0, 12.0
 """a cell is noise if its core distance is this many times the median of its cluster: between the two, the upper

@@ -46,7 +46,7 @@ class LeafFacts:
         return np.asarray(leaf[order[np.searchsorted(which[order], np.arange(len(rows)))]])
 
     def drawn(self, rows: Floats, which: Ints, leaf: Ints, share: Floats) -> Ints:
-        """As `likeliest`, but each leaf as often as it is likely: `share` (n,) from 0 to 1 decides.
+        """Leaves as `likeliest` chooses them, but each as often as it is likely: `share` (n,) from 0 to 1 decides.
 
         A leaf that is less likely everywhere would else lose all of these readings, and with them its mass.
         """
@@ -79,7 +79,7 @@ class LeafFacts:
 
 
 def possible_leaves(rows: Floats, axes: Axes, at: Floats, parts: Ints) -> tuple[Ints, Ints]:
-    """As `leaf_of`, but every leaf that a row (n, d) may fall into: -> (m,) rows and (m,) leaves, n at least.
+    """All leaves, where `leaf_of` gives one, that a row (n, d) may fall into: -> (m,) rows and (m,) leaves, n at least.
 
     NaN is a value that a row lacks. At a cut that is about such a value it may be on both sides.
     """

@@ -328,7 +328,7 @@ class CountingPlan:
         return self._in_cells(block, place, sampled_axes, size)
 
     def _counted_with_gaps(self, rows: Rows, words: NDArray[np.uint32], sampled_axes: Ints, size: Ints) -> Ints:
-        """As `_counted`, of readings that lack values."""
+        """The counts of `_counted`, of readings that lack values."""
         x = np.clip(rows, 0.0, 1.0)
         pairs = possible_leaves(x, self.cut_axes, self.cut_at, self.cut_parts)
         # Other bits than those that draw the axis.

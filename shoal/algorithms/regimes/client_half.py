@@ -105,7 +105,7 @@ class _Counting:
         self.before: Ints = np.full(2, -1, np.int64)
         """sets of the last two blocks, the newest last; -1 for none"""
         self.changes: Ints = np.zeros((2, k, k), np.int64)
-        """since the last contribution"""
+        """changes since the last contribution"""
         self.readings: dict[int, int] = {}
         """identity -> readings, since the last contribution"""
 

@@ -123,11 +123,11 @@ class Ask:
     columns: Columns | None = None
     """None: rows are standardized already, or not known yet"""
     scalings: Mapping[int, Scaling] = field(default_factory=dict)
-    """by place; in the phase of products"""
+    """scalings by place, in the phase of products"""
     plans: Mapping[int, ScalePlan] = field(default_factory=dict)
-    """by place; in the phase of pairs"""
+    """plans by place, in the phase of pairs"""
     candidates: tuple[Candidate, ...] = ()
-    """in the phase of names"""
+    """candidates, in the phase of names"""
     last: Book | None = None
     """the regimes that identities come from, in the phase of names; None: there are none"""
 
@@ -189,7 +189,7 @@ class Profiles:
     count: Floats
     """(k,) blocks"""
     mean: Floats
-    """where clients' own levels are taken, as if all clients had the mean of their levels"""
+    """mean; where clients' own levels are taken, as if all clients had the mean of their levels"""
     spread: Floats
     """standard deviation"""
     rough: Floats

@@ -84,14 +84,14 @@ class Head:
     book: int
     """digest of the book by which regimes and changes were counted"""
     phase: int
-    """of that ask"""
+    """phase of that ask"""
     width: int
     """columns d"""
     complete: bool
     """whether this is the last piece of the answer"""
 
     def packed(self) -> Ints:
-        """As the array `head`."""
+        """The array `head` of it."""
         return np.array([self.ask, self.book, self.phase, self.width, int(self.complete)], np.int64)
 
     @classmethod
@@ -277,7 +277,7 @@ class Piece:
     sums: Floats = field(default_factory=lambda: np.empty(0))
     products: Floats = field(default_factory=lambda: np.empty(0))
     parts: tuple[tuple[int, int, int], ...] = ()
-    """of each array of the piece place, lag (0: blocks) and entries"""
+    """place of each array of the piece, lag (0: blocks) and entries"""
     sample: NDArray[np.uint8] = field(default_factory=lambda: np.empty(0, np.uint8))
     pairs: NDArray[np.int32] = field(default_factory=lambda: np.empty(0, np.int32))
 

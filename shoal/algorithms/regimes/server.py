@@ -61,11 +61,11 @@ class RegimeServer:
         self.single = 0
         """the identity shown while there is one regime"""
         self.n_readings = 0
-        """of all clients at the last look that has ended; 0 before the first"""
+        """readings of all clients at the last look that has ended; 0 before the first"""
         self.columns: Columns | None = None
-        """by which clients standardize rows; None: they are standardized"""
+        """columns by which clients standardize rows; None: they are standardized"""
         self.profiles: Profiles | None = None
-        """of what is shown, in the order of the sets; None before the first look"""
+        """profiles of what is shown, in the order of the sets; None before the first look"""
         self.parents: dict[int, int] = {}
         """identity -> the one that it parted from, `NO_PARENT` for none"""
         self.merged: dict[int, int] = {}
