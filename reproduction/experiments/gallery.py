@@ -33,6 +33,8 @@ ROUNDS_MAX: Final = 100
 CURVE_POINTS: Final = 201
 TOLERANCE: Final = 1e-6
 FORMATS: Final = {"rounds": python_format(".0f"), "ari": python_format(".2f")}
+SHOWN: Final = tuple(name for name in algorithm_names() if name != "regimes")
+"""algorithms of the pictures: all but the one that finds regimes in time, since these rows have no order"""
 OPTIONS: Final[dict[str, dict[str, Any]]] = {
     **{
         name: {"grow_readings": CLIENTS * PORTION}
@@ -213,7 +215,7 @@ def _drawn(out: Path | None, seed: int) -> dict[tuple[str, str], Clustering]:
     if out is not None:
         draw_data(data, out / "data.png")
     found: dict[tuple[str, str], Clustering] = {}
-    for name in algorithm_names():
+    for name in SHOWN:
         for each in data:
             found[name, each.name] = cluster(name, each, seed)
         if out is not None:

@@ -43,7 +43,12 @@ class ClientShares:
         """client -> the readings of its newest update; the same clients"""
 
     def admit(self, client: str, readings: float) -> float:
-        """Count `readings` more of a client, as far as its share allows -> the part of them that counts, 0 to 1."""
+        """Count `readings` more of a client, as far as its share allows -> the part of them that counts, 0 to 1.
+
+        All of an update without readings counts: an empty window is counted with noise, and that is to be absorbed.
+        """
+        if readings <= 0.0:
+            return 1.0
         others = sum(mass for name, mass in self._readings.items() if name != client)
         known = len(self._readings.keys() | {client})
         share = max(CLIENT_SHARE_MAX, 2.0 / known)

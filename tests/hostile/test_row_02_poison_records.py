@@ -24,7 +24,7 @@ def test_an_answer_with_an_impossible_spread_is_set_aside_at_every_start(tmp_pat
     with site.server() as node:
         step_all(node)
         first = site.newest()
-        forged = filled(site.honest_arrays(first), spread=1e154)
+        forged = filled(site.honest_arrays(first), spread=1e149)
         site.send(site.make_answer(first, "liar", forged))
         step_all(node)
     with site.server() as node:

@@ -16,7 +16,7 @@ def test_an_answer_with_more_rows_than_readings_is_set_aside_and_moves_nothing(t
         step_all(node)
         first = site.newest()
         honest = site.honest_arrays(first)
-        corner = filled(honest, count=1e300) | {"sum": np.full((3, 2), 1e300)}
+        corner = filled(honest, count=1e149) | {"sum": np.full((3, 2), 1e149)}
         site.send(*(site.make_answer(first, client) for client in SITES))
         site.send(site.make_answer(first, "liar", corner, readings=100))
         step_all(node)

@@ -155,8 +155,8 @@ def test_a_forged_plan_is_refused_before_anything_is_counted(name: str, form: st
     assert counter.count(rows, np.ones(10, dtype=np.bool_), b"client", 0).counts.sum() == 10
 
 
-DRAWN = {"name": "drawn", "algorithm": "kmeans_from_counts", "options": {"clusters": 2}}
-CONTRACT = agreed(COUNTED, DRAWN, mode="off", window_readings=50)
+DRAWN = {"name": "drawn", "algorithm": "kmeans_from_counts", "options": {"clusters": 2, "oblique_axes": 2}}
+CONTRACT = agreed({**COUNTED, "options": {"oblique_axes": 2}}, DRAWN, mode="off", window_readings=50)
 
 
 def snapshot_of(contract: Contract, model: str, arrays: Plan, version: int = 1) -> Snapshot:

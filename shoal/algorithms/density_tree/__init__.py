@@ -57,7 +57,10 @@ class DensityTreeCounter:
         Every axis that a window samples costs the client time, memory and bytes of an update.
         """
         options, leaves = self._options, len(plan.leaf_ids)
-        axes = self._d + (options.oblique_axes if self._d > 1 else 0)
+        axes = self._d
+        if self._d > 1 and options.oblique_axes:
+            # The parts of a leaf keep the oblique axis on which it was cut, and a tree has one cut less than leaves.
+            axes += options.oblique_axes + leaves - 1
         sampled = axes_sampled(axes, options.window_readings, options.noise_variance, options.axes_per_window)
         most = np.bincount(plan.axis_leaf, minlength=1).max()
         if leaves > options.leaves_max or most > axes or plan.share.sum() > leaves * sampled * SHARE_ONE:
