@@ -8,6 +8,7 @@ import pytest
 from shoal.algorithms.registry import streaming_algorithm
 from shoal.algorithms.shares import CLIENT_SHARE_MAX, ClientShares
 from shoal.algorithms.streaming import Contribution, ServerHalf
+from shoal.protocol.codec import pack
 
 CENTRES = np.array([[0.2, 0.2], [0.8, 0.2], [0.2, 0.8], [0.8, 0.8]])
 
@@ -54,3 +55,11 @@ def test_of_up_to_three_clients_none_is_bound_and_the_share_of_one_of_many_is() 
     taken = sum(400.0 * many.admit("alone", 400.0) for _ in range(50))
     assert taken <= 4000.0 * CLIENT_SHARE_MAX / (1 - CLIENT_SHARE_MAX)
     assert many.admit("client-1", 400.0) == 1.0
+
+
+def test_an_update_without_readings_counts_whole_and_changes_no_share() -> None:
+    shares = ClientShares()
+    shares.admit("one", 100.0)
+    before = pack(shares.state())
+    assert shares.admit("two", 0.0) == 1.0
+    assert pack(shares.state()) == before
