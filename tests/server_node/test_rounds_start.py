@@ -305,7 +305,9 @@ def first_centres(source: str, how: object, beside: dict[str, Any] | None, last:
         model = served.get(name)
         if isinstance(model, StreamingModel) and resolved.models[name].family.takes_rows:
             fed = Source(contract, model)
-            assert any(fed.learn(rows_of(seed, 400, heaps)) >= 2 for seed in range(50))
+            found = any(fed.learn(rows_of(seed, 400, heaps)) >= 2 for seed in range(50))
+            # Rows in no order are of one regime.
+            assert found or resolved.models[name].declared.algorithm == "regimes"
     served["heaps"].on_timer(0.0)
     assert isinstance(served["heaps"], RoundsModel)
     assert served["heaps"].params is not None

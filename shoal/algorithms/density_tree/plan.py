@@ -314,7 +314,7 @@ class CountingPlan:
             compiled.count_window(points, places, words, self._cut_arrays, self._axis_arrays, sampling, counts)
         else:
             counts = self._counted(rows[whole], words[whole], sampled_axes, size)
-        if lacks is not None:
+        if lacks is not None and lacks.any():  # a rejected reading may be NaN too
             counts += self._counted_with_gaps(rows[lacks], words[lacks], sampled_axes, size)
         in_leaf = self._leaf_of_sampled
         own_axis = sampled_axes - self._first_axis[in_leaf]
