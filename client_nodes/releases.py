@@ -46,7 +46,7 @@ class Note(NamedTuple):
     @property
     def key_in_log(self) -> bytes:
         # Of the process as well: where a log keeps the newest record of a key alone, the note of a copy of the folder
-        # would hide that of the original before anybody has read it.
+        # would hide that of the original before another process has read it.
         return f"{self.ledger} {self.owner} {self.process.hex()}".encode()
 
     def encode(self) -> bytes:

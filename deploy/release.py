@@ -25,6 +25,7 @@ import sys
 import tarfile
 import tempfile
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).parent.parent
 NAMESPACE = "shoal-release"
@@ -69,7 +70,7 @@ def notes_of(changelog: str, version: str, *, draft: bool = False) -> str:
 
 
 def normalised(archive: bytes, moment: int) -> bytes:
-    """A .tar.gz with the same files in the order of their names, all of one time and of nobody.
+    """A .tar.gz with the same files in the order of their names, all with one time and no owner.
 
     setuptools writes the times of files and the user into an sdist, SOURCE_DATE_EPOCH or not.
     """
@@ -86,14 +87,14 @@ def normalised(archive: bytes, moment: int) -> bytes:
     return gzip.compress(packed.getvalue(), mtime=moment)
 
 
-def run(*words: str | Path, **more: object) -> subprocess.CompletedProcess[str]:
-    """Run a program. Raises `ReleaseError` with what it has printed."""
-    ended = subprocess.run(  # type: ignore[call-overload]  # the keywords are those of subprocess.run
+def run(*words: str | Path, **more: Any) -> subprocess.CompletedProcess[str]:
+    """Run a program; `more` are keywords of `subprocess.run`. Raises `ReleaseError` with what it has printed."""
+    ended: subprocess.CompletedProcess[str] = subprocess.run(
         [str(word) for word in words], capture_output=True, text=True, check=False, **more
     )
     if ended.returncode:
         raise ReleaseError(f"{' '.join(map(str, words))} failed:\n{ended.stdout}{ended.stderr}")
-    return ended  # type: ignore[no-any-return]  # as declared
+    return ended
 
 
 def build(out: Path, moment: int) -> list[Path]:

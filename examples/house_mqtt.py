@@ -2,7 +2,7 @@
 
     python examples/house_mqtt.py 127.0.0.1:1883        # a broker such as mosquitto; writes into ./house
 
-Four processes run as they would at home: a producer that subscribes to the sensors, a client, a server, and the
+Four processes run as they would in a house: a producer that subscribes to the sensors, a client, a server, and the
 forwarder of events, which publishes alerts. The sensors are made up here: a house in two states, then in a third one
 that it has not had before.
 """

@@ -1,7 +1,7 @@
 """What privacy costs: the same readings at several prices, and what an observer can guess from one published count.
 
-Two of the questions that a data protection officer asks: what do we still find, and what does anybody learn of one
-reading? The second is tried by an attack, as `shoal privacy audit` does it for a whole federation.
+Two of the questions that a data protection officer asks: which clusters are still found, and how much can be learnt of
+one reading? The second is tried by an attack, as `shoal privacy audit` does it for a whole federation.
 """
 
 from __future__ import annotations

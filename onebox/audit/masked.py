@@ -1,6 +1,6 @@
 """The audit of masked counts: all clients but one, the server and all helpers but one attack what is left of a window.
 
-Clients, server and helpers run as they are, each with a folder of its own. Whoever colludes knows the counts of the
+Clients, server and helpers run as they are, each with a folder of its own. Parties that collude know the counts of the
 other clients, every mask of the helpers that collude, and what is in the log: that leaves the counts of one client with
 the noise of one helper. All readings of a window of the client lie in one place or in another, which is as much as its
 clip lets them differ.

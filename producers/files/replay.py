@@ -317,7 +317,7 @@ class Replay:
                 else:
                     texts = []
                     for cells in others_of(rows):
-                        # A broken row names nobody: it counts for the client of the row before it.
+                        # A broken row names no client: it counts for the client of the row before it.
                         before = before if cells is None else text_of(cells[-1]) if cells else ""
                         texts.append(before)
                     yield rows, texts

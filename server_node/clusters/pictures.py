@@ -80,7 +80,7 @@ class Picture:
     bands: Bands | None
     """None while the log has no history"""
     changes: Changes | None = None
-    """changes between the two halves of the history; None where nobody asked for them"""
+    """changes between the two halves of the history; None where they were not requested"""
 
     def cluster(self, identity: int) -> PicturedCluster:
         """The known cluster with this identity. Raises `SettingsError`."""

@@ -106,7 +106,7 @@ def _as_onnx(snapshot: Snapshot, lineage: Lineage, contract: ResolvedContract) -
 def _as_parquet(snapshot: Snapshot, lineage: Lineage, contract: ResolvedContract) -> bytes:
     try:
         import pyarrow  # noqa: PLC0415 - an extra
-        from pyarrow import parquet  # noqa: PLC0415 - the same
+        from pyarrow import parquet  # noqa: PLC0415 - an extra
     except ModuleNotFoundError:
         raise MissingExtra("Export as Parquet", "parquet") from None
     view = view_of(snapshot, contract)

@@ -1,6 +1,6 @@
 """Clients that may have spoiled a batch of masked counts: halves of them are left out of later batches, to find which.
 
-Nobody can look at the counts of one client. But a sum that is none of counts shows that some message of its batch had
+The counts of one client cannot be read. But a sum that is none of counts shows that some message of its batch had
 wrong masks or wrong counts. All clients of such a batch are suspects. A later batch has clients that are none, and half
 of the suspects: if it is absorbed, they are none either; if it is void, one of them has spoiled it. A client that was
 the only suspect in a void batch is left out from then on.

@@ -47,7 +47,7 @@ def replica(files: tuple[Path, ...], name: str, as_json: bool, verbose: bool) ->
     check_name(name)
     try:
         from server_node.regions.exactly_once import check_transactions  # noqa: PLC0415 - Kafka is an extra
-        from server_node.regions.replica import kafka_settings, run_replica  # noqa: PLC0415 - so is Quix Streams
+        from server_node.regions.replica import kafka_settings, run_replica  # noqa: PLC0415 - Quix Streams is an extra
     except ModuleNotFoundError as missing:
         if missing.name not in ("quixstreams", "confluent_kafka", "kafka"):
             raise

@@ -126,7 +126,7 @@ def colour_slots(clusters: int, lineage: Lineage) -> list[int]:
 
 MASKED_NOTE = (
     "Counts are masked, so that batches of clients count as one, cohort. What a single client sends, its share of "
-    "clusters and its quarantine are not here, because nobody can tell clients apart; nor can one be unlearned."
+    "clusters and its quarantine are not here, because clients cannot be told apart; nor can one be unlearned."
 )
 
 

@@ -20,7 +20,7 @@ from shoal.algorithms.claims import Claims
 from shoal.algorithms.family import STREAMING, Family
 from shoal.algorithms.predictor import Predictor
 from shoal.algorithms.view import ClusteringView, Summary
-from shoal.errors import InvalidData
+from shoal.errors import InvalidData, SettingsError
 from shoal.kernels.arrays import Floats, Ints
 
 Rows = Floats
@@ -265,6 +265,12 @@ class StreamingAlgorithm:
 
 MAGNITUDE_MAX = 1e150
 """the squares of larger numbers overflow float64"""
+
+
+def check_dimensions(dimensions: int | None) -> None:
+    """Raise `SettingsError` for a number of features below 1; None: the first rows decide it."""
+    if dimensions is not None and (not isinstance(dimensions, int) or dimensions < 1):
+        raise SettingsError(f"dimensions = {dimensions!r}, must be at least 1")
 
 
 def check_rows(rows: ArrayLike, width: int | None, gaps: bool = False) -> Floats:

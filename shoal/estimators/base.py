@@ -144,7 +144,7 @@ def warn_of_scales(rows: Floats, names: Sequence[str] | None) -> bool:
     rows (n, d). Constant features do not count. Returns whether a warning was given.
     """
     if np.isnan(rows).any():
-        # What is missing says nothing of how wide a feature spreads.
+        # Missing values are left out of the spread of a feature.
         rows = rows[~np.isnan(rows).any(axis=1)]
     spread = rows.std(axis=0) if len(rows) > 1 else np.zeros(0)
     varying = np.flatnonzero(spread > 0)

@@ -97,7 +97,7 @@ class CountingFederation:
             self._key = secrets.token_bytes(KEY_BYTES)
         elif options["noise_variance"] > 0.0:
             warnings.warn(
-                f"noise that is a function of random_state={seed} protects nothing: whoever knows the number removes "
+                f"noise that is a function of random_state={seed} protects nothing: who knows the number can remove "
                 "it. Leave random_state out where readings are to be protected",
                 UserWarning,
                 stacklevel=5,

@@ -133,12 +133,11 @@ class InMemoryFederation:
         `is_end`: no more rows follow in this call. When the time is over, neither do other clients learn theirs.
         """
         contributions = []
-        for name, rows in rows_of.items():
+        for name, given in rows_of.items():
             if name not in self._clients:
                 self._clients[name], self._earlier[name] = self._new_client(), EarlierRows(self.width)
-            if np.isnan(rows).any():
-                rows = rows[~np.isnan(rows).all(axis=1)]  # noqa: PLW2901 - from here on these are the client's rows
-            rows = self._earlier[name].fill(rows)  # noqa: PLW2901 - the same
+            with_values = given[~np.isnan(given).all(axis=1)] if np.isnan(given).any() else given
+            rows = self._earlier[name].fill(with_values)
             client, learnt = self._clients[name], 0
             while learnt < len(rows):
                 block = rows[learnt : learnt + BLOCK_ROWS]

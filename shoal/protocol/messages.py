@@ -263,8 +263,8 @@ class Update(ModelMessage):
     """the same of the oldest one: its readings count as spread over the time between"""
     rejected: int | None = None
     """readings that the client has rejected or withheld since its first start; None where numbers must not tell whether
-    a reading was valid: in `formal`, and for private counts. An update without arrays, readings or round says nothing
-    else: of a client with no reading to learn from"""
+    a reading was valid: in `formal`, and for private counts. An update with neither arrays, readings nor round
+    reports this number only: its client has had no reading to learn from"""
     round: int | None = None
     """the round it answers; None in the streaming family"""
     chunk: int = 1

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from client_nodes.intake import decode_batch
-from shoal.algorithms.registry import load_algorithm, predict_rows
+from shoal.algorithms.registry import predict_rows, streaming_algorithm
 from shoal.algorithms.streaming import Contribution
 from shoal.config.contract import Contract, parse_contract
 from shoal.kernels.arrays import Floats
@@ -110,8 +110,8 @@ def test_what_is_published_of_rows_is_finite_and_of_as_many_readings_as_without_
 def test_labels_of_readings_with_gaps_are_those_of_what_they_have(tmp_path: Path) -> None:
     contract = agreed(algorithm="cluster_tree")
     arrays = {"cell": np.array([[0.25, 0.8], [0.7, 0.25]]), "cluster": np.array([0, 1])}
-    algorithm = load_algorithm(contract.models[0].algorithm)
-    server = algorithm.server({}, 2)  # type: ignore[union-attr]  # a streaming one
+    algorithm = streaming_algorithm(contract.models[0].algorithm)
+    server = algorithm.server({}, 2)
     server.absorb([Contribution("a", 1, {"point": arrays["cell"], "count": np.array([500, 500])})], b"")
     snapshot = server.snapshot()
     whole = predict_rows(algorithm, snapshot, arrays["cell"])

@@ -161,8 +161,8 @@ def test_windows_depend_on_the_log_and_not_on_when_a_client_reads_it(tmp_path: P
         make = ModelCounter.make_update
 
         def noting(model: ModelCounter, window: ClosedWindow, *more: Any) -> Any:
-            closed.append(window.rows.tobytes() + window.valid.tobytes())  # noqa: B023 - within its turn
-            return make(model, window, *more)  # noqa: B023 - the same
+            closed.append(window.rows.tobytes() + window.valid.tobytes())  # noqa: B023 - called within its turn of the loop only
+            return make(model, window, *more)  # noqa: B023 - called within its turn of the loop only
 
         monkey.setattr(ModelCounter, "make_update", noting)
         feed.run(*until)
@@ -214,7 +214,7 @@ def test_a_reading_that_the_log_took_in_with_a_clock_ahead_moves_no_other(
         feed = Feed(tmp_path / name, batch_readings_max=1)
         windows.append([])
         now = [BEGIN]
-        with open_client(feed.config, CLIENT, clock=lambda: now[0]) as node:  # noqa: B023 - within its turn
+        with open_client(feed.config, CLIENT, clock=lambda: now[0]) as node:  # noqa: B023 - called within its turn of the loop only
             for time in (20.0, *ahead, *EVERY_5_S[5:9]):
                 feed.write([time], seed=round(time))
                 # One reading is taken in by a clock that is 400 s ahead.
@@ -246,7 +246,7 @@ def test_when_a_window_is_published_does_not_depend_on_readings_around_its_end(t
         feed = Feed(tmp_path / str(number))
         now = [BEGIN]
         at: list[float] = []
-        with open_client(feed.config, CLIENT, clock=lambda: now[0]) as node:  # noqa: B023 - within its turn
+        with open_client(feed.config, CLIENT, clock=lambda: now[0]) as node:  # noqa: B023 - called within its turn of the loop only
             begin = node._windows._begin_of(node._windows._window_at(BEGIN) + 1) - BEGIN
             feed.write([begin + time for time in times], number)
             for tick in range(int(2 * begin) - 20, int(2 * begin) + 150):

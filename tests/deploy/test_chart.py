@@ -14,6 +14,7 @@ import pytest
 import yaml
 
 import shoal
+from tests.conftest import without
 
 ROOT = Path(__file__).parent.parent.parent
 CHART = ROOT / "deploy" / "kubernetes"
@@ -60,7 +61,7 @@ def helm() -> str:
     if not (CACHE / "helm").exists():
         go = shutil.which("go") or "/usr/local/go/bin/go"
         if not Path(go).exists():
-            pytest.skip("neither helm nor Go on the PATH")
+            without("helm", "neither it nor Go, which builds it, is on the PATH")
         subprocess.run([go, "install", HELM], env=os.environ | {"GOBIN": str(CACHE)}, check=True, timeout=1800)
     return str(CACHE / "helm")
 

@@ -64,9 +64,8 @@ def grown(oblique_axes: int, d: int, missing: float = 0.0) -> tuple[list[bytes],
     learnt = []
     for number, window in enumerate(np.split(rows, 60)):
         valid = generator.random(WINDOW) < 0.9
-        if missing:
-            window = np.where(generator.random(window.shape) < missing, np.nan, window)  # noqa: PLW2901 - the same
-        counted: Any = counter.count(np.where(valid[:, None], window, np.nan), valid, b"client", number)
+        lacks = ~valid[:, None] | (generator.random(window.shape) < missing if missing else False)
+        counted: Any = counter.count(np.where(lacks, np.nan, window), valid, b"client", number)
         learnt.append(counted.counts.tobytes())
         update = counted.update(counted.counts + NOISE.draw(number.to_bytes(8, "little"), len(counted.counts)))
         server.absorb([Contribution("client", number, update)], b"")

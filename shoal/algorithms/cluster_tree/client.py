@@ -15,8 +15,8 @@ from numpy.typing import ArrayLike
 
 from shoal.algorithms.options import AlgorithmOptions, option
 from shoal.algorithms.state_reader import COUNT_MAX, StateReader
-from shoal.algorithms.streaming import Arrays, ArraySpec, State, check_rows
-from shoal.errors import InvalidState, SettingsError
+from shoal.algorithms.streaming import Arrays, ArraySpec, State, check_dimensions, check_rows
+from shoal.errors import InvalidState
 from shoal.kernels.arrays import Floats
 from shoal.kernels.sketching import Sketch, empty_sketch, merge_targets, merged, spread_ties
 
@@ -129,8 +129,7 @@ class ClusterTreeHalf(ABC):
     half: ClassVar[str]
 
     def __init__(self, dimensions: int | None = None, **options: Any) -> None:
-        if dimensions is not None and (not isinstance(dimensions, int) or dimensions < 1):
-            raise SettingsError(f"dimensions = {dimensions!r}, must be at least 1")
+        check_dimensions(dimensions)
         self.options = ClusterTreeOptions.parse(options)
         self._given_width = dimensions
         self._reset(dimensions)

@@ -32,7 +32,7 @@ class LeafFacts:
 
     @classmethod
     def of(cls, snapshot: Arrays, d: int) -> Self:
-        """Those of a snapshot of d features. One that has the plan alone says nothing of them: all leaves are alike."""
+        """Those of a snapshot of d features. One with the plan alone has none: then all leaves are alike."""
         if "leaf_centre" not in snapshot:
             leaves = len(snapshot["leaf_id"])
             return cls(np.ones(leaves), np.full((leaves, d), 0.5), np.ones((leaves, d)))

@@ -17,8 +17,8 @@ from numpy.typing import ArrayLike, NDArray
 from shoal.algorithms.fcac.nodes import Diversity, Nodes
 from shoal.algorithms.fcac.options import FcacOptions
 from shoal.algorithms.state_reader import StateReader
-from shoal.algorithms.streaming import MAGNITUDE_MAX, State, check_rows
-from shoal.errors import InvalidData, InvalidState, SettingsError
+from shoal.algorithms.streaming import MAGNITUDE_MAX, State, check_dimensions, check_rows
+from shoal.errors import InvalidData, InvalidState
 from shoal.kernels import forms
 from shoal.kernels.arrays import Floats, Ints
 from shoal.kernels.art_workspace import COUNTER, LAST_SIGMA, MEAN_SIGMA, SATURATED, SIZE, VIGILANCE, Scalars, Workspace
@@ -202,8 +202,7 @@ class ArtNetwork(NetworkAttributes, ABC):
     """name in the paper, and in a saved state"""
 
     def __init__(self, dimensions: int | None = None, **options: Any) -> None:
-        if dimensions is not None and (not isinstance(dimensions, int) or dimensions < 1):
-            raise SettingsError(f"dimensions = {dimensions!r}, must be at least 1")
+        check_dimensions(dimensions)
         self.options = FcacOptions.parse(options)
         self._given_width = dimensions
         self._width = dimensions

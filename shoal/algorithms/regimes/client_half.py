@@ -24,8 +24,8 @@ from shoal.algorithms.regimes.messages import (
     read_snapshot,
 )
 from shoal.algorithms.state_reader import StateReader
-from shoal.algorithms.streaming import Arrays, ArraySpec, State, check_rows
-from shoal.errors import InvalidData, InvalidState, SettingsError
+from shoal.algorithms.streaming import Arrays, ArraySpec, State, check_dimensions, check_rows
+from shoal.errors import InvalidData, InvalidState
 from shoal.kernels.arrays import Floats, Ints
 
 STATE_VERSION: Final = 1
@@ -151,8 +151,7 @@ class RegimesClient:
     half: Final = "regimes client"
 
     def __init__(self, dimensions: int | None = None, **options: Any) -> None:
-        if dimensions is not None and (not isinstance(dimensions, int) or dimensions < 1):
-            raise SettingsError(f"dimensions = {dimensions!r}, must be at least 1")
+        check_dimensions(dimensions)
         self.options = RegimesOptions.parse(options)
         self._given_width = dimensions
         self._reset(dimensions)

@@ -27,9 +27,9 @@ from shoal.algorithms.regimes.plan import FEATURE_MAX
 from shoal.algorithms.regimes.server import NO_PARENT, RegimeServer
 from shoal.algorithms.regimes.sets import CellSets
 from shoal.algorithms.state_reader import StateReader
-from shoal.algorithms.streaming import Arrays, Contribution, Rows, State, check_rows
+from shoal.algorithms.streaming import Arrays, Contribution, Rows, State, check_dimensions, check_rows
 from shoal.algorithms.view import ClusteringView, RegimeView
-from shoal.errors import InvalidData, InvalidState, SettingsError
+from shoal.errors import InvalidData, InvalidState
 from shoal.kernels.arrays import Floats, Ints
 from shoal.kernels.distance import nearest
 
@@ -83,8 +83,7 @@ class RegimesServer:
     half: Final = "regimes server"
 
     def __init__(self, dimensions: int | None = None, **options: Any) -> None:
-        if dimensions is not None and (not isinstance(dimensions, int) or dimensions < 1):
-            raise SettingsError(f"dimensions = {dimensions!r}, must be at least 1")
+        check_dimensions(dimensions)
         self.options = RegimesOptions.parse(options)
         self._given_width = dimensions
         self._reset(dimensions)
