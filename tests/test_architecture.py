@@ -55,7 +55,7 @@ ALONE = {
     "server_node/regions/replica.py": "needs an extra: Quix Streams",
     "server_node/regions/replica_model.py": "one model of a region, of which a replica has several",
     "server_node/web/*.py": "needs an extra: Starlette; each file is a part of the page or an endpoint",
-    "shoal/algorithms/*/server.py": "the half that no client loads",
+    "shoal/algorithms/*/server*.py": "the half that no client loads",
     "shoal/kernels/compiled/*.py": "the compiled form of one kernel, beside its form in NumPy",
     "shoal/transports/kafka/log.py": "needs an extra: kafka-python",
 }

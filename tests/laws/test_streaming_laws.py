@@ -76,6 +76,13 @@ def assert_fits(arrays: Arrays, table: Mapping[str, ArraySpec], d: int) -> None:
         assert not spec.at_least_one or (array >= 1).all(), name
 
 
+@pytest.mark.parametrize("name", streaming_names())
+def test_a_number_of_features_below_one_is_refused(name: str) -> None:
+    for make in (streaming_algorithm(name).client, streaming_algorithm(name).server):
+        with pytest.raises(SettingsError):
+            make({}, 0)
+
+
 # Without rows.
 
 

@@ -38,7 +38,7 @@ from shoal.algorithms.density_tree.tree import (
 from shoal.algorithms.predictor import Cuts
 from shoal.algorithms.shares import ClientShares
 from shoal.algorithms.state_reader import StateReader
-from shoal.algorithms.streaming import Arrays, Contribution, Rows, State, check_rows
+from shoal.algorithms.streaming import Arrays, Contribution, Rows, State, check_dimensions, check_rows
 from shoal.algorithms.view import ClusteringView
 from shoal.errors import InvalidData, InvalidState
 from shoal.kernels.arrays import Floats, Ints
@@ -203,6 +203,7 @@ class DensityTreeServer:
     half = "density_tree server"
 
     def __init__(self, dimensions: int, **options: Any) -> None:
+        check_dimensions(dimensions)
         self.options = DensityTreeOptions.parse(options)
         self.d = dimensions
         self._noise_variance = self.options.noise_variance

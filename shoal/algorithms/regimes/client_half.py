@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -142,19 +143,47 @@ class _Counting:
             self.readings[identity] = self.readings.get(identity, 0) + n
 
 
-class RegimesClient:
-    """Learns rows as blocks. It contributes sums over them when a snapshot asks, and the regimes of new ones.
+class RegimesHalf(ABC):
+    """What both halves share: options, and a number of features that is given, or fixed by the first rows."""
 
-    Options: `RegimesOptions`. A half that has adopted no snapshot contributes level and spread of its columns.
-    """
-
-    half: Final = "regimes client"
+    half: ClassVar[str]
 
     def __init__(self, dimensions: int | None = None, **options: Any) -> None:
         check_dimensions(dimensions)
         self.options = RegimesOptions.parse(options)
         self._given_width = dimensions
         self._reset(dimensions)
+
+    @abstractmethod
+    def _reset(self, width: int | None) -> None:
+        """Forget everything."""
+
+    @abstractmethod
+    def _restore_from(self, saved: StateReader, width: int | None) -> None:
+        """Become the saved half of a new one. Raises `InvalidState` and `InvalidData`."""
+
+    def restore(self, state: State) -> None:
+        """Become the saved half and continue bit for bit. Raises `InvalidState`; then nothing has changed."""
+        saved = StateReader(state, STATE_VERSION, half=self.half, options=self.options.model_dump())
+        fresh = type(self)(self._given_width, **self.options.model_dump())
+        width = saved.read_optional_int("width", least=1)
+        if self._given_width not in (None, width):
+            raise InvalidState(f"saved with width {width}, this is {self._given_width}")
+        fresh._reset(width)
+        try:
+            fresh._restore_from(saved, width)
+        except InvalidData as damaged:
+            raise InvalidState(f"saved state contradicts itself: {damaged}") from None
+        vars(self).update(vars(fresh))
+
+
+class RegimesClient(RegimesHalf):
+    """Learns rows as blocks. It contributes sums over them when a snapshot asks, and the regimes of new ones.
+
+    Options: `RegimesOptions`. A half that has adopted no snapshot contributes level and spread of its columns.
+    """
+
+    half = "regimes client"
 
     def _reset(self, width: int | None) -> None:
         self._width = width
@@ -314,20 +343,6 @@ class RegimesClient:
             "changes": counting.changes.ravel().copy(),
             "regimes": np.array(list(counting.readings.items()), np.int64).reshape(-1, 2),
         }
-
-    def restore(self, state: State) -> None:
-        """Become the saved half and continue bit for bit. Raises `InvalidState`; then nothing has changed."""
-        saved = StateReader(state, STATE_VERSION, half=self.half, options=self.options.model_dump())
-        fresh = type(self)(self._given_width, **self.options.model_dump())
-        width = saved.read_optional_int("width", least=1)
-        if self._given_width not in (None, width):
-            raise InvalidState(f"saved with width {width}, this is {self._given_width}")
-        fresh._reset(width)
-        try:
-            fresh._restore_from(saved, width)
-        except InvalidData as damaged:
-            raise InvalidState(f"saved state contradicts itself: {damaged}") from None
-        vars(self).update(vars(fresh))
 
     def _restore_from(self, saved: StateReader, width: int | None) -> None:
         client = self._client

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from shoal.algorithms.claims import ROUNDING_SHARE, Claims, require_possible
 from shoal.algorithms.regimes.blocks import BLOCKS_MAX, READING_MAX, SCALES, n_block_features
-from shoal.algorithms.regimes.client_half import RegimesOptions, ask_digest, book_digest, first_ask
+from shoal.algorithms.regimes.client_half import STATE_VERSION, RegimesHalf, ask_digest, book_digest, first_ask
 from shoal.algorithms.regimes.exchange import SAMPLE, Columns, Phase, Sums, add_answer
 from shoal.algorithms.regimes.messages import (
     COUNT_BITS,
@@ -27,13 +27,12 @@ from shoal.algorithms.regimes.plan import FEATURE_MAX
 from shoal.algorithms.regimes.server import NO_PARENT, RegimeServer
 from shoal.algorithms.regimes.sets import CellSets
 from shoal.algorithms.state_reader import StateReader
-from shoal.algorithms.streaming import Arrays, Contribution, Rows, State, check_dimensions, check_rows
+from shoal.algorithms.streaming import Arrays, Contribution, Rows, State, check_rows
 from shoal.algorithms.view import ClusteringView, RegimeView
-from shoal.errors import InvalidData, InvalidState
+from shoal.errors import InvalidData
 from shoal.kernels.arrays import Floats, Ints
 from shoal.kernels.distance import nearest
 
-STATE_VERSION: Final = 1
 GROWTH: Final = 1.25
 """growth of the readings after which the next look begins, at least"""
 LOOK_MEMORIES: Final = 3
@@ -73,20 +72,14 @@ class _Column:
         return table[:, 1 + 2 * d : 1 + 3 * d].min(axis=0), table[:, 1 + 3 * d :].max(axis=0)
 
 
-class RegimesServer:
+class RegimesServer(RegimesHalf):
     """Absorbs what clients contribute, and begins a look for regimes whenever enough readings have come.
 
     A phase of a look ends once each client that is present has answered. All follows from the contributions alone.
     Options: `RegimesOptions`.
     """
 
-    half: Final = "regimes server"
-
-    def __init__(self, dimensions: int | None = None, **options: Any) -> None:
-        check_dimensions(dimensions)
-        self.options = RegimesOptions.parse(options)
-        self._given_width = dimensions
-        self._reset(dimensions)
+    half = "regimes server"
 
     def _reset(self, width: int | None) -> None:
         self._width = width
@@ -326,20 +319,6 @@ class RegimesServer:
             "layout": packing.layout,
             "number": packing.number,
         }
-
-    def restore(self, state: State) -> None:
-        """Become the saved half and continue bit for bit. Raises `InvalidState`; then nothing has changed."""
-        saved = StateReader(state, STATE_VERSION, half=self.half, options=self.options.model_dump())
-        fresh = type(self)(self._given_width, **self.options.model_dump())
-        width = saved.read_optional_int("width", least=1)
-        if width is not None and self._given_width not in (None, width):
-            raise InvalidState(f"saved with width {width}, this is {self._given_width}")
-        fresh._reset(width)
-        try:
-            fresh._restore_from(saved, width)
-        except InvalidData as damaged:
-            raise InvalidState(f"saved state contradicts itself: {damaged}") from None
-        vars(self).update(vars(fresh))
 
     def _restore_from(self, saved: StateReader, width: int | None) -> None:
         counts = (saved.read_int(name) for name in ("readings", "updates", "next_look"))
