@@ -38,7 +38,7 @@ UPDATES_PER_CLIENT = 40
 """updates of a client, at least, in data that are replayed once"""
 BOUNDS_SENTENCE = (
     "low and high are PROPOSALS, made from the data and rounded outward. Bounds that are taken from data reveal "
-    "something of it: put the range of the sensor's data sheet there before anybody relies on the privacy of this "
+    "something of it: put the range of the sensor's data sheet there before you rely on the privacy of this "
     "federation."
 )
 
