@@ -109,6 +109,10 @@ class AlgorithmOptions(BaseModel):
             raise SettingsError(f"{self.ALGORITHM} option {name} = {getattr(self, name)!r}, must be {wanted}")
 
 
+_PLAIN: Final = {NoneType: "none", str: "a text", bool: "true or false"}
+"""types without bounds -> their values in words"""
+
+
 def _words(annotation: Any, metadata: Iterable[Any] = ()) -> str:
     """The values of a type with bounds, in words."""
     origin, parts = get_origin(annotation), get_args(annotation)
@@ -122,10 +126,8 @@ def _words(annotation: Any, metadata: Iterable[Any] = ()) -> str:
         names = [value for part in parts if get_origin(part) is Literal for value in get_args(part)]
         others = [_words(part, metadata) for part in parts if get_origin(part) is not Literal]
         return ", or ".join([*others, *([_words(Literal[tuple(names)])] if names else [])])
-    if annotation is NoneType:
-        return "none"
-    if annotation is str:
-        return "a text"
+    if annotation in _PLAIN:
+        return _PLAIN[annotation]
     least, above, most = (
         next((getattr(bound, name) for bound in metadata if hasattr(bound, name)), None) for name in ("ge", "gt", "le")
     )

@@ -67,11 +67,9 @@ class ClusterTreeOptions(AlgorithmOptions):
         "split of twice the significance is shown at once",
         least=0.0,
     )
-
     noise: bool = option(
         False,
         "whether rows that belong to no cluster are labelled as such (-1), instead of as the nearest cluster",
-        expected="true or false",
     )
 
     def model_post_init(self, context: Any) -> None:
