@@ -11,7 +11,7 @@ from client_nodes.intake import NO_SPAN, TimeSpan
 from client_nodes.privacy import PrivateBatch
 from client_nodes.publisher import Content, EncodedUpdate, Publisher
 from client_nodes.snapshots import Snapshots
-from shoal.algorithms.streaming import FollowingHalf, Rows
+from shoal.algorithms.streaming import FollowingHalf, Rows, SequenceHalf
 from shoal.config.resolved import ResolvedContract, ResolvedModel
 from shoal.config.sections import ClientSettings
 from shoal.errors import InvalidData, InvalidState
@@ -56,6 +56,12 @@ class Learner:
     def nodes(self) -> dict[str, int]:
         """model -> number of its nodes."""
         return {model.name: model.nodes for model in self._models}
+
+    @property
+    def sequence_halves(self) -> dict[str, SequenceHalf]:
+        """model -> its client half, of those whose clusters are seen in successive rows."""
+        halves = {model.name: model.sequence_half for model in self._models}
+        return {name: half for name, half in halves.items() if half is not None}
 
     @property
     def rejected(self) -> int | None:
@@ -146,6 +152,17 @@ class Learner:
         return now >= self._updated_at + self._settings.publish_s
 
 
+def saved_sequence_halves(contract: ResolvedContract, state: dict[str, Any]) -> dict[str, SequenceHalf]:
+    """The halves of `Learner.sequence_halves` in a learner's saved state. Raises `InvalidState`."""
+    halves = {}
+    for model in contract.models.values():
+        if model.family.client_learns and model.streaming.labels_sequences:
+            half = cast("SequenceHalf", model.streaming.client(model.options, contract.width))
+            half.restore(state["models"][model.name]["half"])
+            halves[model.name] = half
+    return halves
+
+
 class ModelLearner:
     """The client half of one streaming model, and the number of its newest update."""
 
@@ -171,6 +188,11 @@ class ModelLearner:
     def nodes(self) -> int:
         """Number of nodes the model has on this client."""
         return self._half.size
+
+    @property
+    def sequence_half(self) -> SequenceHalf | None:
+        """Its client half, if its clusters are seen in successive rows."""
+        return cast("SequenceHalf", self._half) if self._model.streaming.labels_sequences else None
 
     @property
     def owes_answer(self) -> bool:

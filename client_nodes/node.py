@@ -281,8 +281,12 @@ class ClientNode:
     def _make_labels(self) -> Labeller:
         """Only a client that labels its readings loads what it takes."""
         from client_nodes.labelling.labeller import Labeller  # noqa: PLC0415 - loaded only to label
+        from client_nodes.labelling.waiting import sequences_of  # noqa: PLC0415 - the same
 
-        return Labeller(self._contract, self._client, self._settings, self._snapshots, self._resources.readings)
+        readings, key = self._resources.readings, self._resources.noise_key
+        halves, source = self._learner.sequence_halves, readings.identity(READINGS)
+        sequences = sequences_of(self._contract, halves, key, self._client, source)
+        return Labeller(self._contract, self._client, self._settings, self._snapshots, readings, sequences)
 
     def _make_windows(self, publisher: Publisher, readings_log: bytes) -> CountWindows:
         """Only a client that masks its counts loads what it takes."""

@@ -14,16 +14,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from client_nodes.intake import Batch, decode_batch
+from client_nodes.intake import Batch
 from client_nodes.labelling.reasons import Outside, UsualValues
 from client_nodes.labelling.streaks import Streak
+from client_nodes.labelling.waiting import Backlog, Sequences, WaitingReadings
 from client_nodes.monitoring import Labelled
 from client_nodes.snapshots import Snapshots
 from shoal.algorithms.registry import Algorithm, predict_rows
-from shoal.algorithms.streaming import Rows
+from shoal.algorithms.streaming import Rows, SequenceLabels
 from shoal.config.resolved import ResolvedContract
 from shoal.config.sections import ClientSettings
-from shoal.errors import InvalidState, OffsetOutOfRange
+from shoal.errors import InvalidState
 from shoal.kernels.arrays import Bools, Floats, Ints
 from shoal.kernels.distance import block_rows, nearest
 from shoal.kernels.gaps import nearest_over_present
@@ -31,75 +32,9 @@ from shoal.kernels.novelty import BINS, KNOWN_MAX, distance_bins, rank
 from shoal.protocol.labels import Label, Reason, label_headers, label_key
 from shoal.protocol.messages import Snapshot
 from shoal.protocol.site_events import SiteEvent
-from shoal.protocol.topics import LABELS, READINGS, SITE_EVENTS, ensure_label_topics
+from shoal.protocol.topics import LABELS, SITE_EVENTS, ensure_label_topics
 from shoal.runtime.checkpoint import OutboxRecord
 from shoal.transports.base import Log, Positions
-
-
-@dataclass
-class Backlog:
-    """The unlabelled readings of one model, from the oldest to where labelling goes on by itself."""
-
-    start: Positions = field(default_factory=dict)
-    """the oldest unlabelled reading"""
-    until: Positions = field(default_factory=dict)
-    """the first reading that does not belong to it any more; partitions as in `start`"""
-    again: bool = False
-    """whether they have been labelled before"""
-
-    @property
-    def pending(self) -> bool:
-        """Whether there is any reading in it."""
-        return bool(self.start)
-
-    def extend(self, batch: Batch) -> None:
-        """The readings of a batch cannot be labelled yet."""
-        for partition, offset in batch.places:
-            self.start.setdefault(partition, offset)
-            self.until[partition] = offset + 1
-
-    def take(self, log: Log, limit: int, timeout_s: float, width: int, gaps: bool = False) -> Batch:
-        """The next readings of it, oldest first, up to `limit`; what retention has removed is passed over.
-
-        `width`, `gaps`: as `decode_batch` takes them.
-
-        Raises as the log does.
-        """
-        while True:
-            try:
-                records, after = log.read(READINGS, self.start, limit, timeout_s)
-                break
-            except OffsetOutOfRange as gone:
-                self._move({gone.partition: gone.first})
-                if not self.pending:
-                    return decode_batch([], width)
-        if not records:
-            # A log that was restored from a backup may end earlier.
-            ends = {partition: end for partition, (_, end) in log.bounds(READINGS).items()}
-            after = {one: self.until[one] if at >= ends.get(one, 0) else at for one, at in self.start.items()}
-        own = [record for record in records if record.offset < self.until[record.partition]]
-        self._move(after)
-        return decode_batch(own, width, gaps=gaps)
-
-    def state(self) -> dict[str, Any]:
-        return {"start": _pairs(self.start), "until": _pairs(self.until), "again": self.again}
-
-    @classmethod
-    def restored(cls, state: dict[str, Any]) -> Backlog:
-        """Raises `KeyError`, `TypeError` or `ValueError` for a damaged state."""
-        return cls(dict(state["start"]), dict(state["until"]), bool(state["again"]))
-
-    def _move(self, after: Positions) -> None:
-        self.start |= after
-        for partition in [one for one, at in self.start.items() if at >= self.until[one]]:
-            del self.start[partition], self.until[partition]
-        if not self.start:
-            self.again = False
-
-
-def _pairs(positions: Positions) -> list[list[int]]:
-    return [[partition, offset] for partition, offset in sorted(positions.items())]
-
 
 NO_IDENTITY = -1
 UNIT_MAX = 1e3
@@ -122,7 +57,9 @@ class Assigned(NamedTuple):
 class SnapshotClusters:
     """What a snapshot knows about clusters. It has at least one known cluster if `known` is true."""
 
-    def __init__(self, snapshot: Snapshot, algorithm: Algorithm) -> None:
+    def __init__(self, snapshot: Snapshot, algorithm: Algorithm, sequence: SequenceLabels | None = None) -> None:
+        """`sequence`: labels by it of readings in their order, where a single one does not show its cluster."""
+        self.sequence = sequence
         self.version = snapshot.version
         self._arrays = snapshot.arrays
         self._algorithm = algorithm
@@ -145,7 +82,10 @@ class SnapshotClusters:
         """Rows (n, d) in unit coordinates, without noise: those within the bounds decide the cluster, and those as
         they were measured the distance, as a value outside the bounds is strange. NaN is a missing value: what is there
         decides. Only if any cluster is known."""
-        cluster = predict_rows(self._algorithm, self._arrays, clipped)
+        return self.compare(predict_rows(self._algorithm, self._arrays, clipped), unclipped)
+
+    def compare(self, cluster: Ints, unclipped: Rows) -> Assigned:
+        """The same for rows whose clusters are known: (n,) their numbers in the arrays of the snapshot."""
         numbers, place = np.unique(cluster, return_inverse=True)
         identity = np.array([self._known_identity(number) for number in numbers.tolist()], dtype=np.int64)[place]
         rows = np.clip(unclipped, -UNIT_MAX, UNIT_MAX)
@@ -246,6 +186,10 @@ class ModelLabels:
 
     usual: UsualValues
     streak: Streak
+    waiting: WaitingReadings
+    """readings that wait for the label of their sequence"""
+    waiting_earlier: WaitingReadings
+    """the same of the backlog"""
     backlog: Backlog = field(default_factory=Backlog)
     spread: Spread = field(default_factory=Spread)
     clusters: SnapshotClusters | None = None
@@ -272,8 +216,16 @@ class Labeller:
     """
 
     def __init__(
-        self, contract: ResolvedContract, client: str, settings: ClientSettings, snapshots: Snapshots, readings: Log
+        self,
+        contract: ResolvedContract,
+        client: str,
+        settings: ClientSettings,
+        snapshots: Snapshots,
+        readings: Log,
+        sequences: Sequences | None = None,
     ) -> None:
+        """`sequences`: for models that label them; None: there is none."""
+        self._sequences = sequences
         self._contract, self._topic = contract, contract.contract.labels_topic
         self._client = client
         self._settings = settings
@@ -309,10 +261,10 @@ class Labeller:
             if kept.clusters is None:
                 kept.backlog.extend(batch)
             else:
-                made = self._labels(model, kept.clusters, batch, count_novel=True)
+                ready, made = self._labels(model, kept.clusters, kept.waiting, batch)
                 labels += len(made)
-                records += self._write(model, made, batch)
-                events += kept.streak.follow(made, batch.places)
+                records += self._write(model, made, ready)
+                events += kept.streak.follow(made, ready.places)
         for event in events:
             self._readings.publish(SITE_EVENTS, event.encode(), event.id.encode(), event.headers())
         done = self.label_backlog()
@@ -329,9 +281,10 @@ class Labeller:
                     self._readings, limit, BACKLOG_WAIT_S, contract.width, gaps=contract.learns_gaps
                 )
                 read += piece.records
-                labels_of[model] = len(piece.places)
-                labels = self._labels(model, kept.clusters, piece, count_novel)
-                records += self._write(model, labels, piece)
+                is_last = not kept.backlog.pending
+                ready, labels = self._labels(model, kept.clusters, kept.waiting_earlier, piece, count_novel, is_last)
+                labels_of[model] = len(labels)
+                records += self._write(model, labels, ready)
         return BacklogPiece(read, labels_of, records)
 
     def follow(self) -> None:
@@ -340,7 +293,9 @@ class Labeller:
         for model, kept in self._models.items():
             snapshot = self._snapshots.newest(model)
             if snapshot is not None and snapshot.version != kept.version:
-                clusters = SnapshotClusters(snapshot, self._contract.models[model].algorithm)
+                half = None if self._sequences is None else self._sequences.halves.get(model)
+                sequence = None if half is None else half.sequence_labels(snapshot.arrays)
+                clusters = SnapshotClusters(snapshot, self._contract.models[model].algorithm, sequence)
                 kept.version, kept.clusters = snapshot.version, clusters if clusters.known else None
 
     def label_again(self, learnt: Positions, oldest: Positions) -> dict[str, bool]:
@@ -353,6 +308,7 @@ class Labeller:
         for kept in self._models.values():
             if kept.clusters is not None:
                 kept.spread, kept.usual = Spread(), UsualValues(self._contract.width)
+                kept.waiting_earlier = WaitingReadings(self._contract.width)
                 kept.backlog = Backlog(dict(start), {one: learnt[one] for one in start}, again=True)
         return {model: kept.clusters is not None for model, kept in self._models.items()}
 
@@ -370,6 +326,7 @@ class Labeller:
                     "usual": kept.usual.state(),
                     "streak": kept.streak.state(),
                     "novel": self._novel[model],
+                    **self._waiting_state(model, kept),
                 }
                 for model, kept in self._models.items()
             }
@@ -384,13 +341,25 @@ class Labeller:
                 kept.spread.restore(own["spread"])
                 kept.usual.restore(own["usual"])
                 kept.streak.restore(own["streak"])
+                if self._has_sequences(model):
+                    kept.waiting.restore(own["waiting"])
+                    kept.waiting_earlier.restore(own["waiting_earlier"])
                 self._novel[model] = own["novel"]
         except (KeyError, TypeError, ValueError) as broken:
             raise InvalidState(f"the checkpoint of the labels is damaged: {broken}") from None
 
+    def _has_sequences(self, model: str) -> bool:
+        return self._sequences is not None and model in self._sequences.halves
+
+    def _waiting_state(self, model: str, kept: ModelLabels) -> dict[str, Any]:
+        if not self._has_sequences(model):
+            return {}
+        return {"waiting": kept.waiting.state(), "waiting_earlier": kept.waiting_earlier.state()}
+
     def _none_yet(self, model: str) -> ModelLabels:
+        width = self._contract.width
         streak = Streak(self._contract.contract, self._client, model, self._settings.novel_streak)
-        return ModelLabels(UsualValues(self._contract.width), streak)
+        return ModelLabels(UsualValues(width), streak, WaitingReadings(width), WaitingReadings(width))
 
     def _write(self, model: str, labels: Sequence[Label], batch: Batch) -> list[OutboxRecord]:
         """Write the label of each reading; returns the records to publish."""
@@ -403,13 +372,37 @@ class Labeller:
                 records.append(OutboxRecord(self._topic, value, self._client.encode() + b"/" + key, headers))
         return records
 
-    def _labels(self, model: str, clusters: SnapshotClusters, batch: Batch, count_novel: bool) -> list[Label]:
-        if not batch.places:
-            return []
-        unit = self._bounds.to_unit(batch.values)
-        found = clusters.assign(
-            self._bounds.to_unit(self._bounds.clip(batch.values, self._contract.learns_gaps)[0]), unit
-        )
+    def _labels(
+        self,
+        model: str,
+        clusters: SnapshotClusters,
+        waiting: WaitingReadings,
+        batch: Batch,
+        count_novel: bool = True,
+        is_last: bool = False,
+    ) -> tuple[Batch, list[Label]]:
+        """The readings that get a label now, and their labels: those of the batch, unless they have to wait."""
+        bounds = self._bounds
+        if clusters.sequence is None or self._sequences is None:
+            unit = bounds.to_unit(batch.values)
+            clipped = bounds.to_unit(bounds.clip(batch.values, self._contract.learns_gaps)[0])
+            found = clusters.assign(clipped, unit) if batch.places else None
+        else:
+            waiting.add(batch, self._sequences.rows_of(batch))
+            batch, numbers = waiting.take(clusters.sequence, is_last)
+            unit = bounds.to_unit(batch.values)
+            found = clusters.compare(numbers, unit) if batch.places else None
+        return batch, [] if found is None else self._labels_of(model, clusters, found, unit, batch.times, count_novel)
+
+    def _labels_of(
+        self,
+        model: str,
+        clusters: SnapshotClusters,
+        found: Assigned,
+        unit: Rows,
+        times: Sequence[float | None],
+        count_novel: bool,
+    ) -> list[Label]:
         kept = self._models[model]
         # What belongs to no known cluster must not count as one of the nearest: it may be a new cluster.
         known = found.identity != NO_IDENTITY
@@ -428,7 +421,7 @@ class Labeller:
                 clusters.version,
                 time,
             )
-            for cluster, identity, strange, time in zip(*columns, batch.times, strict=True)
+            for cluster, identity, strange, time in zip(*columns, times, strict=True)
         ]
         for place in np.flatnonzero(novel).tolist():
             reference = int(found.reference[place])

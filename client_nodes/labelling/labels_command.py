@@ -16,6 +16,8 @@ from client_nodes.bootstrap import CHECKPOINT, NOISE_KEY, open_checkpoint
 from client_nodes.intake import positions_in
 from client_nodes.labelling.labelled_readings import TEXT_WRITERS, LabelledReadings, ParquetWriter, Writer
 from client_nodes.labelling.labeller import Labeller
+from client_nodes.labelling.waiting import sequences_of
+from client_nodes.learner import saved_sequence_halves
 from client_nodes.node import LABELS_PART, required_values
 from client_nodes.publisher import OwnUpdates, all_headers, make_signer
 from client_nodes.snapshots import Snapshots
@@ -67,14 +69,16 @@ def _relabel(config: Config, client: str, checkpoint: Checkpoint, readings: Log,
         return dict.fromkeys(contract.models, 0)
     check_required(state, required_values(contract.digest, readings.identity(READINGS)))
     snapshots = Snapshots(config.contract, Validator(contract), log)
-    labeller = Labeller(contract, client, config.client, snapshots, readings)
+    key = load_or_create_key(config.client.folder / client / NOISE_KEY)
+    halves = saved_sequence_halves(contract, state["learner"])
+    sequences = sequences_of(contract, halves, key, client, readings.identity(READINGS))
+    labeller = Labeller(contract, client, config.client, snapshots, readings, sequences)
     labeller.ensure_topics()
     if LABELS_PART in state:
         labeller.restore(state[LABELS_PART])
     labeller.follow()
     can = labeller.label_again(positions_in(state["intake"]), beginning(readings, READINGS))
     # The outbox may still have updates of the client: they are published as the client publishes them.
-    key = load_or_create_key(config.client.folder / client / NOISE_KEY)
     signer = make_signer(read_client_key(config.client.signing_key_file, client))
     outbox = Outbox(checkpoint, log, all_headers(OwnUpdates(log, contract, client, key).headers, signer))
     labels = dict.fromkeys(can, 0)

@@ -114,6 +114,28 @@ class FollowingHalf(ClientHalf, Protocol):
         ...
 
 
+class SequenceLabels(Protocol):
+    """The clusters of one snapshot for rows in the order of time, by a window of successive ones."""
+
+    @property
+    def window(self) -> int:
+        """Number of rows of a window."""
+        ...
+
+    def numbers(self, rows: Rows) -> Ints:
+        """rows (n, d), n >= window, NaN where missing -> (n - window + 1,) the cluster of each window, by its number
+        in the snapshot; -1 where it lacks too much."""
+        ...
+
+
+class SequenceHalf(FollowingHalf, Protocol):
+    """The client half of an algorithm whose clusters are seen in successive rows and not in a single one."""
+
+    def sequence_labels(self, snapshot: Arrays) -> SequenceLabels:
+        """Labels by this snapshot and what the half knows of its own rows. Raises `InvalidData`."""
+        ...
+
+
 class ServerHalf(Protocol):
     """The half of a streaming algorithm that runs on the server."""
 
@@ -230,6 +252,8 @@ class StreamingAlgorithm:
     None: an update shows itself where its readings lie, if it has points"""
     follows_snapshots: bool = False
     """whether its client half is a `FollowingHalf`, which works by what the newest snapshot asks"""
+    labels_sequences: bool = False
+    """whether its client half is a `SequenceHalf`: a client labels its readings by windows then, not by `predict`"""
     experimental: str = ""
     """what it does not do yet, of an algorithm whose options and results may still change; else empty"""
 

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import logging
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from client_nodes.labelling.labelled_readings import LabelledReadings
+from client_nodes.labelling.labels_command import relabel_readings
 from onebox.federation import OneBox
 from onebox.replay.plan import _check_replayable
 from shoal.config.resolved import resolve
 from shoal.config.settings import Config, load_config
 from shoal.errors import SettingsError
+from shoal.protocol.labels import Label
+from shoal.runtime.logs import open_client_log
 from tests.house.small_federation import CLIENTS, FILE, clock, model_bytes, write_readings
 from tests.house.test_same_log_same_model import replay
 
@@ -22,7 +27,7 @@ def federation_file(folder: Path, mode: str = 'mode = "off"') -> Path:
     text = FILE.format(**settings, batch_updates_max=4, address="sqlite:federation.db")
     text = text.replace('mode = "formal"\nepsilon_per_reading = 200', mode).replace('"fcac"', '"regimes"')
     path = folder / "federation.toml"
-    path.write_text(text.replace("label = true", "label = false"), encoding="utf-8")
+    path.write_text(text, encoding="utf-8")
     return path
 
 
@@ -55,6 +60,48 @@ def test_three_clients_find_regimes_and_a_rebuild_and_restarts_give_the_same(
         expected = model_bytes(box.server)
     for batch, stop_every in ((1, None), (7, 3)):
         assert replay(config, tmp_path / f"{batch}.db", batch, stop_every) == expected
+
+
+def calm_and_rough(number: int, n: int) -> np.ndarray:
+    """(n,) 1 where client `number` is rough: 200 readings at a time, of the same mean."""
+    return (np.arange(n) + 70 * number) // 200 % 2
+
+
+def write_calm_and_rough(config: Config, n: int) -> None:
+    for number, name in enumerate(CLIENTS):
+        spread = 1.0 + 3.0 * calm_and_rough(number, n)
+        values = [20.0, 50.0] + spread[:, None] * np.random.default_rng(number).normal(size=(n, 2))
+        write_readings(config, name, values.tolist())
+
+
+def labels_of(config: Config, client: str) -> list[Label | None]:
+    with closing(open_client_log(config, client)) as log:
+        return [label for block in LabelledReadings(log, "clusters", 2).all() for label in block.labels]
+
+
+def test_clients_label_regimes_of_one_mean_and_kills_and_batches_change_no_label(tmp_path: Path) -> None:
+    n = 2_400
+    config = load_config(federation_file(tmp_path))
+    write_calm_and_rough(config, n)
+    for _ in range(9):
+        with OneBox(config, CLIENTS, clock=clock) as box:  # killed again and again, readings wait for their windows
+            for _ in range(5):
+                box.step()
+    with OneBox(config, CLIENTS, clock=clock) as box:
+        box.run_until_idle()
+    waiting = [label is None for label in labels_of(config, "attic")]
+    assert 0 < sum(waiting) < 128, "the newest readings wait for the end of their window"
+    assert not any(waiting[:-128])
+    relabel_readings(config, "attic")
+    found = [label.identity if label is not None else None for label in labels_of(config, "attic")]
+    other = config.model_copy(update={"client": config.client.model_copy(update={"batch_readings_max": 31})})
+    relabel_readings(other, "attic")
+    assert [label.identity if label is not None else None for label in labels_of(config, "attic")] == found
+    rough = calm_and_rough(0, n) == 1
+    identities = np.array(found)
+    assert set(identities) == {0, 1}
+    agree = max(np.mean((identities == one) == rough) for one in (0, 1))
+    assert agree > 0.95, "the nearest mean would be right as often as a coin"
 
 
 def test_private_counts_are_refused(tmp_path: Path) -> None:

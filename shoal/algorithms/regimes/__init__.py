@@ -46,6 +46,7 @@ REGIMES: Final = StreamingAlgorithm(
     check_claims=check_claims,
     counted_points=counted_points,
     follows_snapshots=True,
+    labels_sequences=True,
     experimental=(
         "regimes of fewer than about 50 readings, or less than a standard deviation apart, are not found, nor those of "
         "a stream that is itself strongly autocorrelated within them"

@@ -10,7 +10,14 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from shoal.algorithms.options import AlgorithmOptions, option
-from shoal.algorithms.regimes.blocks import BLOCKS_MAX, SCALES, BlockMemory, n_block_features
+from shoal.algorithms.regimes.blocks import (
+    BLOCKS_MAX,
+    READING_MAX,
+    SCALES,
+    BlockMemory,
+    n_block_features,
+    window_features,
+)
 from shoal.algorithms.regimes.client import RegimeClient
 from shoal.algorithms.regimes.exchange import Ask, Book, Candidate, Key, Phase
 from shoal.algorithms.regimes.messages import (
@@ -19,13 +26,14 @@ from shoal.algorithms.regimes.messages import (
     Head,
     Packing,
     Piece,
+    SnapshotRead,
     Unpacking,
     dense_piece,
     pairs_entries,
     read_snapshot,
 )
 from shoal.algorithms.state_reader import StateReader
-from shoal.algorithms.streaming import Arrays, ArraySpec, State, check_dimensions, check_rows
+from shoal.algorithms.streaming import Arrays, ArraySpec, Rows, State, check_dimensions, check_rows
 from shoal.errors import InvalidData, InvalidState
 from shoal.kernels.arrays import Floats, Ints
 
@@ -256,6 +264,14 @@ class RegimesClient(RegimesHalf):
             self._counting = _Counting(read.book, read.single, cut)
             self._counting.readings = before.readings
 
+    def sequence_labels(self, snapshot: Arrays) -> RegimeLabels:
+        """Regimes of rows by this snapshot, at the level of this client's own rows. Raises `InvalidData`."""
+        return RegimeLabels(self, read_snapshot(snapshot, self.options.keys))
+
+    def levelled(self, features: Floats, centred: bool) -> Floats:
+        """(n, m) features of windows of standardized rows, in place: see `RegimeClient.levelled`."""
+        return self._client.levelled(features, centred)
+
     def contribute(self) -> Arrays:
         """The `UPDATE` arrays: regimes of the rows since the last call, and the next piece of an answer that is owed.
 
@@ -368,6 +384,31 @@ class RegimesClient(RegimesHalf):
         self._counting.changes = saved.read_ints("changes", (2 * k * k,)).reshape(2, k, k)
         self._counting.readings = dict(saved.read_ints("regimes", (None, 2)).tolist())
         saved.check(bool((self._counting.before < max(k, 1)).all()), "a block is of a set that does not exist")
+
+
+class RegimeLabels:
+    """The regimes of a snapshot as a client labels its own rows by them: by windows as long as a block."""
+
+    def __init__(self, half: RegimesClient, read: SnapshotRead) -> None:
+        self._half, self._book, self._columns = half, read.book, read.ask.columns
+
+    @property
+    def window(self) -> int:
+        """Rows of a window; 1 while there is one regime."""
+        return 1 if self._book is None else self._book.w
+
+    def numbers(self, rows: Rows) -> Ints:
+        """rows (n, d), n >= window -> (n - window + 1,) the regime of each window, by its number in the snapshot.
+
+        -1 for a window that lacks too many values.
+        """
+        book = self._book
+        if book is None:
+            return np.zeros(len(rows), np.int64)
+        standard = rows if self._columns is None else self._columns.standardize(rows)
+        features = window_features(np.clip(standard, -READING_MAX, READING_MAX), book.w)
+        cells = book.plan.cells(self._half.levelled(features, book.plan.scaling.centred))
+        return np.where(cells >= 0, book.sets.of_cell[cells], -1)
 
 
 def _memory_table(width: int) -> Mapping[str, ArraySpec]:
