@@ -15,9 +15,9 @@ from typing import Final
 import numpy as np
 
 from server_node.clusters.lineage import Lineage
-from shoal.algorithms.view import ClusteringView
+from shoal.algorithms.view import ClusteringView, RegimeView
 from shoal.config.contract import Contract, Feature
-from shoal.config.feature_text import category_text, ends_text, rounded
+from shoal.config.feature_text import category_text, ends_text, rounded, value_text
 from shoal.kernels.arrays import Bools, Floats, Ints
 
 LOW_QUANTILE, HIGH_QUANTILE = 0.1, 0.9
@@ -25,6 +25,8 @@ LOW_QUANTILE, HIGH_QUANTILE = 0.1, 0.9
 FEATURES_APART_MAX = 2
 APART_MIN = 1.0
 """distance between two middles, in half widths of both intervals together, from which a feature sets a cluster apart"""
+RATIO_APART: Final = 0.4
+"""logarithm of the ratio of two spreads, or of two roughnesses, that counts as much as `APART_MIN`: a factor of 1.5"""
 WIDTH_MIN = 0.02
 """least width that an interval counts with, as a share of the range between the bounds"""
 
@@ -58,6 +60,18 @@ class Distinction:
 
 
 @dataclass(frozen=True)
+class Manner:
+    """A way in which readings of a regime move in one feature, where those of the others move differently."""
+
+    feature: int
+    """position in the contract"""
+    word: str
+    """such as "restless" or "rising\""""
+    text: str
+    """what it is here and elsewhere, such as "varies by 40 lux, elsewhere 8\""""
+
+
+@dataclass(frozen=True)
 class Description:
     """One cluster."""
 
@@ -67,16 +81,19 @@ class Description:
     """per feature"""
     distinctions: tuple[Distinction, ...]
     """the features that set it apart, the most telling first; empty: none does"""
+    manners: tuple[Manner, ...] = ()
+    """movements of a regime that set it apart; with the features above at most `FEATURES_APART_MAX`"""
     label: str = ONLY
     """a short name such as "Light high, CO2 low", which no other cluster of the model has"""
 
     def text(self, contract: Contract) -> str:
         """One sentence such as "Light high: 430-560 lux, elsewhere 0-90"."""
-        if not self.distinctions:
+        if not (self.distinctions or self.manners):
             return "the only cluster" if self.label == ONLY else "no feature sets it apart from the other clusters"
         names = names_without_units(contract)
         parts = [(names[each.feature], each, contract.features[each.feature]) for each in self.distinctions]
-        return "; ".join(_sentence(*part) for part in parts)
+        moves = [f"{names[each.feature]} {each.word}: {each.text}" for each in self.manners]
+        return "; ".join([*(_sentence(*part) for part in parts), *moves])
 
 
 def names_without_units(contract: Contract) -> list[str]:
@@ -115,9 +132,9 @@ def describe(view: ClusteringView, contract: Contract) -> dict[int, Description]
             elsewhere = {j: _interval(nodes[~own, j], mass[~own], each) for j, each in enumerate(contract.features)}
         centre = tuple(_within(float(centres[number, j]), each) for j, each in enumerate(contract.features))
         compared = _compared(intervals, elsewhere, contract)
-        apart = tuple(each for score, each in compared[:FEATURES_APART_MAX] if score >= APART_MIN)
-        described[number] = Description(centre, tuple(intervals), apart)
-        if not apart and compared and compared[0][0] > 0:
+        apart, manners = _most_telling(compared, _manners(view, number, numbers, contract))
+        described[number] = Description(centre, tuple(intervals), apart, manners)
+        if not (apart or manners) and compared and compared[0][0] > 0:
             weaker[number] = compared[0][1]
     labels = _labels(described, weaker, {number: float(mass[cluster == number].sum()) for number in numbers}, contract)
     return {number: replace(one, label=labels[number]) for number, one in described.items()}
@@ -168,6 +185,53 @@ def _compared(
     return sorted(scored, key=lambda pair: (-pair[0], pair[1].feature))
 
 
+def _most_telling(
+    compared: list[tuple[float, Distinction]], moving: list[tuple[float, Manner]]
+) -> tuple[tuple[Distinction, ...], tuple[Manner, ...]]:
+    """The places and the manners that set a cluster apart most, a place before a manner that tells as much."""
+    ranked = sorted([*compared, *moving], key=lambda pair: -pair[0])[:FEATURES_APART_MAX]
+    telling = [each for score, each in ranked if score >= APART_MIN]
+    places = tuple(each for each in telling if isinstance(each, Distinction))
+    return places, tuple(each for each in telling if isinstance(each, Manner))
+
+
+def _manners(view: ClusteringView, number: int, numbers: list[int], contract: Contract) -> list[tuple[float, Manner]]:
+    """Distances of spread, roughness and slope of a regime from those of the others, in each feature."""
+    regimes = view.regimes
+    if regimes is None or len(numbers) < 2:
+        return []
+    others = [one for one in numbers if one != number]
+    weight = view.centre_mass[others] / view.centre_mass[others].sum()
+    scored: list[tuple[float, Manner]] = []
+    for j, feature in enumerate(contract.features):
+        if feature.kind == "category":
+            continue
+        span = feature.high - feature.low
+        spreads = np.maximum(regimes.spread[:, j], WIDTH_MIN / 10) * span
+        here, elsewhere = float(spreads[number]), float(np.exp(weight @ np.log(spreads[others])))
+        score, word = abs(np.log(here / elsewhere)) / RATIO_APART, "restless" if here > elsewhere else "steady"
+        text = f"varies by {value_text(here, feature)}, elsewhere {rounded((elsewhere,), feature)[0]}"
+        scored.append((float(score), Manner(j, word, text)))
+        rough, rough_there = float(regimes.rough[number, j]), float(weight @ regimes.rough[others, j])
+        word = "rough" if rough > rough_there else "smooth"
+        text = f"successive readings {np.exp(rough):.2g} spreads apart, elsewhere {np.exp(rough_there):.2g}"
+        scored.append((abs(rough - rough_there) / RATIO_APART, Manner(j, word, text)))
+        scored.append(_slope(regimes, number, others, weight, j, np.sqrt(here * elsewhere), feature))
+    return scored
+
+
+def _slope(
+    regimes: RegimeView, number: int, others: list[int], weight: Floats, j: int, spread: float, feature: Feature
+) -> tuple[float, Manner]:
+    # The means of both halves of a block are half a block apart.
+    rise = 2 * regimes.slope[:, j] * (feature.high - feature.low)
+    here, elsewhere = float(rise[number]), float(weight @ rise[others])
+    apart = here - elsewhere
+    word = "level" if abs(here) < abs(apart) / 3 else "rising" if here > 0 else "falling"
+    text = f"by {value_text(here, feature)} in {regimes.block} readings, elsewhere {rounded((elsewhere,), feature)[0]}"
+    return float(abs(apart) / spread), Manner(j, word, text)
+
+
 def _labels(
     described: Mapping[int, Description],
     weaker: Mapping[int, Distinction],
@@ -179,12 +243,17 @@ def _labels(
         return dict.fromkeys(described, ONLY)
     labels: dict[int, str] = {}
     names = names_without_units(contract)
-    plain = [number for number, one in described.items() if not one.distinctions]
+    plain = [number for number, one in described.items() if not (one.distinctions or one.manners)]
     # The heaviest is what the others are compared with; where nothing is set apart, none is the ordinary one.
     ordinary = max(plain, key=lambda number: (mass[number], -number)) if 0 < len(plain) < len(described) else None
     for number, one in described.items():
         features = contract.features
-        words = [f"{names[each.feature]} {_direction(each, features[each.feature])}" for each in one.distinctions]
+        words_of: dict[int, list[str]] = {}
+        for each in one.distinctions:
+            words_of.setdefault(each.feature, []).append(_direction(each, features[each.feature]))
+        for moves in one.manners:
+            words_of.setdefault(moves.feature, []).append(moves.word)
+        words = [f"{names[j]} {' and '.join(own)}" for j, own in words_of.items()]
         if number == ordinary:
             words = [ORDINARY]
         elif number in weaker and not words:

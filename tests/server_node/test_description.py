@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from server_node.clusters.description import describe, names_without_units, weighted_quantiles
-from shoal.algorithms.view import ClusteringView
+from server_node.clusters.description import Description, describe, names_without_units, weighted_quantiles
+from shoal.algorithms.view import ClusteringView, RegimeView
 from shoal.config.contract import Contract, parse_contract
 
 CONTRACT = parse_contract(
@@ -83,6 +83,42 @@ def test_clusters_that_differ_alike_are_told_apart_by_a_value() -> None:
         "Light high (Light 500 lux)",
         "Light high (Light 900 lux)",
     ]
+
+
+def regimes_of(spread: list[float], rough: list[float], slope: list[float]) -> list[Description]:
+    """Regimes with one mean, which move differently in Light alone; spread and slope in unit coordinates."""
+    k = len(spread)
+    manner = (np.column_stack([one, [there] * k]) for one, there in ((spread, 0.05), (rough, 0.0), (slope, 0.0)))
+    regimes = RegimeView(16, *manner, np.full(k, 100.0), np.zeros((k, k)), 40, False)
+    nodes = np.full((k, 2), 0.5)
+    wide = 1.28 * np.column_stack([spread, [0.05] * k])
+    low, high = nodes - wide, nodes + wide
+    number = np.arange(k)
+    view = ClusteringView.from_nodes(nodes, np.ones(k), number, node_low=low, node_high=high, regimes=regimes)
+    return list(describe(view, CONTRACT).values())
+
+
+def test_regimes_that_share_a_place_are_named_by_how_they_move() -> None:
+    steady, restless = regimes_of([0.02, 0.08], [0, 0], [0, 0])
+    assert (steady.label, restless.label) == ("Light steady", "Light restless")
+    assert restless.text(CONTRACT) == "Light restless: varies by 80 lux, elsewhere 20"
+    smooth, rough = regimes_of([0.05, 0.05], [-1, 0.3], [0, 0])
+    assert (smooth.label, rough.label) == ("Light smooth", "Light rough")
+    assert rough.text(CONTRACT) == "Light rough: successive readings 1.3 spreads apart, elsewhere 0.37"
+    level, rising = regimes_of([0.05, 0.05], [0, 0], [0.0, 0.06])
+    assert (level.label, rising.label) == ("Light level", "Light rising")
+    assert rising.text(CONTRACT) == "Light rising: by 120 lux in 16 readings, elsewhere 0"
+    up, down, quiet = regimes_of([0.05, 0.05, 0.01], [0, 0, 0], [0.06, -0.06, 0])
+    assert (up.label, down.label, quiet.label) == (
+        "Light rising and restless",
+        "Light falling and restless",
+        "Light steady",
+    )
+
+
+def test_regimes_that_differ_in_nothing_have_names_of_their_own() -> None:
+    labels = [one.label for one in regimes_of([0.05] * 3, [0] * 3, [0] * 3)]
+    assert len(set(labels)) == 3
 
 
 PLACE = st.tuples(
