@@ -23,7 +23,7 @@ from client_nodes.learner import ModelLearner
 from client_nodes.monitoring import ClientMonitoring
 from shoal.config.settings import load_config
 from shoal.privacy.formal import FormalNoise
-from shoal.runtime.outbox import Outbox
+from shoal.runtime.checkpoint import Outbox
 from shoal.transports.sqlite.log import SqliteLog
 
 PARTS: dict[str, tuple[Any, str]] = {

@@ -14,10 +14,10 @@ from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]  # i
 
 from benchmarks.machine import facts, one_line
 from benchmarks.results import out_option, table, write
+from reproduction.experiment import scores
 from shoal.algorithms.counting import CountingAlgorithm
 from shoal.algorithms.registry import streaming_algorithm
 from shoal.algorithms.streaming import Contribution, ServerHalf
-from shoal.estimators.scoring import scores
 from shoal.kernels.arrays import Floats, Ints
 from shoal.privacy import Bounds, load_mode
 from shoal.privacy.count_noise import CountMechanism, count_noise

@@ -17,11 +17,11 @@ from benchmarks.machine import facts, one_line
 from benchmarks.privacy.counting import learn
 from benchmarks.privacy.families import CLIENTS, READINGS, Stream, families
 from benchmarks.results import out_option, table, write
+from reproduction.experiment import scores
 from shoal.algorithms.counting import CountingAlgorithm
 from shoal.algorithms.registry import load_algorithm, rounds_algorithm
 from shoal.algorithms.rounds.base import InitHint
 from shoal.algorithms.rounds.simulation import run_rounds
-from shoal.estimators.scoring import scores
 from shoal.kernels.arrays import Ints
 from shoal.privacy.base import Bounds
 from shoal.privacy.formal import Formal

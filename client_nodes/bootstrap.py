@@ -9,7 +9,7 @@ from contextlib import ExitStack, closing, contextmanager
 from typing import TYPE_CHECKING, Final
 
 from client_nodes.node import ClientNode, ClientResources
-from client_nodes.releases import Releases
+from client_nodes.privacy import Releases
 from shoal.config.base import check_client_name
 from shoal.config.settings import Config
 from shoal.errors import ContractMissing, InvalidState, SettingsError

@@ -15,8 +15,7 @@ from shoal.protocol.messages import envelope_headers
 from shoal.protocol.reading_faults import Fault, Reason, fault_of
 from shoal.protocol.readings import Reading, user_of
 from shoal.protocol.topics import READINGS, REJECTED
-from shoal.runtime.reader import read_next
-from shoal.transports.base import Log, Positions, Record, RecordColumns
+from shoal.transports.base import Log, Positions, Record, RecordColumns, read_next
 
 TIMES_MAX: Final = 1000
 """newest distinct times of readings by which a repeated reading is recognised"""

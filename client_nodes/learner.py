@@ -1,21 +1,29 @@
-"""The third stage of a step: streaming models that learn rows learn them, and make their updates when they are due."""
+"""The third stage of a step: models learn noisy rows, and round requests of the server are answered.
+
+Streaming models learn each row once, and make their updates when these are due. Models in rounds answer from a window
+of the newest rows.
+"""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
 from client_nodes.intake import NO_SPAN, TimeSpan
 from client_nodes.privacy import PrivateBatch
 from client_nodes.publisher import Content, EncodedUpdate, Publisher
-from client_nodes.snapshots import Snapshots
+from client_nodes.snapshots import VERSIONS_AHEAD_MAX, Snapshots
 from shoal.algorithms.streaming import FollowingHalf, Rows, SequenceHalf
 from shoal.config.resolved import ResolvedContract, ResolvedModel
 from shoal.config.sections import ClientSettings
-from shoal.errors import InvalidData, InvalidState
-from shoal.protocol.messages import Snapshot
+from shoal.errors import InvalidData, InvalidState, MessageRejected
+from shoal.kernels.arrays import Bools, Floats
+from shoal.protocol.codec import StoredPart
+from shoal.protocol.messages import RoundRequest, Snapshot, round_request_of
 
 
 class Learner:
@@ -249,3 +257,208 @@ class ModelLearner:
             self._reported = state["reported"]
         except (KeyError, TypeError) as broken:
             raise InvalidState(f"the checkpoint of model {self._model.name} is damaged: {broken}") from None
+
+
+class RowWindow:
+    """The newest rows: `rows_max` at most, none over `age_max_s` seconds older than the newest. All models share it."""
+
+    def __init__(self, width: int, rows_max: int, age_max_s: float = 0.0) -> None:
+        """`width` is the number of features d; with `age_max_s` 0 there is no limit of age."""
+        self._rows_max, self._age_max_s = rows_max, age_max_s
+        self._rows: Rows = np.empty((0, width))
+        self._times: Floats = np.empty(0)
+        self._dated: Bools = np.empty(0, dtype=bool)
+        self._part: StoredPart | None = None
+        """what `state` gave; None since the rows have changed"""
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    @property
+    def rows(self) -> Rows:
+        """(n, d) read-only, in the order they were added."""
+        return self._rows
+
+    @property
+    def span(self) -> TimeSpan:
+        """Event times of the rows that have one."""
+        dated = self._times[self._dated]
+        return TimeSpan(float(dated.min()), float(dated.max())) if len(dated) else NO_SPAN
+
+    def add(self, rows: Rows, times: Sequence[float | None], now: float) -> None:
+        """Add rows (n, d) with their event times. A row without one counts as of `now`."""
+        if not len(rows):
+            return
+        arrived = np.array([now if time is None else time for time in times], dtype=np.float64)
+        dated = np.array([time is not None for time in times], dtype=bool)
+        self._keep(
+            np.concatenate([self._rows, rows]),
+            np.concatenate([self._times, arrived]),
+            np.concatenate([self._dated, dated]),
+        )
+
+    def state(self) -> StoredPart:
+        """Plain values for `restore`; the same part until rows are added, so that a checkpoint stores them once."""
+        if self._part is None:
+            self._part = StoredPart({"rows": self._rows, "times": self._times, "dated": self._dated.astype(np.uint8)})
+        return self._part
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Raises `InvalidState`. A window with a smaller limit than the saved one keeps the newest rows."""
+        try:
+            rows, times, dated = state["rows"], state["times"], state["dated"].astype(bool)
+            if rows.shape != (len(times), self._rows.shape[1]) or dated.shape != times.shape:
+                raise InvalidState("the checkpoint's window of rows is inconsistent")
+            self._keep(rows, times, dated)
+        except (AttributeError, KeyError, TypeError) as broken:
+            raise InvalidState(f"the checkpoint's window of rows is damaged: {broken}") from None
+
+    def _keep(self, rows: Rows, times: Floats, dated: Bools) -> None:
+        rows, times, dated = rows[-self._rows_max :], times[-self._rows_max :], dated[-self._rows_max :]
+        if self._age_max_s and len(times):
+            # Age is relative to the rows, not to this machine's clock, so a replay of old readings has a window too.
+            young = times >= times.max() - self._age_max_s
+            rows, times, dated = rows[young], times[young], dated[young]
+        rows.setflags(write=False)
+        self._rows, self._times, self._dated, self._part = rows, times, dated, None
+
+
+class RejectedRequest(NamedTuple):
+    """A round request that this client cannot answer, and why."""
+
+    model: str
+    round: int
+    detail: str
+
+
+class Answers(NamedTuple):
+    """What became of the round requests that were open."""
+
+    updates: list[EncodedUpdate]
+    rejected: list[RejectedRequest]
+
+
+class RoundAnswers:
+    """Answers the newest round request of each model in rounds, all from one window of rows.
+
+    An answer depends on the request and the window alone. The version of the answered request is stored together
+    with the answer, so no request is answered twice, whenever the client is killed.
+    """
+
+    def __init__(
+        self,
+        contract: ResolvedContract,
+        client: str,
+        publisher: Publisher,
+        snapshots: Snapshots,
+        settings: ClientSettings,
+        rejected: Callable[[], int | None] = lambda: None,
+    ) -> None:
+        """`rejected`: readings that the client has rejected; None where nothing may tell."""
+        self._rejected = rejected
+        self._contract = contract
+        self._client = client
+        self._publisher = publisher
+        self._snapshots = snapshots
+        self._models = contract.in_rounds
+        self.window = RowWindow(contract.width, settings.window_rows, settings.window_s)
+        self._answered = {model.name: 0 for model in self._models}
+        """version of the newest request answered"""
+        self._sequence = {model.name: 0 for model in self._models}
+        learns = any(model.family.client_learns for model in contract.models.values())
+        self._reports = bool(self._models) and not learns
+        """whether nothing else tells of readings that were all rejected"""
+        self._reported, self._reported_at, self._report_s = 0, -math.inf, settings.publish_s
+
+    @property
+    def expects_requests(self) -> bool:
+        """Whether a round of any model is open, so that the next request may arrive at any moment."""
+        newest = (self._snapshots.newest(model.name) for model in self._models)
+        return any(snapshot is not None and snapshot.round_request is not None for snapshot in newest)
+
+    def keep(self, batch: PrivateBatch, now: float) -> None:
+        """Add the rows of the batch to the window, if any model needs them."""
+        if self._models:
+            self.window.add(batch.rows, batch.times, now)
+
+    def is_due(self, now: float) -> bool:
+        """Whether there is a request to answer. Raises as the log does."""
+        if self._models:
+            self._snapshots.follow()
+        return any(self._open_request(model, now) is not None for model in self._models)
+
+    def make_answers(self, now: float) -> Answers:
+        """Answer every open request that asks this client. Raises as the log does."""
+        answers = Answers([], [])
+        if self._models:
+            self._snapshots.follow()
+        for model in self._models:
+            if (request := self._open_request(model, now)) is None:
+                continue
+            # A request that cannot be answered is not tried again: its parameters do not change.
+            self._answered[model.name] = request.version
+            try:
+                answers.updates.append(self._answer(model, request, now))
+            except (InvalidData, MessageRejected) as wrong:
+                answers.rejected.append(RejectedRequest(model.name, request.round, str(wrong)))
+        if self._reports and not len(self.window):
+            answers.updates.extend(self._make_report(now))
+        return answers
+
+    def _make_report(self, now: float) -> Iterator[EncodedUpdate]:
+        """How many readings were rejected, of a client that has no row to answer with."""
+        rejected = self._rejected() or 0
+        # A clock that was set back must not lengthen the interval.
+        self._reported_at = min(self._reported_at, now)
+        if rejected > self._reported and now >= self._reported_at + self._report_s:
+            model = self._models[0]
+            self._sequence[model.name] += 1
+            content = Content(self._sequence[model.name], 0, {}, now, NO_SPAN, rejected=rejected)
+            self._reported, self._reported_at = rejected, now
+            yield self._publisher.make_update(model, content)
+
+    def reset_published(self) -> None:
+        """The requests answered so far were another server's; the versions of new ones begin at 1 again."""
+        self._answered = dict.fromkeys(self._answered, 0)
+
+    def state(self) -> dict[str, Any]:
+        models = {name: {"answered": self._answered[name], "sequence": self._sequence[name]} for name in self._answered}
+        return {"models": models, "window": self.window.state() if models else None, "reported": self._reported}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Raises `InvalidState`."""
+        if not self._models:
+            return
+        try:
+            self.window.restore(state["window"])
+            self._reported = int(state["reported"])
+            for name in self._answered:
+                saved = state["models"][name]
+                self._answered[name], self._sequence[name] = saved["answered"], saved["sequence"]
+        except (KeyError, TypeError, ValueError) as broken:
+            raise InvalidState(f"the checkpoint of the answered round requests is damaged: {broken}") from None
+
+    def _open_request(self, model: ResolvedModel, now: float) -> RoundRequest | None:
+        snapshot = self._snapshots.newest(model.name)
+        request = None if snapshot is None else round_request_of(snapshot)
+        if request is None:
+            return None
+        # Versions far below are of a server that was restored; the one that was answered may have been forged.
+        answered = self._answered[model.name]
+        if answered - VERSIONS_AHEAD_MAX < request.version <= answered:
+            return None
+        rows_min = max(request.rows_min, model.declared.rounds.rows_min)
+        if now >= request.deadline or len(self.window) < rows_min:
+            return None
+        return request if request.selects(self._contract.federation, self._client) else None
+
+    def _answer(self, model: ResolvedModel, request: RoundRequest, now: float) -> EncodedUpdate:
+        snapshot = self._snapshots.newest(model.name)
+        assert isinstance(snapshot, Snapshot)
+        assert model.rounds is not None
+        rows, span = self.window.rows[-model.declared.readings_max :], self.window.span
+        arrays, sequence = model.rounds.algorithm.answer(snapshot.arrays, rows), self._sequence[model.name] + 1
+        content = Content(sequence, len(rows), arrays, now, span, request.round, self._rejected())
+        records = self._publisher.make_update(model, content, snapshot.arrays)
+        self._sequence[model.name] += 1
+        return records

@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 
 from client_nodes.intake import Batch
+from client_nodes.learner import RejectedRequest
 from client_nodes.privacy import PrivateBatch
 from client_nodes.publisher import EncodedUpdate
-from client_nodes.round_answers import RejectedRequest
 from shoal.errors import InvalidState, MessageRejected
 from shoal.protocol.checks import is_count
+from shoal.protocol.events import SiteEvent
 from shoal.protocol.reading_faults import CLIPPED_SHARE, FaultCounts
-from shoal.protocol.site_events import SiteEvent
 from shoal.protocol.topics import READINGS
 from shoal.runtime.checkpoint import OutboxRecord
 from shoal.telemetry.events import log_event

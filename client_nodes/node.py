@@ -8,12 +8,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from client_nodes.count_windows import CountWindows
 from client_nodes.intake import Batch, Intake, no_batch
-from client_nodes.learner import Learner
+from client_nodes.learner import Learner, RoundAnswers
 from client_nodes.monitoring import TOTALS, ClientMonitoring, Labelled, StepOutcome, Totals
-from client_nodes.privacy import Budget, PrivateBatch, RowCharges, counted_only, privatise
+from client_nodes.privacy import Budget, PrivateBatch, Releases, RowCharges, counted_only, privatise
 from client_nodes.publisher import OwnUpdates, Publisher, all_headers, make_signer
-from client_nodes.releases import Releases
-from client_nodes.round_answers import RoundAnswers
 from client_nodes.snapshots import Snapshots
 from shoal.algorithms.streaming import Rows
 from shoal.config.base import check_client_name
@@ -21,17 +19,14 @@ from shoal.config.limits import UPDATE_RECORD_BYTES_MAX
 from shoal.config.resolved import ResolvedContract
 from shoal.config.sections import ClientSettings
 from shoal.errors import InvalidState, OffsetOutOfRange, SettingsError
-from shoal.privacy.coarse import CoarseReadings
-from shoal.privacy.gaps import row_mechanism
+from shoal.privacy.imperfect import CoarseReadings, row_mechanism
 from shoal.privacy.ledger import Ledger
-from shoal.protocol.conflicts import CONFLICTS_KEY
+from shoal.protocol.conflicts import CONFLICTS_KEY, check_no_conflict
 from shoal.protocol.published_contract import CONTRACT_KEY, check_contract
 from shoal.protocol.reading_faults import FaultCounts, Rejected
 from shoal.protocol.topics import READINGS
 from shoal.protocol.validation import Validator
-from shoal.runtime.checkpoint import Checkpoint, OutboxRecord, Required, SavedPart, SavedParts
-from shoal.runtime.conflicts import check_no_conflict
-from shoal.runtime.outbox import Outbox
+from shoal.runtime.checkpoint import Checkpoint, Outbox, OutboxRecord, Required, SavedPart, SavedParts
 from shoal.runtime.service import note_experimental
 from shoal.transports.base import Log, Record, first_positions
 

@@ -25,6 +25,7 @@ from shoal.protocol.conflicts import (
     INCARNATION_BYTES,
     INCARNATION_HEADER,
     ConflictList,
+    PublishedDigests,
     content_digest,
     is_marked_by,
     make_mark,
@@ -35,7 +36,6 @@ from shoal.protocol.messages import Update
 from shoal.protocol.signatures import HEADER, signature
 from shoal.protocol.validation import Validator
 from shoal.runtime.checkpoint import OutboxRecord
-from shoal.runtime.conflicts import PublishedDigests
 from shoal.telemetry.events import log_event
 from shoal.transports.base import Headers, Log, Positions, Record
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from helper_node.metrics import HelperMetrics
+from helper_node.node import HelperMetrics
 from shoal.cli.options import config_option, log_json_option, until_idle_option, verbose_option
 from shoal.config.settings import load_config
 from shoal.protocol.signatures import read_keys

@@ -1,9 +1,9 @@
 """A helper of masked counts: it takes the masks away from the sum of a batch, once, and adds its whole noise to it.
 
 It reads the log itself and does not rely on the server: which messages a batch has, under which plan, and how many
-clients they are from. Of each client it unmasks every window once, in whatever round; of each round one batch. What it
-answers is stored before it is published. The same question again gets the same bytes; any other one about a round that
-was answered, or about a window that was, is refused.
+clients they are from. Of each client it unmasks every window once, in whatever round; of each round one batch. What
+it answers is stored before it is published. The same question again gets the same bytes; any other one about a round
+that was answered, or about a window that was, is refused.
 
 If its folder was restored from an older copy, the log shows it: it has sums of this helper that the folder does not
 know. Then the helper stops, because it could unmask a window a second time with other noise.
@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple, cast
 
 import numpy as np
+from prometheus_client import CollectorRegistry, Counter, Gauge
 
-from helper_node.metrics import HelperMetrics
 from shoal.config.resolved import ResolvedContract
 from shoal.config.settings import Config
 from shoal.errors import InvalidState, LogUnavailable, MessageRejected, SettingsError
@@ -42,6 +42,7 @@ from shoal.protocol.masked import (
 from shoal.protocol.topics import ensure_topics
 from shoal.runtime.checkpoint import (
     Checkpoint,
+    Outbox,
     OutboxRecord,
     Required,
     SavedPart,
@@ -50,10 +51,28 @@ from shoal.runtime.checkpoint import (
     pairs_of,
 )
 from shoal.runtime.logs import open_federation_log
-from shoal.runtime.outbox import Outbox
-from shoal.runtime.reader import read_next
 from shoal.telemetry.events import log_event
-from shoal.transports.base import Log, Positions, Record, beginning
+from shoal.transports.base import Log, Positions, Record, beginning, read_next
+
+
+class HelperMetrics:
+    """The metrics of one helper."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self.messages = Counter(
+            "shoal_helper_messages", "Masked counts read, by result", ["result"], registry=self.registry
+        )
+        self.rounds = Counter(
+            "shoal_helper_rounds", "Ends of rounds by result", ["model", "result"], registry=self.registry
+        )
+        self.clients = Gauge(
+            "shoal_helper_clients", "Clients of the newest batch answered", ["model"], registry=self.registry
+        )
+        self.checkpoint_at = Gauge(
+            "shoal_helper_checkpoint_timestamp_seconds", "When the newest checkpoint was saved", registry=self.registry
+        )
+
 
 STATE_VERSION: Final = 1
 BATCH_RECORDS: Final = 500

@@ -20,8 +20,7 @@ from onebox.federation import OneBox
 from producers.files.source import FILES, PLAIN_REPLAY, with_settings
 from producers.progress import display_on
 from producers.publisher import client_folder, open_bookmark
-from producers.pump import Pacing, Pump
-from producers.reading_watch import ReadingWatch
+from producers.pump import Pacing, Pump, ReadingWatch
 from producers.repeats import refuse_repeats
 from producers.source_type import AGAIN, FAULTS, PATH, watch_lines
 from server_node.bootstrap import initial_status

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from producers.categories import Codes
 from producers.files.parsing import number_of, seconds_of, text_of, user_of
+from producers.values import Codes
 from shoal.kernels.arrays import Floats
 from shoal.telemetry.events import log_event
 

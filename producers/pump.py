@@ -1,9 +1,9 @@
 """The pump: takes readings from a source when they are due and stores each in its client's readings log, once.
 
-A kill at any instant loses no reading and repeats none. The order is: publish, flush, save the bookmark. At the start,
-the source is read from the bookmark on, and every log is searched for later readings that it has already; a log that
-has lost readings (deleted, or restored from a backup) gets them again. A log that fails is closed and opened again, as
-at a start.
+A kill at any instant loses no reading and repeats none. The order is: publish, flush, save the bookmark. At the
+start, the source is read from the bookmark on, and every log is searched for later readings that it has already; a
+log that has lost readings (deleted, or restored from a backup) gets them again. A log that fails is closed and opened
+again, as at a start.
 """
 
 from __future__ import annotations
@@ -16,13 +16,47 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+import numpy as np
+
 from producers.publisher import Bookmark, Mark, ReadingsPublisher
-from producers.reading_watch import ReadingWatch
 from producers.source import Source, SourceReadings
+from shoal.config.contract import Contract
 from shoal.errors import InvalidState, LogUnavailable, SettingsError, ShoalError
+from shoal.protocol.reading_faults import ClippingCounts, FaultCounts, fault_of
+from shoal.protocol.readings import RowsOfValues
 from shoal.protocol.topics import READINGS, READINGS_SETTINGS
 from shoal.telemetry.events import log_event
 from shoal.transports.base import Log, TopicSettings
+
+
+class ReadingWatch:
+    """Looks at every reading once that a producer has stored, as its client will."""
+
+    def __init__(self, contract: Contract) -> None:
+        names = [feature.name for feature in contract.features]
+        self._width, self._gaps = contract.width, contract.learns_gaps
+        self.faults = FaultCounts(names)
+        self.clipping = ClippingCounts(names, contract.bounds)
+
+    def add(self, numbers: Sequence[int], values: RowsOfValues) -> None:
+        """Count readings with these numbers in their source: values (n, d), or a list where some are no numbers."""
+        if isinstance(values, np.ndarray) and values.dtype == np.float64 and values.shape[1:] == (self._width,):
+            finite = np.isfinite(values)
+            sound = finite.all(axis=1)
+            if self._gaps:
+                sound = finite.any(axis=1) & ~np.isinf(values).any(axis=1)
+            self.clipping.add(values[sound])
+            wrong = np.flatnonzero(~sound).tolist()
+        else:
+            faults = [fault_of(row, self._width, self._gaps) for row in values]
+            wrong = [place for place, fault in enumerate(faults) if fault is not None]
+            rows = [row for row, fault in zip(values, faults, strict=True) if fault is None]
+            self.clipping.add(np.array(rows, dtype=np.float64).reshape(-1, self._width))
+        for place in wrong:
+            fault = fault_of(values[place], self._width, self._gaps)
+            assert fault is not None
+            self.faults.add(fault, numbers[place])
+
 
 LONGEST_WAIT_S = 30.0
 """longest gap between readings in seconds; a longer one, such as a night without readings, is shortened to this"""

@@ -18,8 +18,7 @@ import click
 
 from producers.progress import Display, display_on
 from producers.publisher import Bookmark, client_folder, open_bookmark
-from producers.pump import LONGEST_WAIT_S, Pacing, Pump, rate_of, speed_of
-from producers.reading_watch import ReadingWatch
+from producers.pump import LONGEST_WAIT_S, Pacing, Pump, ReadingWatch, rate_of, speed_of
 from producers.repeats import SourceFiles, refuse_repeats
 from producers.source import Source
 from shoal.cli.options import CLIENT_NAME

@@ -1,21 +1,26 @@
-"""An experiment over trials: its settings, one trial of a setting, and its figures beside the published ones."""
+"""An experiment over trials: its settings, one trial of a setting, and its figures beside the published ones.
+
+Scores are those that the papers print, against the true classes.
+"""
 
 from __future__ import annotations
 
+import importlib.util
 import math
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import ROUND_HALF_UP, Decimal
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
 from reproduction import datasets
 from reproduction.datasets import Dataset, Fill
 from reproduction.splits import FCAC_SPLITS, Split, deal, deal_sectors
-from shoal.errors import SettingsError
+from shoal.errors import MissingExtra, SettingsError
 from shoal.kernels.arrays import Floats, Ints
 
 Format = Callable[[float], str]
@@ -199,3 +204,30 @@ def with_laplace_noise(rows: Floats, epsilon: float, seed: int) -> Floats:
         return rows
     scale = np.ptp(rows, axis=0) / epsilon
     return rows + np.random.default_rng(seed).laplace(scale=scale, size=rows.shape)
+
+
+SCORES: Final = ("ari", "ami", "nmi")
+
+
+def require_scikit_learn() -> None:
+    """Raise `MissingExtra` unless scikit-learn is installed; called before any work is planned."""
+    if importlib.util.find_spec("sklearn") is None:
+        raise MissingExtra("scoring a clustering", "evaluate")
+
+
+def scores(classes: Ints, labels: Ints) -> dict[str, float]:
+    """classes (n,), labels (n,) -> `ari`, `ami` and `nmi`; mutual informations are normalised by the arithmetic mean.
+
+    Raises `MissingExtra` without scikit-learn.
+    """
+    require_scikit_learn()
+    from sklearn import metrics  # noqa: PLC0415 - an extra that edge clients do without
+
+    with warnings.catch_warnings():
+        # scikit-learn takes many clusters of few rows for a regression target by mistake, and warns.
+        warnings.simplefilter("ignore", UserWarning)
+        return {
+            "ari": float(metrics.adjusted_rand_score(classes, labels)),
+            "ami": float(metrics.adjusted_mutual_info_score(classes, labels)),
+            "nmi": float(metrics.normalized_mutual_info_score(classes, labels)),
+        }

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from reproduction.experiment import Figure
+from reproduction.experiment import SCORES, Figure
 from reproduction.splits import Split
-from shoal.estimators.scoring import SCORES
 
 MEASURES: Final = ("ari", "ami", "nmi", "nodes", "clusters")
 TRIALS: Final = 20

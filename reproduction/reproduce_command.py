@@ -8,14 +8,22 @@ from typing import Final
 import click
 
 from reproduction import datasets, pictures
-from reproduction.experiment import Experiment, Result
+from reproduction.experiment import Experiment, Result, require_scikit_learn
 from reproduction.experiments import experiment_names, load_experiment
 from reproduction.report import Chapter, ReportOptions, Study, Table
 from reproduction.report_pages import write_pages
-from reproduction.trials import TrialStore, run_trials
-from reproduction.trials_command import Options, Plan, command_of, data_option, jobs_option, plan, resume_option
+from reproduction.trials_command import (
+    Options,
+    Plan,
+    TrialStore,
+    command_of,
+    data_option,
+    jobs_option,
+    plan,
+    resume_option,
+    run_trials,
+)
 from shoal.errors import SettingsError, ShoalError
-from shoal.estimators import scoring
 
 TITLE: Final = "Run every experiment, and write one report of published and obtained figures, with pictures."
 HELP: Final = f"""{TITLE}
@@ -30,7 +38,7 @@ def _report(
 ) -> None:
     if data is None:
         raise SettingsError("say where the data are, with --data FOLDER or SHOAL_DATA: a folder of NAME.csv.gz files")
-    scoring.require_scikit_learn()
+    require_scikit_learn()
     pictures.require_matplotlib()
     names = only or experiment_names()
     experiments = {name: load_experiment(name) for name in names}

@@ -28,7 +28,7 @@ from server_node.regions.hierarchy import Hierarchy
 from server_node.status import CLIENTS_SHOWN_MAX, ClientStatus
 from shoal.algorithms.view import ClusteringView
 from shoal.config.resolved import ResolvedContract
-from shoal.protocol.cluster_events import EVENT_KINDS
+from shoal.protocol.events import EVENT_KINDS
 from shoal.protocol.history import NO_CLUSTER, HistoryMessage, pairs
 from shoal.protocol.messages import Snapshot
 from shoal.protocol.rejected import REASONS

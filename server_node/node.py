@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from server_node.clusters.history.store import HistoryStore
-from server_node.ingest.ingest import Ingest, Ingested, RecordFailed, Rejections
+from server_node.ingest.ingest import Ingest, Ingested, RecordFailed, Rejections, Unlearning
 from server_node.ingest.masked import MaskedRounds
 from server_node.ingest.outcome import (
     IngestOutcome,
@@ -20,7 +20,6 @@ from server_node.ingest.quarantine import QuarantineRegister
 from server_node.ingest.quotas import Quotas
 from server_node.ingest.reassembly import Reassembly
 from server_node.ingest.requests import ServerParts, TakenRequests, request_signer
-from server_node.ingest.unlearning import Unlearning
 from server_node.models.base import ModelEvent, PublishedSnapshot, ServedModel
 from server_node.models.factory import PLAIN, make_models
 from server_node.monitoring import ServerMonitoring
@@ -38,6 +37,7 @@ from shoal.protocol.signatures import ClientKeys, RequestKeys
 from shoal.protocol.validation import Validator
 from shoal.runtime.checkpoint import (
     Checkpoint,
+    Outbox,
     OutboxRecord,
     Required,
     SavedPart,
@@ -45,11 +45,9 @@ from shoal.runtime.checkpoint import (
     SavedValue,
     pairs_of,
 )
-from shoal.runtime.outbox import Outbox
-from shoal.runtime.reader import read_next
 from shoal.runtime.service import note_experimental
 from shoal.telemetry.metrics import ServerMetrics
-from shoal.transports.base import Log, Positions, Record, beginning, first_positions, latest
+from shoal.transports.base import Log, Positions, Record, beginning, first_positions, latest, read_next
 
 STATE_VERSION = 15
 

@@ -15,11 +15,16 @@ if TYPE_CHECKING:
     from shoal.estimators.cluster_tree import ClusterTree
     from shoal.estimators.density_tree import DensityTree
     from shoal.estimators.fcac import FCAC
-    from shoal.estimators.federated import FederatedFCM, FederatedGMM, FederatedKMeans
-    from shoal.estimators.federated_shapes import FederatedDBSCAN, FederatedSpectral
-    from shoal.estimators.one_round import KFED, MUFC
+    from shoal.estimators.federated import (
+        FederatedDBSCAN,
+        FederatedFCM,
+        FederatedGMM,
+        FederatedKMeans,
+        FederatedSpectral,
+    )
     from shoal.estimators.progress import StoppedEarly
     from shoal.estimators.regimes import Regimes
+    from shoal.estimators.rounds import KFED, MUFC
     from shoal.estimators.tsk import FederatedTSK
     from shoal.protocol.messages import Snapshot, Update
     from shoal.protocol.readings import Reading
@@ -50,9 +55,14 @@ __all__ = [
 
 _MODULES = {
     "shoal.config.contract": ("Contract", "load_contract"),
-    "shoal.estimators.federated": ("FederatedFCM", "FederatedGMM", "FederatedKMeans"),
-    "shoal.estimators.federated_shapes": ("FederatedDBSCAN", "FederatedSpectral"),
-    "shoal.estimators.one_round": ("KFED", "MUFC"),
+    "shoal.estimators.federated": (
+        "FederatedDBSCAN",
+        "FederatedFCM",
+        "FederatedGMM",
+        "FederatedKMeans",
+        "FederatedSpectral",
+    ),
+    "shoal.estimators.rounds": ("KFED", "MUFC"),
     "shoal.estimators.progress": ("StoppedEarly",),
     "shoal.estimators.cluster_tree": ("ClusterTree",),
     "shoal.estimators.density_tree": ("DensityTree",),

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from server_node.web.schemas import EVENT, LABEL, TEXT, Schema, by_name, many
+from server_node.web.operations import EVENT, LABEL, TEXT, Schema, by_name, many
 from shoal import __version__
 from shoal.config.settings import LogSettings
 from shoal.protocol.messages import VERSION
-from shoal.protocol.reference import MESSAGES, fields_of
 from shoal.protocol.topics import declared_topics
+from tests.protocol_tables import MESSAGES, fields_of
 from tests.small_plant import plant
 
 ARRAY: Schema = {"description": "msgpack extension type 1, see protocol.md"}

@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 from prometheus_client import CollectorRegistry
 
-from helper_node.metrics import HelperMetrics
+from helper_node.node import HelperMetrics
 from server_node.status import ServerStatus, StatusBoard
 from server_node.web import create_app, predict
 from server_node.web.operations import operations_table

@@ -276,8 +276,8 @@ def test_what_follows_from_a_contract_is_looked_up_in_few_files() -> None:
     assert {name: sorted(files) for name, files in callers.items() if len(files) > LOOKUP_FILES_MAX} == {}
 
 
-# A model of another family than these three is a line in `shoal.algorithms.family`, and no branch elsewhere.
-FAMILY_BRANCHES = {"shoal.config.resolved", "shoal.protocol.regions", "shoal.protocol.reference"}
+# A model of another family than these three is a line in `shoal.algorithms.streaming`, and no branch elsewhere.
+FAMILY_BRANCHES = {"shoal.config.resolved", "shoal.protocol.regions"}
 """files in which the class of an algorithm makes a difference: what resolves it, and what knows nothing but its name"""
 
 

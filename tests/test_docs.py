@@ -16,10 +16,10 @@ import pytest
 
 from benchmarks.privacy.page import docs_table
 from server_node.clusters.forwarding import load_rules
-from shoal.protocol.reference import ENTRIES, MESSAGES, arrays_table, message_table, topics_table
 from shoal.protocol.rejected import REASONS
 from tests.docs_tables import ASYNCAPI, asyncapi_text, made_tables
 from tests.kafka_broker import Broker
+from tests.protocol_tables import ENTRIES, MESSAGES, arrays_table, message_table, topics_table
 from tests.small_plant import plant
 from tests.test_docs_algorithms import TABLES, options_table
 from tests.test_docs_protocol import OWN

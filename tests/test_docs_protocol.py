@@ -18,10 +18,10 @@ from shoal.protocol.lease import LEASE_KEY
 from shoal.protocol.messages import CHUNKS_MAX, MESSAGE_ITEMS_MAX, VERSION, Snapshot, Wake
 from shoal.protocol.published_contract import CONTRACT_KEY
 from shoal.protocol.quarantine import LIST_KEY, QuarantineList
-from shoal.protocol.reference import ENTRIES, MESSAGES, arrays_table, message_table, topics_table
 from shoal.protocol.regions import RegionUpdate
 from shoal.protocol.rejected import REASONS
 from shoal.protocol.signatures import HEADER
+from tests.protocol_tables import ENTRIES, MESSAGES, arrays_table, message_table, topics_table
 from tests.small_plant import plant
 
 HERE = Path(__file__).parent.parent

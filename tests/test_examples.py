@@ -16,7 +16,7 @@ from prometheus_client import CollectorRegistry
 from server_node.status import StatusBoard
 from server_node.web import page_server
 from shoal.config.settings import LogSettings
-from shoal.protocol.cluster_events import ClusterEventMessage
+from shoal.protocol.events import ClusterEventMessage
 from shoal.protocol.topics import ensure_topics
 from shoal.transports import open_log
 from tests.asyncapi import document

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from reproduction.experiment import scores
 from shoal.algorithms.registry import streaming_algorithm
 from shoal.algorithms.streaming import Contribution
-from shoal.estimators.scoring import scores
 
 CLUSTERS = np.array([[0.15, 0.2], [0.5, 0.15], [0.85, 0.25], [0.2, 0.75], [0.55, 0.6], [0.85, 0.85]])
 SPREAD = 0.035

@@ -20,10 +20,10 @@ import numpy as np
 from benchmarks.machine import facts, one_line
 from benchmarks.results import out_option, table, write
 from benchmarks.robustness.bridge import BRIDGE_NODES, CLUSTERS, SPREAD
+from reproduction.experiment import scores
 from shoal.algorithms.counting import CountingAlgorithm
 from shoal.algorithms.registry import streaming_algorithm, streaming_names
 from shoal.algorithms.streaming import Arrays, Contribution, ServerHalf, StreamingAlgorithm
-from shoal.estimators.scoring import scores
 from shoal.kernels.arrays import Floats, Ints
 
 HONEST = 9

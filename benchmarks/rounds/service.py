@@ -19,9 +19,9 @@ from typing import Any
 import numpy as np
 
 from benchmarks.results import rounded, spread, table
+from client_nodes.learner import RoundAnswers
 from client_nodes.privacy import PrivateBatch
 from client_nodes.publisher import Publisher
-from client_nodes.round_answers import RoundAnswers
 from client_nodes.snapshots import Snapshots
 from server_node.clusters.history.store import HistoryStore
 from server_node.node import ServerNode

@@ -15,8 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from client_nodes.intake import Batch
-from client_nodes.labelling.reasons import Outside, UsualValues
-from client_nodes.labelling.streaks import Streak
+from client_nodes.labelling.novelty import BINS, KNOWN_MAX, Outside, Streak, UsualValues, distance_bins, rank
 from client_nodes.labelling.waiting import Backlog, Sequences, WaitingReadings
 from client_nodes.monitoring import Labelled
 from client_nodes.snapshots import Snapshots
@@ -26,12 +25,10 @@ from shoal.config.resolved import ResolvedContract
 from shoal.config.sections import ClientSettings
 from shoal.errors import InvalidState
 from shoal.kernels.arrays import Bools, Floats, Ints
-from shoal.kernels.distance import block_rows, nearest
-from shoal.kernels.gaps import nearest_over_present
-from shoal.kernels.novelty import BINS, KNOWN_MAX, distance_bins, rank
+from shoal.kernels.distance import block_rows, nearest, nearest_over_present
+from shoal.protocol.events import SiteEvent
 from shoal.protocol.labels import Label, Reason, label_headers, label_key
 from shoal.protocol.messages import Snapshot
-from shoal.protocol.site_events import SiteEvent
 from shoal.protocol.topics import LABELS, SITE_EVENTS, ensure_label_topics
 from shoal.runtime.checkpoint import OutboxRecord
 from shoal.transports.base import Log, Positions

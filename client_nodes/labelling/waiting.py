@@ -19,7 +19,7 @@ from shoal.algorithms.view import NO_CLUSTER
 from shoal.config.resolved import ResolvedContract
 from shoal.errors import OffsetOutOfRange
 from shoal.kernels.arrays import Floats, Ints
-from shoal.privacy.coarse import CoarseReadings
+from shoal.privacy.imperfect import CoarseReadings
 from shoal.protocol.topics import READINGS
 from shoal.transports.base import Log, Positions
 

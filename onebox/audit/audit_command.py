@@ -71,8 +71,8 @@ def _masked_audits(
     config: Config, folder: Path, trials: int, kills: int, generator: np.random.Generator
 ) -> Iterator[Finding]:
     """The audits of masked counts: what all who collude find, and kills of client, helper and server."""
+    from onebox.audit.kills import audit_masked_kills  # noqa: PLC0415 - needs the extra `masked`
     from onebox.audit.masked import audit_masked  # noqa: PLC0415 - needs the extra `masked`
-    from onebox.audit.masked_kills import audit_masked_kills  # noqa: PLC0415 - needs the extra `masked`
 
     for model in config.resolved.counted:
         yield from audit_masked(config, model, folder / model.name, trials, generator)

@@ -24,7 +24,7 @@ from shoal.config.resolved import ResolvedContract, ResolvedModel
 from shoal.kernels.arrays import Floats
 from shoal.privacy.count_noise import CountMechanism
 from shoal.privacy.formal import Formal
-from shoal.privacy.gaps import EarlierRows, row_mechanism
+from shoal.privacy.imperfect import EarlierRows, row_mechanism
 from shoal.privacy.keyed import KEY_BYTES, SOURCE_BYTES
 
 ROWS = "rows"

@@ -28,11 +28,10 @@ from shoal.kernels.arrays import Floats
 from shoal.privacy.formal import protection
 from shoal.privacy.ledger import LEDGER, read_spending
 from shoal.protocol.codec import pack
-from shoal.protocol.conflicts import CONFLICTS_KEY, ConflictList
+from shoal.protocol.conflicts import CONFLICTS_KEY, ConflictList, PublishedDigests
 from shoal.protocol.messages import Update
 from shoal.protocol.readings import USER_ID, Reading
 from shoal.protocol.topics import READINGS, readings_settings
-from shoal.runtime.conflicts import PublishedDigests
 from shoal.transports import open_log
 from shoal.transports.base import Log, beginning, latest
 from shoal.transports.sqlite.log import SqliteLog

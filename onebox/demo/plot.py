@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onebox.demo.findings import Office, Result
-from server_node.web.units import feature_label
+from server_node.web.json_values import feature_label
 from shoal.config.contract import Contract
 from shoal.errors import MissingExtra
 from shoal.kernels.arrays import Bools, Floats, Ints

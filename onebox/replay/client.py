@@ -13,17 +13,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from client_nodes.intake import Batch
-from client_nodes.learner import Learner
+from client_nodes.learner import Learner, RowWindow
 from client_nodes.privacy import PrivateBatch, privatise
 from client_nodes.publisher import EncodedUpdate, Publisher
-from client_nodes.round_answers import RowWindow
 from onebox.replay.parquet import CLIENT, SEQUENCE, TIME, schema_of
 from onebox.replay.plan import ReplayPlan
 from shoal.algorithms.streaming import Rows
 from shoal.errors import InvalidData
 from shoal.kernels.arrays import Floats
-from shoal.privacy.coarse import CoarseReadings
-from shoal.privacy.gaps import row_mechanism
+from shoal.privacy.imperfect import CoarseReadings, row_mechanism
 from shoal.protocol.validation import Validator
 
 

@@ -17,7 +17,7 @@ import numpy as np
 from onebox.replay.engine import Engine, LocalEngine, remove
 from onebox.replay.plan import ReplayPlan
 from onebox.replay.results import PartSummary, digest_of, learnt, records, windows_of
-from server_node.models.initialization import init_hint_for
+from server_node.models.rounds import init_hint_for
 from shoal.algorithms.rounds.base import Params
 from shoal.config.resolved import ResolvedModel
 from shoal.files import atomic_file

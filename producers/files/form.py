@@ -9,7 +9,7 @@ import click
 
 from producers.files.dialect import FOUND, DialectOptions
 from producers.files.times import ORDERS, TimeOptions
-from producers.gaps import missing_of
+from producers.values import missing_of
 from shoal.config.contract import Contract
 from shoal.privacy.base import Missing
 

@@ -12,16 +12,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from producers.categories import Categories, Codes
 from producers.files.dialect import DialectOptions
 from producers.files.form import AS_FOUND, FileForm
 from producers.files.parsing import NumberRows, Row, Rows, others_of, text_of, user_of, values_in
 from producers.files.split import CLASSES_MAX, ByColumn, Split
 from producers.files.tables import CsvTable, Table, beginning_of, open_table, require_columns
 from producers.files.times import TimeReader, time_reader, with_times
-from producers.gaps import Gaps
 from producers.repeats import BEGINNING_BYTES, SourceFiles
 from producers.source import SourceReadings, identity_of, joined
+from producers.values import Categories, Codes, Gaps
 from shoal.errors import InvalidData, SettingsError, ShoalError
 
 

@@ -8,16 +8,15 @@ from typing import Any, Literal
 import click
 from pydantic import Field
 
-from producers.categories import codes_of
 from producers.federation_file import federation_file, plan_of
 from producers.files.form import FORM_PARAMETERS, form_of
 from producers.files.replay import Columns, Replay
 from producers.files.split import CLIENTS_MAX, RULES, split_of
 from producers.files.times import ORDERS
-from producers.gaps import HELD_MAX, MISSING_MEANS, MissingOfSource
 from producers.repeats import SourceFiles
 from producers.source import Source
 from producers.source_type import CLIENTS, PATH, PUMP_PARAMETERS, SEED, ProducerTask, ProducerTotals, PumpedSource
+from producers.values import HELD_MAX, MISSING_MEANS, MissingOfSource, codes_of
 from shoal.cli.options import CLIENT_NAME
 from shoal.config.contract import Contract
 from shoal.config.extension_settings import SourceSettings

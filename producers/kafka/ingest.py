@@ -17,24 +17,22 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from producers.categories import codes_of
 from producers.files.split import CLIENTS_MAX
-from producers.gaps import Gaps, missing_of
 from producers.kafka.settings import KafkaSourceSettings, kafka_settings
 from producers.messages import RejectedMessages, TopicField, parse_payload, quoted_path, values_with_gaps
 from producers.progress import display_on
 from producers.publisher import Mark, ReadingsPublisher, client_folder
 from producers.source import SourceReading, SourceReadings, identity_of
 from producers.source_type import ProducerTask, ProducerTotals
+from producers.values import Gaps, codes_of, missing_of
 from shoal.config.base import client_name_of
 from shoal.errors import InvalidState, LogUnavailable
 from shoal.protocol.topics import READINGS, readings_settings
 from shoal.runtime.checkpoint import Checkpoint
 from shoal.runtime.logs import open_readings
-from shoal.runtime.reader import read_next
 from shoal.runtime.service import run, stopped_by_signals
 from shoal.telemetry.events import log_event
-from shoal.transports.base import Log, Positions, Record
+from shoal.transports.base import Log, Positions, Record, read_next
 from shoal.transports.kafka import KAFKA
 from shoal.transports.kafka.settings import BrokerAccess, KafkaSettings
 

@@ -7,8 +7,8 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from producers.gaps import MISSING_MEANS, MissingOfSource, missing_of
 from producers.messages import PATH
+from producers.values import MISSING_MEANS, MissingOfSource, missing_of
 from shoal.config.contract import Contract
 from shoal.config.extension_settings import SourceSettings
 from shoal.config.settings import Config

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from producers.files.split import CLIENTS_MAX
-from producers.gaps import missing_of
 from producers.messages import ParsedPayload, RejectedMessages, parse_payload, values_with_gaps
 from producers.mqtt.connection import Connection, Message
 from producers.mqtt.readings import TOPICS_MAX, AlignedReading, Aligner, Rules, TopicTable, topics_of
@@ -24,6 +23,7 @@ from producers.progress import display_on
 from producers.publisher import Mark, ReadingsPublisher, client_folder
 from producers.source import SourceReadings, identity_of
 from producers.source_type import ProducerTotals
+from producers.values import missing_of
 from shoal.config.base import client_name_of
 from shoal.config.settings import Config
 from shoal.errors import InvalidState

@@ -19,9 +19,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import combinations
 from typing import Any, NamedTuple
 
-from producers.categories import codes_of
 from producers.messages import SensorValues, TopicField, values_with_gaps
 from producers.mqtt.settings import MqttSettings, parse_place
+from producers.values import codes_of
 from shoal.config.contract import Contract
 from shoal.errors import SettingsError
 from shoal.kernels.arrays import Floats

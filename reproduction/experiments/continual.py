@@ -11,15 +11,13 @@ import click
 import numpy as np
 
 from reproduction import report
-from reproduction.experiment import Format, Result, python_format, summary
+from reproduction.experiment import Format, Result, python_format, require_scikit_learn, scores, summary
 from reproduction.pictures import TABLE, panels, require_matplotlib
 from reproduction.report import Chapter, Picture, ReportOptions, Study, Table
 from shoal.algorithms.fcac import CAEFC, CAPlus
 from shoal.algorithms.fcac.art_network import ArtNetwork
 from shoal.algorithms.streaming import Arrays, Contribution
 from shoal.errors import SettingsError
-from shoal.estimators import scoring
-from shoal.estimators.scoring import scores
 from shoal.kernels.arrays import Floats
 from shoal.kernels.correntropy import cim_blocks
 from shoal.runtime import workers
@@ -192,7 +190,7 @@ def continual(seeds: int, out: Path | None, jobs: int, as_json: bool) -> None:
     """The subcommand."""
     if out is not None and not out.parent.is_dir():
         raise SettingsError(f"{out}: no such folder to draw into")
-    scoring.require_scikit_learn()
+    require_scikit_learn()
     if out is not None:
         require_matplotlib()
     runs = _measured(seeds, jobs)

@@ -14,12 +14,11 @@ import numpy as np
 
 from reproduction import published
 from reproduction.datasets import FCAC_DATASETS
-from reproduction.experiment import Experiment, Figure, Setting, clients_of, data_of, half_up
+from reproduction.experiment import Experiment, Figure, Setting, clients_of, data_of, half_up, scores
 from reproduction.splits import FCAC_SPLITS
 from shoal.algorithms.fcac import CAEFC, CAPlus
 from shoal.algorithms.fcac.caefc import legacy_permutation
 from shoal.algorithms.streaming import Arrays, Contribution
-from shoal.estimators.scoring import scores
 from shoal.kernels.arrays import Floats
 
 FORMATS: Final = {

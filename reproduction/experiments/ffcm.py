@@ -10,6 +10,7 @@ import numpy as np
 
 from reproduction import published
 from reproduction.experiment import (
+    SCORES,
     Experiment,
     Figure,
     Keys,
@@ -18,6 +19,7 @@ from reproduction.experiment import (
     clients_of,
     data_of,
     python_format,
+    scores,
     within,
 )
 from reproduction.experiments.one_shot import DATASETS, published_column
@@ -26,7 +28,6 @@ from shoal.algorithms.rounds.base import InitHint, Params
 from shoal.algorithms.rounds.fcm import FCM
 from shoal.algorithms.rounds.ffcm import FFCM
 from shoal.algorithms.rounds.simulation import bounding_box, run_rounds
-from shoal.estimators.scoring import SCORES, scores
 from shoal.kernels.arrays import Floats
 from shoal.kernels.distance import squared_distances
 from shoal.kernels.matching import assignment

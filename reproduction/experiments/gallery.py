@@ -11,7 +11,7 @@ import click
 import numpy as np
 
 from reproduction import report
-from reproduction.experiment import Figure, Result, python_format
+from reproduction.experiment import Figure, Result, python_format, require_scikit_learn, scores
 from reproduction.pictures import TABLE, panels, save_small
 from reproduction.report import Chapter, Picture, ReportOptions, Study, Table
 from shoal.algorithms.counting import CountingAlgorithm
@@ -21,8 +21,6 @@ from shoal.algorithms.rounds.simulation import bounding_box, kfed_hint, run_roun
 from shoal.algorithms.streaming import Arrays, Contribution
 from shoal.algorithms.view import ClusteringView
 from shoal.errors import SettingsError
-from shoal.estimators import scoring
-from shoal.estimators.scoring import scores
 from shoal.kernels.arrays import Floats, Ints
 
 CLIENTS: Final = 5
@@ -204,7 +202,7 @@ def pictures(out: Path | None, seed: int, as_json: bool) -> None:
     """The subcommand."""
     if out is not None and not out.is_dir():
         raise SettingsError(f"{out}: no such folder to draw into")
-    scoring.require_scikit_learn()
+    require_scikit_learn()
     found = _drawn(out, seed)
     report.show(results(found), FORMATS, json_only=as_json)
 

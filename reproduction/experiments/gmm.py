@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from reproduction.datasets import Dataset
-from reproduction.experiment import Experiment, Figure, Setting, Synthetic, clients_of, data_of, within
+from reproduction.experiment import Experiment, Figure, Setting, Synthetic, clients_of, data_of, scores, within
 from reproduction.experiments.one_shot import FORMATS
 from reproduction.splits import Split
 from shoal.algorithms.rounds.base import Params
@@ -21,7 +21,6 @@ from shoal.algorithms.rounds.gmm import GMM, read_covariance_type
 from shoal.algorithms.rounds.gmm_local import GMM_LOCAL
 from shoal.algorithms.rounds.simulation import bounding_box, kfed_hint, run_rounds
 from shoal.errors import MissingExtra
-from shoal.estimators.scoring import scores
 from shoal.kernels.arrays import Floats
 from shoal.kernels.gaussian import COVARIANCE_TYPES, matrices
 from shoal.kernels.matching import matched_distance

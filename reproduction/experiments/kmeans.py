@@ -10,13 +10,12 @@ from typing import Final
 
 import numpy as np
 
-from reproduction.experiment import Experiment, Figure, Setting, clients_of, data_of
+from reproduction.experiment import Experiment, Figure, Setting, clients_of, data_of, scores
 from reproduction.experiments.one_shot import DATASETS, FORMATS, published_column, three_deviations
 from reproduction.published import TRIALS
 from shoal.algorithms.rounds.kmeans import KMEANS
 from shoal.algorithms.rounds.kmeans_local import KMEANS_LOCAL
 from shoal.algorithms.rounds.simulation import bounding_box, kfed_hint, run_rounds
-from shoal.estimators.scoring import scores
 from shoal.kernels.matching import matched_distance
 
 ROUNDS: Final = 100

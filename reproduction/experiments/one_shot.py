@@ -8,14 +8,23 @@ from typing import Final
 import numpy as np
 
 from reproduction import published
-from reproduction.experiment import Experiment, Figure, Setting, clients_of, data_of, python_format, within
+from reproduction.experiment import (
+    SCORES,
+    Experiment,
+    Figure,
+    Setting,
+    clients_of,
+    data_of,
+    python_format,
+    scores,
+    within,
+)
 from reproduction.published import TRIALS
 from reproduction.splits import FCAC_SPLITS
 from shoal.algorithms.rounds.base import RoundsAlgorithm
 from shoal.algorithms.rounds.kfed import KFED
 from shoal.algorithms.rounds.mufc import MUFC
 from shoal.algorithms.rounds.simulation import bounding_box, run_rounds
-from shoal.estimators.scoring import SCORES, scores
 
 DATASETS: Final = ("phoneme", "optdigits", "pendigits")
 FORMATS: Final = {**dict.fromkeys(SCORES, python_format(".4f")), "difference": python_format(".2g")}

@@ -11,13 +11,22 @@ import numpy as np
 
 from reproduction import published
 from reproduction.datasets import FCAC_DATASETS, fcac_name
-from reproduction.experiment import Experiment, Figure, Result, Setting, clients_of, data_of, python_format
+from reproduction.experiment import (
+    SCORES,
+    Experiment,
+    Figure,
+    Result,
+    Setting,
+    clients_of,
+    data_of,
+    python_format,
+    scores,
+)
 from reproduction.experiments.contestants import PUBLISHED, Task, contestants
 from reproduction.published import COLUMNS, COMPARED
 from reproduction.splits import FCAC_SPLITS, Split
 from shoal.algorithms.rounds.dbscan import FEATURES_MAX
 from shoal.errors import InvalidData, SettingsError
-from shoal.estimators.scoring import SCORES, scores
 from shoal.kernels.arrays import Floats
 
 ALPHA: Final = 0.05

@@ -13,7 +13,7 @@ import click
 
 from reproduction import report
 from reproduction.datasets import fcac_name
-from reproduction.experiment import Result, Setting
+from reproduction.experiment import SCORES, Result, Setting, require_scikit_learn
 from reproduction.experiments.contestants import PUBLISHED, contestants
 from reproduction.experiments.ranks import (
     BAND,
@@ -34,11 +34,8 @@ from reproduction.experiments.ranks import (
 from reproduction.pictures import require_matplotlib
 from reproduction.published import EPSILONS
 from reproduction.report import Chapter, Picture, ReportOptions, Study, Table
-from reproduction.trials import TrialStore, run_trials
-from reproduction.trials_command import Options, data_option, jobs_option, plan, resume_option
+from reproduction.trials_command import Options, TrialStore, data_option, jobs_option, plan, resume_option, run_trials
 from shoal.errors import SettingsError
-from shoal.estimators import scoring
-from shoal.estimators.scoring import SCORES
 
 PAPERS: Final = "the paper's"
 ALL: Final = "all"
@@ -309,9 +306,7 @@ def _parameters() -> list[click.Parameter]:
             multiple=True,
             help="The paper's Laplace noise, or none. May be repeated; without it none, 15, 25, 50 and 75.",
         ),
-        click.Option(
-            ["--score", "measures"], type=click.Choice(scoring.SCORES), multiple=True, help="Without it, all three."
-        ),
+        click.Option(["--score", "measures"], type=click.Choice(SCORES), multiple=True, help="Without it, all three."),
         click.Option(["--trials"], type=click.IntRange(1), help=f"Without it, {TRIALS}."),
         click.Option(
             ["--noise-trials"],
@@ -340,7 +335,7 @@ def _ranks(**given: Any) -> None:
         raise SettingsError(f"--check ranks {', '.join(PUBLISHED)} by all scores; leave --quick and --score out")
     if out is not None and not out.parent.is_dir():
         raise SettingsError(f"{out}: no such folder to draw into")
-    scoring.require_scikit_learn()
+    require_scikit_learn()
     if out is not None:
         require_matplotlib()
     contest = Contest(
@@ -348,7 +343,7 @@ def _ranks(**given: Any) -> None:
         given["datasets"] or (QUICK_DATASETS if quick else ()),
         given["algorithms"],
         tuple(dict.fromkeys(given["epsilons"])) or ((None,) if quick else ALL_EPSILONS),
-        given["measures"] or scoring.SCORES,
+        given["measures"] or SCORES,
         trials or (1 if quick else TRIALS),
         given["noise_trials"],
         given["jobs"],

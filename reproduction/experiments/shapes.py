@@ -19,12 +19,12 @@ from reproduction.experiment import (
     data_of,
     parts_of,
     python_format,
+    scores,
 )
 from reproduction.splits import Split
 from shoal.algorithms.rounds.dbscan import DBSCAN
 from shoal.algorithms.rounds.simulation import bounding_box, run_rounds
 from shoal.algorithms.rounds.spectral import SPECTRAL
-from shoal.estimators.scoring import scores
 from shoal.kernels.arrays import Floats, Ints
 from shoal.kernels.distance import nearest
 from shoal.kernels.lloyd import best_kmeans

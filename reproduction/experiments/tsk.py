@@ -16,8 +16,7 @@ from reproduction import datasets, report
 from reproduction.datasets import ABSENT
 from reproduction.experiment import Experiment, Figure, Setting, python_format
 from reproduction.report import Chapter, ReportOptions, Study, Table
-from reproduction.trials import TrialStore, run_trials
-from reproduction.trials_command import data_option, jobs_option, resume_option
+from reproduction.trials_command import TrialStore, data_option, jobs_option, resume_option, run_trials
 from shoal.algorithms.rounds.arrays import choice_array, float_array
 from shoal.algorithms.rounds.base import InitHint, Params
 from shoal.algorithms.rounds.simulation import bounding_box, run_rounds

@@ -24,16 +24,14 @@ from shoal.cli.options import CLIENT_NAME, config_option, log_json_option, until
 from shoal.config.base import Settings, parse_table
 from shoal.config.settings import Config, load_config
 from shoal.errors import InvalidState, MessageRejected, SettingsError
-from shoal.protocol.cluster_events import EVENT_KINDS, ClusterEventMessage
-from shoal.protocol.site_events import SITE_EVENT_KINDS, SiteEvent
+from shoal.protocol.events import EVENT_KINDS, SITE_EVENT_KINDS, ClusterEventMessage, SiteEvent
 from shoal.protocol.topics import SITE_EVENTS, ensure_label_topics, ensure_topics
 from shoal.runtime.checkpoint import Checkpoint
 from shoal.runtime.logs import open_client_log
-from shoal.runtime.reader import read_next
 from shoal.runtime.service import run, stopped_by_signals
 from shoal.telemetry.events import log_event, start_logging
 from shoal.transports import open_log
-from shoal.transports.base import Log, Positions, Record, beginning
+from shoal.transports.base import Log, Positions, Record, beginning, read_next
 
 Event = ClusterEventMessage | SiteEvent
 ALL_KINDS = (*EVENT_KINDS, *SITE_EVENT_KINDS)

@@ -15,8 +15,7 @@ from pydantic import Field
 
 from server_node.clusters.sinks import BrokerSettings, MqttPublisher, SinkType
 from shoal import __version__
-from shoal.protocol.cluster_events import EVENT_KINDS
-from shoal.protocol.site_events import SITE_EVENT_KINDS
+from shoal.protocol.events import EVENT_KINDS, SITE_EVENT_KINDS
 
 ENDED = ("gone", "merged")
 """kinds of event after which a cluster is no more"""

@@ -14,14 +14,13 @@ from typing import Any, Final
 import click
 import numpy as np
 
-from server_node.clusters.changes_picture import changes_figure
 from server_node.clusters.description import WIDTH_MIN, Description, describe
 from server_node.clusters.figures import QUIET, heading, saved, without_frame, wrapped
 from server_node.clusters.history.changes import CHANCE, Changes
 from server_node.clusters.history.changes_command import logged_changes
+from server_node.clusters.history.changes_report import changes_figure
 from server_node.clusters.history.store import decode_record
-from server_node.web.snapshot_json import view_of
-from server_node.web.units import feature_label
+from server_node.web.json_values import feature_label, view_of
 from shoal.algorithms.view import ClusteringView
 from shoal.cli.options import config_option
 from shoal.config.contract import Contract, Feature

@@ -28,7 +28,7 @@ from shoal.config.base import FilePath
 from shoal.config.extension_settings import SINKS, SinkSettings
 from shoal.errors import LogUnavailable, MissingExtra, SettingsError
 from shoal.files import read_password
-from shoal.protocol.site_events import SITE_EVENT_KINDS
+from shoal.protocol.events import SITE_EVENT_KINDS
 
 TIMEOUT_S = 10.0
 BUSY = frozenset({408, 425, 429})

@@ -14,8 +14,8 @@ import numpy as np
 from server_node.clusters.lineage import Lineage
 from server_node.clusters.lineage_step import lineage_of
 from server_node.clusters.regression import newest_snapshot
-from server_node.web.snapshot_json import snapshot_json, view_of
-from shoal.algorithms.predictor import Cuts, NearestPoint, Predictor
+from server_node.web.json_values import snapshot_json, view_of
+from shoal.algorithms.view import Cuts, NearestPoint, Predictor
 from shoal.cli.options import config_option
 from shoal.config.resolved import ResolvedContract
 from shoal.config.settings import load_config

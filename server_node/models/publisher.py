@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from server_node.clusters.description import describe
-from server_node.clusters.event_messages import event_messages
+from server_node.clusters.description import describe, event_messages
 from server_node.clusters.history.attribution import POINTS_MAX, WaitingUpdate, WaitingUpdates, points_compared
 from server_node.clusters.history.places import PlacesRecorder
 from server_node.clusters.history.recorder import NOTHING_PUBLISHED, PublishedHistory, Recorder
@@ -34,7 +33,7 @@ from shoal.config.resolved import ResolvedContract, ResolvedModel
 from shoal.errors import MessageRejected
 from shoal.kernels.arrays import Floats, Ints
 from shoal.protocol.checks import COUNT_MAX
-from shoal.protocol.cluster_events import ClusterEventMessage
+from shoal.protocol.events import ClusterEventMessage
 from shoal.protocol.history import COARSE_S, HistoryMessage
 from shoal.protocol.messages import RoundRequest, Snapshot, Update
 from shoal.runtime.checkpoint import SavedFields, SavedPart, SavedParts, SavedValue, pairs_of

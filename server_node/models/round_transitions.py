@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
 from server_node.models.base import (
+    COMPUTING_ERRORS,
     DriftDetected,
     IncompatibleClient,
     ModelEvent,
@@ -20,8 +21,8 @@ from server_node.models.base import (
     RoundClosed,
     RoundFailed,
     RoundOpened,
+    incompatible_clients,
 )
-from server_node.models.incompatible import COMPUTING_ERRORS, incompatible_clients
 from server_node.models.round_state import Phase, RoundState
 from shoal.algorithms.rounds.base import InitHint, Params
 from shoal.algorithms.rounds.policies import PolicyState, epoch_changed, select_answers

@@ -11,9 +11,16 @@ from typing import Any, Final, Protocol, cast
 
 from server_node.clusters.history.recorder import NOTHING_PUBLISHED, PublishedHistory
 from server_node.clusters.lineage import ClusterChange, Lineage
-from server_node.models.base import IncompatibleClient, ModelEvent, PoolTimedOut, Processed, PublishedSnapshot
+from server_node.models.base import (
+    COMPUTING_ERRORS,
+    IncompatibleClient,
+    ModelEvent,
+    PoolTimedOut,
+    Processed,
+    PublishedSnapshot,
+    incompatible_clients,
+)
 from server_node.models.clients import Clients
-from server_node.models.incompatible import COMPUTING_ERRORS, incompatible_clients
 from server_node.models.publisher import ModelPublisher
 from server_node.models.sequences import NO_CONTENT, Content
 from server_node.status import ModelStatus

@@ -19,7 +19,7 @@ from server_node.regions.hierarchy import UpstreamState
 from shoal.config.settings import Config, LogSettings
 from shoal.config.upstream import Upstream
 from shoal.errors import InvalidState, LogFolderMissing, LogUnavailable, MessageRejected, ShoalError
-from shoal.protocol.conflicts import CONFLICTS_KEY, content_digest
+from shoal.protocol.conflicts import CONFLICTS_KEY, PublishedDigests, check_no_conflict, content_digest
 from shoal.protocol.lease import is_for_servers
 from shoal.protocol.messages import Snapshot
 from shoal.protocol.published_contract import CONTRACT_KEY, check_contract
@@ -28,7 +28,6 @@ from shoal.protocol.signatures import HEADER, client_file, read_keys, signature
 from shoal.protocol.topics import ensure_topics
 from shoal.protocol.validation import Validator
 from shoal.runtime.checkpoint import Checkpoint
-from shoal.runtime.conflicts import PublishedDigests, check_no_conflict
 from shoal.runtime.logs import open_federation_log
 from shoal.runtime.service import RETRY_FIRST_S, RETRY_MAX_S
 from shoal.telemetry.events import log_event

@@ -33,10 +33,25 @@ from server_node.web.access import (
     parse_alerts,
     parse_name,
 )
-from server_node.web.changes import as_json
 from server_node.web.clusters import cluster_operations, known_cluster, no_clustering, requested_model
 from server_node.web.connections import DEFAULT_LIMITS, Limits, RateLimit, bounded_by_descriptors
-from server_node.web.operations import JSON, Operation, routes_of
+from server_node.web.json_values import as_json, snapshot_json
+from server_node.web.operations import (
+    CLIENTS,
+    JSON,
+    NEW_ALERTS,
+    NEW_NAME,
+    PREDICTIONS,
+    PRIVACY,
+    READINGS,
+    REQUESTED_ALERTS,
+    REQUESTED_NAME,
+    RULES,
+    SNAPSHOT,
+    Operation,
+    Schema,
+    routes_of,
+)
 from server_node.web.page import SUBSCRIBERS_MAX, Page
 from server_node.web.predictions import (
     MEDIA_TYPES,
@@ -59,20 +74,6 @@ from server_node.web.responses import (
     shoal_error,
     tagged,
 )
-from server_node.web.schemas import (
-    CLIENTS,
-    NEW_ALERTS,
-    NEW_NAME,
-    PREDICTIONS,
-    PRIVACY,
-    READINGS,
-    REQUESTED_ALERTS,
-    REQUESTED_NAME,
-    RULES,
-    SNAPSHOT,
-    Schema,
-)
-from server_node.web.snapshot_json import snapshot_json
 from server_node.web.topic_pages import OpenLog, TopicPages
 from shoal.config.privacy_report import privacy_report
 from shoal.config.resolved import ResolvedContract

@@ -18,12 +18,21 @@ from server_node.clusters.history.summary import RecentHistory, recent_history
 from server_node.clusters.lineage import Cluster
 from server_node.status import ModelStatus, ServerStatus, StatusBoard
 from server_node.web.history_json import asked_span, read_feeds, read_history
-from server_node.web.operations import MODEL, Operation, Parameter
+from server_node.web.json_values import NO_SNAPSHOT, digits, feature_json, view_of
+from server_node.web.operations import (
+    CHANGES,
+    CLUSTERS,
+    FEEDS,
+    HISTOGRAMS,
+    HISTORY,
+    MODEL,
+    SHARE,
+    TEXT,
+    Operation,
+    Parameter,
+)
 from server_node.web.responses import PiecesResponse, in_thread, problem, tagged
-from server_node.web.schemas import CHANGES, CLUSTERS, FEEDS, HISTOGRAMS, HISTORY, SHARE, TEXT
-from server_node.web.snapshot_json import NO_SNAPSHOT, view_of
 from server_node.web.tables import history_fields
-from server_node.web.units import digits, feature_json
 from shoal.config.contract import Contract
 from shoal.config.resolved import ResolvedContract
 from shoal.errors import SettingsError

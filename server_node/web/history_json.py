@@ -16,7 +16,7 @@ from starlette.exceptions import HTTPException
 
 from server_node.clusters.history.store import HistoryReader
 from server_node.clusters.history.summary import client_name
-from server_node.web.changes import as_json
+from server_node.web.json_values import as_json
 from server_node.web.tables import feeds_json
 from shoal.kernels.arrays import Ints
 from shoal.protocol.checks import MOMENT_MAX

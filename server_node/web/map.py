@@ -11,9 +11,8 @@ from typing import Any
 import numpy as np
 
 from server_node.clusters.lineage import Lineage
-from server_node.web.changes import as_json
+from server_node.web.json_values import as_json, feature_json, in_units, rounded
 from server_node.web.tables import colour_slots
-from server_node.web.units import feature_json, in_units, rounded
 from shoal.algorithms.view import ClusteringView
 from shoal.config.resolved import ResolvedContract
 from shoal.kernels.arrays import Floats, Ints

@@ -1,6 +1,8 @@
 """The table of HTTP operations under `/v1`: each with its path, parameters, body and answer; and its OpenAPI document.
 
 To add an operation, add an `Operation` to a list of them: its route and its part of the document are made from it.
+
+The JSON Schemas of the answers are here too: an object has exactly the fields that are listed, unless it is open.
 """
 
 from __future__ import annotations
@@ -10,15 +12,15 @@ import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from http import HTTPStatus
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
 from server_node.web.responses import tagged
-from server_node.web.schemas import PROBLEM, Schema
 from shoal import __version__
+from shoal.protocol.events import EVENT_KINDS
 
 JSON, PROBLEM_JSON = "application/json", "application/problem+json"
 
@@ -164,3 +166,275 @@ def _parameter(parameter: Parameter, place: str) -> Schema:
         "schema": parameter.schema,
         "description": parameter.description,
     }
+
+
+Schema = dict[str, Any]
+
+TEXT: Schema = {"type": "string"}
+NUMBER: Schema = {"type": "number"}
+COUNT: Schema = {"type": "integer", "minimum": 0}
+FLAG: Schema = {"type": "boolean"}
+SHARE: Schema = {"type": "number", "minimum": 0, "maximum": 1}
+MOMENT: Schema = {"type": "number", "description": "seconds since 1970"}
+NUMBER_OR_NONE: Schema = {"type": "integer", "minimum": -1, "description": "-1: none"}
+OPEN: Schema = {"type": "object"}
+
+
+def record(optional: tuple[str, ...] = (), /, **fields: Schema) -> Schema:
+    """An object with these fields and no others, all required but those in `optional`."""
+    required = [name for name in fields if name not in optional]
+    return {"type": "object", "properties": fields, "required": required, "additionalProperties": False}
+
+
+def many(items: Schema) -> Schema:
+    """An array."""
+    return {"type": "array", "items": items}
+
+
+def by_name(values: Schema) -> Schema:
+    """An object with any names."""
+    return {"type": "object", "additionalProperties": values}
+
+
+def or_null(schema: Schema) -> Schema:
+    """The same, or null."""
+    return {"anyOf": [schema, {"type": "null"}]}
+
+
+PROBLEM = {
+    "type": "object",
+    "properties": {
+        "type": {"type": "string", "const": "about:blank"},
+        "title": TEXT,
+        "status": {"type": "integer"},
+        "detail": {"type": "string", "description": "what is wrong, and what to do"},
+        "waiting_for": {"type": "string", "description": "why there is no clustering yet"},
+    },
+    "required": ["type", "title", "status", "detail"],
+    "additionalProperties": False,
+}
+"""an error as in RFC 9457"""
+
+FEATURE = record(name=TEXT, unit=TEXT)
+FEED = record(client=TEXT, share=SHARE)
+INTERVAL = record(low=NUMBER, middle=NUMBER, high=NUMBER, beyond_bounds=FLAG)
+CLUSTER = record(
+    identity=COUNT,
+    name=TEXT,
+    label={"type": "string", "description": "what sets it apart"},
+    text=TEXT,
+    active=FLAG,
+    confirmed=FLAG,
+    muted_until=MOMENT,
+    share=SHARE,
+    recent_share=SHARE,
+    since=or_null(MOMENT),
+    since_reading=COUNT,
+    parent=or_null(COUNT),
+    centre=or_null(many(NUMBER)),
+    spread=or_null(many(INTERVAL)),
+    trend=many(or_null(COUNT)),
+    trend_text=TEXT,
+    fed_by=many(FEED),
+    fed_by_text=TEXT,
+)
+CLUSTERS = record(
+    model=TEXT,
+    version=COUNT,
+    features=many(FEATURE),
+    trend_from=or_null(MOMENT),
+    trend_step_s=or_null(NUMBER),
+    clusters=many(CLUSTER),
+)
+HISTOGRAMS = record(
+    model=TEXT,
+    identity=COUNT,
+    version=COUNT,
+    features=many(
+        record(name=TEXT, unit=TEXT, digits=COUNT, low=NUMBER, high=NUMBER, own=many(COUNT), others=many(COUNT))
+    ),
+)
+COMPARED = record(**{"from": MOMENT}, to=MOMENT, readings=COUNT, bins=COUNT)
+CHANGES = record(
+    model=TEXT,
+    before=COMPARED,
+    after=COMPARED,
+    bin_s=COUNT,
+    compared=COUNT,
+    chance=SHARE,
+    new=many(record(cluster=COUNT, title=TEXT, kind=TEXT, other=TEXT, share=SHARE, clients=many(FEED))),
+    gone=many(record(cluster=COUNT, title=TEXT, kind=TEXT, other=TEXT, share=SHARE)),
+    moved=many(
+        record(
+            cluster=COUNT,
+            title=TEXT,
+            feature=TEXT,
+            unit=TEXT,
+            before=NUMBER,
+            after=NUMBER,
+            by=NUMBER,
+            chance=SHARE,
+        )
+    ),
+    share_moved=many(
+        record(
+            cluster=COUNT,
+            title=TEXT,
+            before=SHARE,
+            after=SHARE,
+            by=NUMBER,
+            chance=SHARE,
+            clients=many(record(client=TEXT, share=NUMBER)),
+        )
+    ),
+)
+SNAPSHOT = record(
+    federation=TEXT,
+    model=TEXT,
+    algorithm=TEXT,
+    version=COUNT,
+    contract={"type": "string", "description": "digest of the contract"},
+    positions=many(many(COUNT)),
+    privacy=OPEN,
+    updates=COUNT,
+    readings=COUNT,
+    made_at=MOMENT,
+    features=many(FEATURE),
+    nodes=many(
+        record(
+            id={"type": "integer"},
+            position=many(NUMBER),
+            mass=NUMBER,
+            bandwidth=or_null(NUMBER),
+            cluster=NUMBER_OR_NONE,
+        )
+    ),
+    edges=many(many(COUNT)),
+    clusters=many(record(cluster=COUNT, identity=or_null(COUNT), centre=many(NUMBER), mass=NUMBER)),
+)
+PREDICTIONS = record(
+    ("target", "unit", "predictions"),
+    model=TEXT,
+    version=COUNT,
+    clusters=many(NUMBER_OR_NONE),
+    identities=many(NUMBER_OR_NONE),
+    target={"type": "string", "description": "of a model that predicts a feature: its name"},
+    unit=TEXT,
+    predictions=many(or_null(NUMBER)),
+)
+VALUE: Schema = {"type": ["number", "null"]}
+ROWS: Schema = {
+    "type": "array",
+    "maxItems": 10_000,
+    "items": {
+        "anyOf": [
+            {"type": "array", "items": VALUE, "description": "all features in the order of the contract"},
+            {"type": "object", "additionalProperties": VALUE, "description": "features by name"},
+        ]
+    },
+    "description": "readings in the units of the contract; null and a missing value for the predicted feature only",
+}
+READINGS: Schema = {"anyOf": [{"type": "object", "properties": {"rows": ROWS}, "required": ["rows"]}, ROWS]}
+CONDITION = record(feature=TEXT, unit=TEXT, centre=NUMBER, width=NUMBER, **{"is": TEXT})
+CONSEQUENT = record(constant=NUMBER, coefficients=by_name(NUMBER))
+RULE = record(
+    cluster=COUNT, identity=or_null(COUNT), share=SHARE, text=TEXT, then=CONSEQUENT, **{"if": many(CONDITION)}
+)
+RULES = record(
+    federation=TEXT,
+    model=TEXT,
+    version=COUNT,
+    made_at=MOMENT,
+    target=FEATURE,
+    conditions_found=FLAG,
+    error=or_null(NUMBER),
+    rules=many(RULE),
+)
+EVENT = record(
+    schema={"type": "integer", "const": 1},
+    id={"type": "string", "description": "the same whenever the event is published again"},
+    kind={"type": "string", "enum": list(EVENT_KINDS)},
+    federation=TEXT,
+    model=TEXT,
+    version=COUNT,
+    readings=COUNT,
+    at=MOMENT,
+    cluster=COUNT,
+    name=TEXT,
+    label=TEXT,
+    text=TEXT,
+    other=or_null(COUNT),
+    other_name=TEXT,
+    muted=FLAG,
+    share=SHARE,
+    share_before=or_null(SHARE),
+    centre=or_null(by_name(NUMBER)),
+    units=or_null(by_name(TEXT)),
+    known=COUNT,
+    active=COUNT,
+    reading_at=or_null(MOMENT),
+)
+LABEL = record(
+    schema={"type": "integer", "const": 1},
+    federation=TEXT,
+    client=TEXT,
+    model=TEXT,
+    time=or_null(MOMENT),
+    cluster=or_null(COUNT),
+    name=TEXT,
+    novelty=or_null(SHARE),
+    version=COUNT,
+    outside=by_name({"type": "string", "enum": ["above", "below"]}),
+)
+CLIENT = record(
+    client=TEXT,
+    last_seen=MOMENT,
+    updates=COUNT,
+    readings=COUNT,
+    readings_per_s=NUMBER,
+    interval_s={"type": "number", "description": "seconds that usually pass at most between two updates"},
+    rejected=or_null(COUNT),
+    quarantined={"type": "array", "items": TEXT, "description": "models that absorb nothing of it"},
+)
+CLIENTS = record(clients=many(CLIENT))
+HISTORY = record(
+    model=TEXT,
+    step_s=COUNT,
+    kept_s=COUNT,
+    starts=many({"type": "integer"}),
+    readings=many(COUNT),
+    clusters=many(record(identity=or_null(COUNT), name=or_null(TEXT), label=or_null(TEXT), readings=many(COUNT))),
+    clients=many(record(client=TEXT, readings=many(COUNT))),
+    more_from=or_null(MOMENT),
+)
+FEEDS = record(model=TEXT, clients=by_name(many(many(COUNT))), **{"from": or_null(MOMENT), "to": or_null(MOMENT)})
+PRIVACY = record(
+    ("readings_per_window_max", "hides_presence"),
+    mode=TEXT,
+    formal=FLAG,
+    title=TEXT,
+    sentences=many(TEXT),
+    unit=TEXT,
+    readings_per_window_max=COUNT,
+    hides_presence=FLAG,
+    epsilon=or_null(NUMBER),
+    epsilon_spent=or_null(NUMBER),
+    bounds=many(record(name=TEXT, low=NUMBER, high=NUMBER, unit=TEXT)),
+    models=many({"type": "object", "required": ["name", "algorithm", "learns_from", "epsilon_spent"]}),
+    not_covered=many(TEXT),
+)
+REQUESTED_NAME = record(model=TEXT, cluster=COUNT, name=TEXT)
+REQUESTED_ALERTS = record(model=TEXT, cluster=COUNT, action=TEXT, until=MOMENT)
+NEW_NAME = record(name={"type": "string", "maxLength": 60, "description": "one line; empty takes the name away"})
+NEW_ALERTS = record(("until",), action={"type": "string", "enum": ["confirm", "mute", "alert"]}, until=MOMENT)
+
+
+def page_of(name: str, items: Schema) -> Schema:
+    """Records of a topic from a place on, and the place of the next ones."""
+    fields = {
+        name: many(items),
+        "first": {**COUNT, "description": "the place of the oldest record that the log still has"},
+        "next": {**COUNT, "description": "`after` of the next request"},
+        "end": {**COUNT, "description": "the place behind the newest record"},
+    }
+    return record(**fields)

@@ -16,12 +16,11 @@ from starlette.types import Receive, Scope, Send
 
 from server_node.clusters.history.store import HistoryReader
 from server_node.status import StatusBoard
-from server_node.web.changes import as_json
 from server_node.web.clusters import no_clustering, requested_model
-from server_node.web.operations import MODEL, Operation, Parameter
+from server_node.web.json_values import as_json
+from server_node.web.operations import MODEL, OPEN, TEXT, Operation, Parameter
 from server_node.web.page_renderer import PageRenderer, RenderedStatus
 from server_node.web.responses import Disconnection, PiecesResponse, conditional, problem
-from server_node.web.schemas import OPEN, TEXT
 
 INTERVAL_S = 0.2
 """seconds between two events of a stream: at most five a second"""

@@ -15,10 +15,9 @@ from server_node.clusters.history.store import HistoryReader
 from server_node.clusters.history.summary import recent_history, usual
 from server_node.clusters.lineage import Lineage
 from server_node.status import HistoryPoint, ModelStatus, RoundStatus, ServerStatus
-from server_node.web.changes import UNCHANGED, as_json, change
+from server_node.web.json_values import NO_SNAPSHOT, UNCHANGED, as_json, change, feature_json, feature_label, view_of
 from server_node.web.map import axis_sample, map_json, scatter, steady_axes
 from server_node.web.predictions import rules_table
-from server_node.web.snapshot_json import NO_SNAPSHOT, view_of
 from server_node.web.tables import (
     clients_note,
     clients_table,
@@ -27,7 +26,6 @@ from server_node.web.tables import (
     privacy_text,
     spent_by_one,
 )
-from server_node.web.units import feature_json, feature_label
 from shoal import __version__
 from shoal.algorithms.view import ClusteringView
 from shoal.config.resolved import ResolvedContract, ResolvedModel

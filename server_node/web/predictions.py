@@ -20,8 +20,8 @@ from starlette.responses import Response
 
 from server_node.clusters.regression import named_rules, predicted_values, rule_base, rules_json
 from server_node.status import ModelStatus
+from server_node.web.json_values import NO_SNAPSHOT
 from server_node.web.responses import problem, tagged
-from server_node.web.snapshot_json import NO_SNAPSHOT
 from shoal.algorithms.regression import written
 from shoal.config.resolved import ResolvedContract
 from shoal.errors import InvalidData, MissingExtra

@@ -13,7 +13,7 @@ from server_node.clusters.description import Description, Interval, describe, he
 from server_node.clusters.history.summary import RecentHistory, Usual
 from server_node.clusters.lineage import Cluster, Lineage
 from server_node.status import ClientStatus, ModelStatus
-from server_node.web.units import digits
+from server_node.web.json_values import digits
 from shoal.algorithms.view import ClusteringView
 from shoal.config.privacy_report import DaySpending, models_report, spent_in_a_day
 from shoal.config.resolved import ResolvedContract

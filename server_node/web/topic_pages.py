@@ -17,11 +17,10 @@ from starlette.responses import Response
 
 from server_node.status import StatusBoard
 from server_node.web.clusters import requested_model
-from server_node.web.operations import Operation, Parameter
+from server_node.web.operations import COUNT, EVENT, LABEL, TEXT, Operation, Parameter, page_of
 from server_node.web.responses import in_thread, tagged
-from server_node.web.schemas import COUNT, EVENT, LABEL, TEXT, page_of
 from shoal.errors import LogError, MessageRejected
-from shoal.protocol.cluster_events import SCHEMA, ClusterEventMessage
+from shoal.protocol.events import SCHEMA, ClusterEventMessage
 from shoal.transports.base import Log, Record
 
 OpenLog = Callable[[], Log]

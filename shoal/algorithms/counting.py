@@ -16,8 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shoal.algorithms.claims import require_possible
-from shoal.algorithms.family import COUNTING, Family
-from shoal.algorithms.streaming import Arrays, ClientHalf, Rows, StreamingAlgorithm
+from shoal.algorithms.streaming import COUNTING, Arrays, ClientHalf, Family, Rows, StreamingAlgorithm
 from shoal.errors import SettingsError
 from shoal.kernels.arrays import Bools, Floats, Ints
 

@@ -16,7 +16,7 @@ from shoal.algorithms.rounds.base import RoundsAlgorithm
 from shoal.algorithms.streaming import Arrays, Rows, StreamingAlgorithm
 from shoal.errors import SettingsError
 from shoal.kernels.arrays import Ints
-from shoal.kernels.gaps import filled_from
+from shoal.kernels.distance import filled_from
 from shoal.plugins import Plugins
 
 Algorithm: TypeAlias = StreamingAlgorithm | RoundsAlgorithm

@@ -4,6 +4,9 @@ A streaming algorithm has two halves in one file or folder. The client half lear
 named arrays. The server half absorbs contributions and gives a snapshot, again named arrays. Both halves save and
 restore their whole state as plain values and arrays (no pickle), so that a process can be killed at any time and
 continue bit for bit.
+
+The family of an algorithm, streaming or another, is data: what its clients do with readings, and its server with
+updates.
 """
 
 from __future__ import annotations
@@ -17,11 +20,42 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from shoal.algorithms.claims import Claims
-from shoal.algorithms.family import STREAMING, Family
-from shoal.algorithms.predictor import Predictor
-from shoal.algorithms.view import ClusteringView, Summary
+from shoal.algorithms.view import ClusteringView, Predictor, Summary
 from shoal.errors import InvalidData, SettingsError
 from shoal.kernels.arrays import Floats, Ints
+
+
+@dataclass(frozen=True)
+class Family:
+    """What all algorithms of one family can do. One of the three `client_...` is true."""
+
+    name: str
+    title: str
+    """an algorithm of it in words, as messages call it"""
+    learns_from: str
+    """form of readings that leaves the privacy stage for it, in words: "noisy rows" or "private counts" """
+    client_learns: bool = False
+    """a half on each client learns every noisy row, and contributes what it has learnt when an update is due"""
+    client_counts: bool = False
+    """each client publishes private counts of whole windows of readings, at an epsilon of their own"""
+    client_answers: bool = False
+    """each client answers requests of the server from the window of noisy rows that it keeps"""
+
+    @property
+    def in_rounds(self) -> bool:
+        """Whether the server asks and combines answers round by round; otherwise it absorbs updates as they come."""
+        return self.client_answers
+
+    @property
+    def takes_rows(self) -> bool:
+        """Whether its clients need noisy rows."""
+        return self.client_learns or self.client_answers
+
+
+STREAMING: Final = Family("streaming", "a streaming algorithm", "noisy rows", client_learns=True)
+COUNTING: Final = Family("counting", "a streaming algorithm", "private counts", client_counts=True)
+ROUNDS: Final = Family("rounds", "an algorithm in rounds", "noisy rows", client_answers=True)
+
 
 Rows = Floats
 """(n, d) noisy rows"""

@@ -1,6 +1,6 @@
 """The sizes that messages and records may have, in bytes: every limit of a message is declared here and nowhere else.
 
-The log's own limits (topics, partitions, what a file can hold) are in `shoal.transports.limits`.
+The log's own limits (topics, partitions, what a file can hold) are in `shoal.transports.base`.
 """
 
 from __future__ import annotations

@@ -14,12 +14,11 @@ from functools import cached_property
 from typing import Any, Final
 
 from shoal.algorithms.counting import CountingAlgorithm
-from shoal.algorithms.family import Family
 from shoal.algorithms.options import needs_another_model
 from shoal.algorithms.registry import Algorithm, load_algorithm, streaming_names
 from shoal.algorithms.rounds.base import RoundsAlgorithm
 from shoal.algorithms.rounds.policies import Policy
-from shoal.algorithms.streaming import StreamingAlgorithm
+from shoal.algorithms.streaming import Family, StreamingAlgorithm
 from shoal.config.contract import Contract, Feature, Model
 from shoal.errors import SettingsError
 from shoal.privacy.base import Bounds, PrivacyMode, load_mode

@@ -25,9 +25,9 @@ from shoal.estimators.federation import FederationOptions
 from shoal.estimators.progress import Progress
 from shoal.kernels.arrays import Bools, Floats, Ints
 from shoal.privacy.base import Bounds
-from shoal.privacy.coarse import CoarseReadings
 from shoal.privacy.count_noise import CountMechanism, count_noise
 from shoal.privacy.gaussian import certify, gaussian_noise
+from shoal.privacy.imperfect import CoarseReadings
 from shoal.privacy.keyed import SOURCE_BYTES
 from shoal.privacy.masked import CLIENTS_ADVISED, DELTA, Masked, clip_order, readings_within, sum_terms
 

@@ -16,8 +16,8 @@ from shoal.algorithms.streaming import Arrays, ClientHalf, Contribution, ServerH
 from shoal.errors import InvalidData, InvalidState
 from shoal.estimators.progress import Progress
 from shoal.kernels.arrays import Floats, Ints
-from shoal.kernels.gaps import filled_from
-from shoal.privacy.gaps import EarlierRows
+from shoal.kernels.distance import filled_from
+from shoal.privacy.imperfect import EarlierRows
 
 STATE_VERSION = 1
 BLOCK_ROWS = 500

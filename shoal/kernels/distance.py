@@ -4,10 +4,14 @@
 lengths of x and c, not to their distance. So the product is used where its error cannot matter, and the rows
 for which it can (near a centre, or almost half-way between two) are computed again from differences. Up to
 rounding, the result for a row does not depend on the other rows of the call: equal rows have equal labels.
+
+Missing values are NaN in rows, replaced by those of the nearest point over what a row has. Distances are summed
+feature by feature in their order, so that they are the same bits on every machine.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final
 
 import numpy as np
@@ -145,3 +149,56 @@ def _gaps(these: Floats, those: Floats, feature: int, out: Floats) -> Floats:
     """(n, d), (m, d) -> (n, m), in `out`, the squares of the differences in one feature."""
     np.subtract.outer(these[:, feature], np.ascontiguousarray(those[:, feature]), out=out)
     return np.multiply(out, out, out=out)
+
+
+TABLE_CELLS: Final = 1 << 16
+"""distances that are held at once"""
+MIDDLE: Final = 0.5
+"""a missing value in unit coordinates where there is no point to take it from"""
+
+
+def nearest_over_present(rows: Floats, points: Floats) -> tuple[Ints, Floats]:
+    """rows (n, d) with NaN for missing values, points (k, d) whole, k > 0 -> (n,) the nearest point, (n,) distance².
+
+    The squared distance over the features that a row has is scaled by d over their number, which makes no difference to
+    which point is nearest. Of equally near points the first is taken. A row without any value: the first, at 0.
+    """
+    nearest, squared = np.empty(len(rows), dtype=np.int64), np.empty(len(rows))
+    for part in _parts(len(rows), len(points)):
+        near = _table(rows[part], points)
+        nearest[part] = near.argmin(axis=1)
+        squared[part] = near[np.arange(len(near)), nearest[part]]
+    d = rows.shape[1]
+    present = d - np.isnan(rows).sum(axis=1)
+    return nearest, np.where(present == d, squared, squared * (d / np.maximum(present, 1)))
+
+
+def filled_from(rows: Floats, points: Floats) -> Floats:
+    """rows (n, d) with NaN for missing values, points (k, d) whole -> the rows, missing values those of the nearest
+    point; `MIDDLE` where there is no point."""
+    lacks = np.isnan(rows)
+    if not lacks.any():
+        return rows
+    if not len(points):
+        return np.where(lacks, MIDDLE, rows)
+    some = np.flatnonzero(lacks.any(axis=1))
+    found = rows.copy()
+    nearest, _ = nearest_over_present(rows[some], points)
+    found[some] = np.where(lacks[some], points[nearest], rows[some])
+    return found
+
+
+def _parts(n: int, k: int) -> Iterator[slice]:
+    size = max(1, TABLE_CELLS // k)
+    return (slice(first, min(first + size, n)) for first in range(0, n, size))
+
+
+def _table(rows: Floats, points: Floats) -> Floats:
+    """(n, k) sums of squared differences over the features that each row has."""
+    table = np.zeros((len(rows), len(points)))
+    for column, places in zip(rows.T, np.ascontiguousarray(points.T), strict=True):
+        apart = column[:, None] - places
+        apart *= apart
+        apart[np.isnan(column)] = 0.0
+        table += apart
+    return table

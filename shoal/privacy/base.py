@@ -265,7 +265,7 @@ class PrivacyMode(ABC):
     """whether clients mask their counts, so that only sums over many of them can be read"""
     fills_gaps: ClassVar[bool] = False
     """whether a row may be made from a reading that lacks values: its mechanism withholds no reading, and treats each
-    feature and each reading by itself (`shoal.privacy.gaps`)"""
+    feature and each reading by itself (`shoal.privacy.imperfect`)"""
     helpers: Sequence[Helper] = ()
     """the parties that unmask sums, in such a mode"""
     missing: Missing = "drop"

@@ -24,8 +24,7 @@ import numpy as np
 
 from shoal.errors import SettingsError
 from shoal.kernels.arrays import Ints, Words
-from shoal.kernels.random_words import Lookup
-from shoal.privacy.keyed import KEY_BYTES, SOURCE_BYTES
+from shoal.privacy.keyed import KEY_BYTES, SOURCE_BYTES, Lookup
 
 TABLE_BITS = 63
 TABLE_SCALES = 16

@@ -27,7 +27,7 @@ import numpy as np
 
 from shoal.errors import SettingsError
 from shoal.kernels.arrays import Ints, Words
-from shoal.kernels.random_words import Lookup
+from shoal.privacy.keyed import Lookup
 
 NANO: Final = 10**9
 """a rho of 1 in whole numbers, as the ledger has it"""

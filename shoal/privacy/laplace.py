@@ -38,7 +38,7 @@ from numpy.typing import NDArray
 from shoal.errors import SettingsError
 from shoal.kernels import forms
 from shoal.kernels.arrays import Floats, Ints, Words
-from shoal.kernels.random_words import Lookup
+from shoal.privacy.keyed import Lookup
 
 FINE_STEPS = 4096
 TABLE_BITS = 63

@@ -9,6 +9,7 @@ import pytest
 
 from benchmarks.privacy.counting import learn
 from benchmarks.privacy.families import Stream, families
+from reproduction.experiment import scores
 from shoal.algorithms.counting import CountingAlgorithm
 from shoal.algorithms.density_tree import DensityTreeOptions
 from shoal.algorithms.density_tree.server import DensityTreeServer
@@ -18,7 +19,6 @@ from shoal.algorithms.rounds.kmeans import KMEANS
 from shoal.algorithms.streaming import Contribution
 from shoal.errors import SettingsError
 from shoal.estimators.density_tree import DensityTree
-from shoal.estimators.scoring import scores
 
 NAMES = ("kmeans_from_counts", "fcm_from_counts", "gmm_from_counts")
 READINGS = 12_000

@@ -19,9 +19,8 @@ import pytest
 from click.testing import CliRunner
 
 from client_nodes.bootstrap import checkpoint_owner, open_client
-from client_nodes.labelling import labelled_readings, labels_command
-from client_nodes.labelling.labelled_readings import LabelledReadings, columns_of
-from client_nodes.labelling.labels_command import labels, relabel_readings
+from client_nodes.labelling import labels_command
+from client_nodes.labelling.labels_command import LabelledReadings, columns_of, labels, relabel_readings
 from server_node.bootstrap import open_server
 from shoal.config.contract import Feature
 from shoal.config.settings import Config, load_config
@@ -29,9 +28,8 @@ from shoal.errors import CheckpointInUse, InvalidState, MissingExtra, SettingsEr
 from shoal.protocol.conflicts import AUTHOR_HEADER, INCARNATION_HEADER
 from shoal.protocol.labels import Label
 from shoal.protocol.topics import LABELS
-from shoal.runtime.checkpoint import Checkpoint
+from shoal.runtime.checkpoint import Checkpoint, Outbox
 from shoal.runtime.logs import open_client_log
-from shoal.runtime.outbox import Outbox
 from shoal.transports import open_log
 from shoal.transports.base import latest
 from tests.house.small_federation import create_federation, run_to_end, weather, write_readings
@@ -180,7 +178,7 @@ def test_an_unknown_client_and_one_without_labels_are_errors(file: Path, monkeyp
 def test_follow_gives_each_labelled_reading_once_and_then_the_new_ones(
     labelled: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(labelled_readings, "WAIT_S", 0.05)
+    monkeypatch.setattr(labels_command, "WAIT_S", 0.05)
     config, stop = load_config(labelled), threading.Event()
     expected = exported(labelled)
     found: list[tuple[float | None, int | None]] = []

@@ -12,8 +12,7 @@ from client_nodes import publisher
 from client_nodes.publisher import OwnUpdates
 from shoal.config.resolved import resolve
 from shoal.errors import InvalidState, LogError, SettingsError
-from shoal.protocol.conflicts import AUTHOR_HEADER
-from shoal.runtime.conflicts import PublishedDigests
+from shoal.protocol.conflicts import AUTHOR_HEADER, PublishedDigests
 from shoal.transports.sqlite.log import SqliteLog
 from tests.client_nodes.site import Site, readings
 

@@ -14,17 +14,15 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from client_nodes.labelling.labelled_readings import CsvWriter, LabelledBlock
-from client_nodes.labelling.reasons import BINS, UsualValues
-from client_nodes.labelling.streaks import Streak
+from client_nodes.labelling.labels_command import CsvWriter, LabelledBlock
+from client_nodes.labelling.novelty import KNOWN_MAX, KNOWN_MIN, VALUE_BINS, Streak, UsualValues
 from server_node.clusters.forwarding import Rule
 from server_node.clusters.forwarding import events as events_command
 from shoal.config.settings import load_config
 from shoal.errors import InvalidState, MessageRejected
-from shoal.kernels.novelty import KNOWN_MAX, KNOWN_MIN
 from shoal.protocol.codec import pack, unpack
+from shoal.protocol.events import SiteEvent
 from shoal.protocol.labels import Label, Reason
-from shoal.protocol.site_events import SiteEvent
 from shoal.protocol.topics import SITE_EVENTS
 from shoal.runtime.logs import open_client_log
 from shoal.transports.base import latest
@@ -76,11 +74,11 @@ def test_the_feature_farthest_outside_comes_first_and_what_is_usual_is_not_named
     }
     assert asked(values, rows, novel=False) == {}
     (outside,) = values.reasons(np.array([7]), np.array([[0.5, 0.9]]), np.array([True]), np.array([False]))[0]
-    assert outside.low == pytest.approx(0.201, abs=1 / BINS)
-    assert outside.high == pytest.approx(0.299, abs=1 / BINS)
+    assert outside.low == pytest.approx(0.201, abs=1 / VALUE_BINS)
+    assert outside.high == pytest.approx(0.299, abs=1 / VALUE_BINS)
     (outside,) = values.reasons(np.array([7]), np.array([[1.4, 0.25]]), np.array([True]), np.array([False]))[0]
-    assert outside.low == pytest.approx(0.402, abs=1 / BINS)
-    assert outside.high == pytest.approx(0.598, abs=1 / BINS)
+    assert outside.low == pytest.approx(0.402, abs=1 / VALUE_BINS)
+    assert outside.high == pytest.approx(0.598, abs=1 / VALUE_BINS)
 
 
 def test_nothing_is_usual_before_enough_readings_and_nothing_is_known_of_no_cluster() -> None:

@@ -201,7 +201,7 @@ def test_an_answer_stored_but_not_published_is_published_after_a_restart_and_no_
     site.add_readings(readings(30))
     Requester(site).request()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("shoal.runtime.outbox.Outbox.publish_pending", lambda self: 0)
+        patch.setattr("shoal.runtime.checkpoint.Outbox.publish_pending", lambda self: 0)
         site.run()
     assert answers(site) == []
     site.add_readings(readings(30, seed=5), started_at=2e9)

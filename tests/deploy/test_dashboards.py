@@ -14,7 +14,7 @@ import pytest
 from deploy.grafana.clusters import CENTRES
 from deploy.grafana.dashboards import DASHBOARDS, FOLDER
 from deploy.grafana.panels import Dashboard, to_json
-from shoal.protocol.cluster_events import ClusterEventMessage
+from shoal.protocol.events import ClusterEventMessage
 from shoal.protocol.messages import Snapshot, Update
 from shoal.protocol.topics import REJECTED
 from shoal.transports import open_log

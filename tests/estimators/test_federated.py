@@ -16,10 +16,8 @@ from shoal.algorithms.registry import rounds_algorithm, rounds_names
 from shoal.algorithms.rounds.arrays import row_blocks
 from shoal.algorithms.rounds.policies import Policy
 from shoal.errors import InvalidData, SettingsError
-from shoal.estimators.federated import FederatedFCM, FederatedGMM, FederatedKMeans
-from shoal.estimators.federated_shapes import FederatedDBSCAN, FederatedSpectral
-from shoal.estimators.one_round import KFED, MUFC
-from shoal.estimators.rounds import RoundsEstimator
+from shoal.estimators.federated import FederatedDBSCAN, FederatedFCM, FederatedGMM, FederatedKMeans, FederatedSpectral
+from shoal.estimators.rounds import KFED, MUFC, RoundsEstimator
 from shoal.estimators.tsk import FederatedTSK
 from shoal.kernels.matching import matched_distance
 
@@ -188,7 +186,7 @@ def test_scikit_learn_and_scipy_are_not_needed() -> None:
         "sys.modules.update(dict.fromkeys(['sklearn', 'sklearn.base', 'scipy']))\n"
         "import numpy as np\n"
         "from shoal.estimators.federated import *\n"
-        "from shoal.estimators.one_round import *\n"
+        "from shoal.estimators.rounds import *\n"
         "rows = [np.arange(20.0).reshape(10, 2), np.ones((3, 2))]\n"
         "for each in (FederatedKMeans(2), FederatedFCM(2), FederatedGMM(2), KFED(2), MUFC(2)):\n"
         "    each.fit(rows)\n"

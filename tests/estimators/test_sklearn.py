@@ -16,10 +16,9 @@ from shoal.errors import InvalidData
 from shoal.estimators.cluster_tree import ClusterTree
 from shoal.estimators.density_tree import DensityTree
 from shoal.estimators.fcac import FCAC
-from shoal.estimators.federated import FederatedFCM, FederatedGMM, FederatedKMeans
-from shoal.estimators.federated_shapes import FederatedDBSCAN, FederatedSpectral
-from shoal.estimators.one_round import KFED, MUFC
+from shoal.estimators.federated import FederatedDBSCAN, FederatedFCM, FederatedGMM, FederatedKMeans, FederatedSpectral
 from shoal.estimators.regimes import Regimes
+from shoal.estimators.rounds import KFED, MUFC
 from shoal.estimators.tsk import FederatedTSK
 
 TOO_FEW_ROWS = {"check_clustering": "50 rows of three blobs are too few for a significant split"}

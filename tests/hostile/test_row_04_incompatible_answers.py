@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from server_node.models.incompatible import incompatible_clients
+from server_node.models.base import incompatible_clients
 from shoal.algorithms.registry import rounds_algorithm
 from shoal.algorithms.rounds.base import Params, Stats
 from shoal.config import resolved

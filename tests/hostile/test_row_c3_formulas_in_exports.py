@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from client_nodes.labelling.labelled_readings import CsvWriter, LabelledBlock
+from client_nodes.labelling.labels_command import CsvWriter, LabelledBlock
 from server_node.clusters.history.history_command import COLUMNS, write_rows
 from shoal.config.contract import Feature
 from shoal.protocol.labels import Label

@@ -24,7 +24,7 @@ from shoal.cli.main import shoal
 from shoal.config.reference import declared_sections
 from shoal.config.settings import load_config
 from shoal.errors import LogUnavailable
-from shoal.protocol.cluster_events import ClusterEventMessage
+from shoal.protocol.events import ClusterEventMessage
 from tests.house.small_federation import clock, create_federation
 from tests.server_node.web_client import WebClient
 

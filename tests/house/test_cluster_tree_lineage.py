@@ -13,7 +13,7 @@ from client_nodes.bootstrap import open_client
 from server_node.bootstrap import open_server
 from server_node.node import ServerNode
 from shoal.config.settings import Config, load_config
-from shoal.protocol.cluster_events import ClusterEventMessage
+from shoal.protocol.events import ClusterEventMessage
 from tests.house.small_federation import all_records, clock, write_federation, write_readings
 
 CLIENTS = ("attic", "cellar")

@@ -14,10 +14,9 @@ import pytest
 
 from client_nodes.count_windows import CountWindows
 from client_nodes.intake import Batch, RejectedReading, no_batch
-from client_nodes.learner import Learner
+from client_nodes.learner import Learner, RoundAnswers
 from client_nodes.privacy import privatise
 from client_nodes.publisher import Publisher
-from client_nodes.round_answers import RoundAnswers
 from client_nodes.snapshots import Snapshots
 from shoal.algorithms.registry import algorithm_names, counting_names, rounds_algorithm, rounds_names
 from shoal.config.contract import Contract, parse_contract

@@ -9,8 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from client_nodes.labelling.labelled_readings import LabelledReadings
-from client_nodes.labelling.labels_command import relabel_readings
+from client_nodes.labelling.labels_command import LabelledReadings, relabel_readings
 from onebox.federation import OneBox
 from onebox.replay.plan import _check_replayable
 from shoal.config.resolved import resolve

@@ -10,8 +10,7 @@ import pytest
 from client_nodes.bootstrap import open_client
 from onebox.federation import OneBox
 from server_node.bootstrap import open_server
-from server_node.models.initialization import init_hint_for, known_clusters
-from server_node.models.rounds import RoundsModel
+from server_node.models.rounds import RoundsModel, init_hint_for, known_clusters
 from server_node.models.streaming import StreamingModel
 from shoal.algorithms.registry import rounds_algorithm, rounds_names
 from shoal.algorithms.rounds import simulation as federations
@@ -20,9 +19,8 @@ from shoal.algorithms.rounds.policies import Policy
 from shoal.config.resolved import resolve
 from shoal.config.settings import load_config
 from shoal.errors import InvalidState
-from shoal.estimators.federated import FederatedFCM, FederatedGMM, FederatedKMeans
-from shoal.estimators.federated_shapes import FederatedDBSCAN, FederatedSpectral
-from shoal.estimators.one_round import KFED, MUFC
+from shoal.estimators.federated import FederatedDBSCAN, FederatedFCM, FederatedGMM, FederatedKMeans, FederatedSpectral
+from shoal.estimators.rounds import KFED, MUFC
 from shoal.estimators.tsk import FederatedTSK
 from shoal.protocol.messages import Update
 from shoal.protocol.topics import LABELS

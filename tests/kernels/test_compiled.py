@@ -245,7 +245,7 @@ def test_the_screen_bounds_every_correntropy_from_above_and_tightly(d: int, sigm
 
 @pytest.mark.parametrize("n", [1, 2, 3, 64, 699, 701])
 def test_the_median_is_that_of_the_sorted_numbers(n: int) -> None:
-    from shoal.kernels.compiled.bandwidth import median  # noqa: PLC0415  # needs Numba
+    from shoal.kernels.compiled.ca_plus import median  # noqa: PLC0415  # needs Numba
 
     generator = np.random.default_rng(n)
     # Rounded, some are equal.

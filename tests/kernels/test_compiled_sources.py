@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from shoal.kernels.compiled import sources
-from shoal.kernels.compiled.sources import CONSTANTS, source_files
+import shoal.kernels.compiled
+from shoal.kernels.compiled.kernels import CONSTANTS, source_files
 
-FOLDER = Path(sources.__file__).parent
+FOLDER = Path(shoal.kernels.compiled.__file__).parent
 DIVISIONS = (ast.Div, ast.FloorDiv, ast.Mod)
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from shoal.kernels import gaps
-from shoal.kernels.gaps import MIDDLE, filled_from, nearest_over_present
+from shoal.kernels import distance
+from shoal.kernels.distance import MIDDLE, filled_from, nearest_over_present
 
 NAN = np.nan
 POINTS = np.array([[0.0, 0.0, 0.0], [1.0, 1.0, 0.2], [1.0, 0.0, 0.9]])
@@ -44,7 +44,7 @@ def test_how_many_distances_are_held_at_once_makes_no_difference(monkeypatch: py
     rows, points = generator.random((50, 4)), generator.random((20, 4))
     rows[generator.random(rows.shape) < 0.3] = NAN
     whole = nearest_over_present(rows, points)
-    monkeypatch.setattr(gaps, "TABLE_CELLS", 60)
+    monkeypatch.setattr(distance, "TABLE_CELLS", 60)
     parts = nearest_over_present(rows, points)
     for one, other in zip(whole, parts, strict=True):
         np.testing.assert_array_equal(one, other)

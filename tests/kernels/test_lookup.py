@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal.kernels.arrays import Words
-from shoal.kernels.random_words import GUIDE_BITS, WORD_BITS, Lookup
+from shoal.privacy.keyed import GUIDE_BITS, WORD_BITS, Lookup
 
 ALL = 2**WORD_BITS
 TABLES = {

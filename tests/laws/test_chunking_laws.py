@@ -19,7 +19,7 @@ from shoal.config.limits import UPDATE_BYTES_MAX, UPDATE_HEADERS_BYTES_MAX
 from shoal.errors import MessageRejected
 from shoal.protocol.chunking import common_bytes, encode_update, join_chunks
 from shoal.protocol.messages import CHUNKS_MAX, Update
-from shoal.transports.limits import size_of
+from shoal.transports.base import size_of
 from tests.small_plant import an_update, plant
 
 NAMED = an_update(plant(), rows=2)

@@ -18,8 +18,7 @@ from client_nodes import node
 from onebox.audit.kills import audit_kills
 from onebox.audit.statistics import EventFinding
 from shoal.privacy.ledger import Ledger, Release
-from shoal.runtime.checkpoint import OutboxRecord
-from shoal.runtime.outbox import Outbox
+from shoal.runtime.checkpoint import Outbox, OutboxRecord
 from tests.privacy.audited import audited_config, draw_fresh_noise_for_every_release, model_of
 
 KILLS = 100

@@ -15,8 +15,8 @@ import pytest
 from client_nodes import masked_windows
 from helper_node import node as helper_node
 from helper_node.node import HelperNode
+from onebox.audit.kills import audit_masked_kills
 from onebox.audit.masked import NoiseFinding, audit_masked, gaussian_loss, noise_finding
-from onebox.audit.masked_kills import audit_masked_kills
 from onebox.audit.statistics import EventFinding, Finding, LossFinding, loss_from_statistic
 from shoal.config.settings import Config, load_config
 from shoal.kernels.arrays import Bools, Ints
@@ -24,8 +24,7 @@ from shoal.privacy.gaussian import GaussianNoise, epsilon_of, gaussian_noise
 from shoal.privacy.ledger import Ledger
 from shoal.privacy.masked import Masked
 from shoal.privacy.masks import helper_public
-from shoal.runtime.checkpoint import OutboxRecord
-from shoal.runtime.outbox import Outbox
+from shoal.runtime.checkpoint import Outbox, OutboxRecord
 
 FILE = """
 [federation]

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from client_nodes.count_windows import CountWindows
+from client_nodes.privacy import Releases
 from client_nodes.publisher import EncodedUpdate, OwnUpdates
-from client_nodes.releases import Releases
 from onebox.audit import regressions
 from onebox.audit.regressions import audit_regressions
 from onebox.audit.statistics import EventFinding

@@ -7,7 +7,7 @@ import pytest
 
 from shoal.errors import SettingsError
 from shoal.privacy.base import Bounds
-from shoal.privacy.coarse import CoarseReadings
+from shoal.privacy.imperfect import CoarseReadings
 from shoal.privacy.keyed import SOURCE_BYTES
 
 BOUNDS = Bounds([0.0, -5.0], [40.0, 5.0])

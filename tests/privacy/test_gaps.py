@@ -11,7 +11,7 @@ from onebox.audit.mechanisms import audit_missing_feature
 from shoal.config.contract import parse_contract
 from shoal.config.resolved import ResolvedContract, resolve
 from shoal.errors import InvalidState, SettingsError
-from shoal.privacy.gaps import BLOCK_ROWS, KEPT_MAX, EarlierRows, FilledGaps, row_mechanism
+from shoal.privacy.imperfect import BLOCK_ROWS, KEPT_MAX, EarlierRows, FilledGaps, row_mechanism
 from shoal.privacy.keyed import SOURCE_BYTES
 from shoal.protocol.codec import pack
 

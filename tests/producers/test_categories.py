@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from client_nodes.labelling.labelled_readings import CsvWriter, LabelledBlock
-from producers.categories import Categories, Codes, codes_of
+from client_nodes.labelling.labels_command import CsvWriter, LabelledBlock
 from producers.columns import Sample, understand
 from producers.files.form import FileForm
 from producers.files.replay import Columns, Replay
@@ -21,11 +20,11 @@ from producers.files.times import TimeOptions
 from producers.init_command import init_command
 from producers.messages import TopicField, parse_payload
 from producers.mqtt.settings import MqttSettings
+from producers.values import Categories, Codes, codes_of
 from server_node.clusters.description import describe
 from shoal.algorithms.registry import streaming_algorithm
 from shoal.algorithms.streaming import Contribution
-from shoal.config.contract import Contract, parse_contract
-from shoal.config.feature_text import range_text, value_text
+from shoal.config.contract import Contract, parse_contract, range_text, value_text
 from shoal.config.settings import load_config
 from shoal.errors import SettingsError
 

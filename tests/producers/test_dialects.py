@@ -19,8 +19,8 @@ from producers.files.form import AS_FOUND, FileForm
 from producers.files.replay import Columns, Replay
 from producers.files.split import split_of
 from producers.files.times import TimeOptions
-from producers.gaps import HELD_MAX, missing_of
 from producers.source import SourceReadings
+from producers.values import HELD_MAX, missing_of
 from shoal.config.contract import parse_contract
 from shoal.errors import SettingsError
 from shoal.privacy.base import Missing

@@ -13,7 +13,7 @@ from onebox.replay.engine import LocalEngine
 from onebox.replay.plan import ReplayPlan
 from onebox.replay.results import windows_of
 from onebox.replay.run import replay
-from server_node.models.initialization import init_hint_for
+from server_node.models.rounds import init_hint_for
 from shoal.algorithms.registry import rounds_algorithm
 from shoal.config.resolved import resolve
 from tests.replay.plant_files import CLIENTS, plan_of

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from reproduction.experiment import Experiment, Figure, Setting, Synthetic, python_format, within
-from shoal.estimators.scoring import scores
+from reproduction.experiment import Experiment, Figure, Setting, Synthetic, python_format, scores, within
 
 ROWS, TRIALS = 500, 20
 

@@ -10,10 +10,9 @@ import numpy as np
 import pytest
 
 from reproduction.datasets import stem
-from reproduction.experiment import Setting, with_laplace_noise
+from reproduction.experiment import SCORES, Setting, with_laplace_noise
 from reproduction.experiments.fcac import contribution, federated, run
 from reproduction.splits import FCAC_SPLITS, Split
-from shoal.estimators.scoring import SCORES
 
 VECTORS = Path(__file__).parent.parent / "golden" / "vectors"
 

@@ -12,7 +12,7 @@ from scipy.stats import rankdata
 
 from reproduction import published
 from reproduction.datasets import FCAC_DATASETS
-from reproduction.experiment import Setting
+from reproduction.experiment import SCORES, Setting
 from reproduction.experiments import ranks_command
 from reproduction.experiments.contestants import PUBLISHED, Task, contestants
 from reproduction.experiments.ranks import (
@@ -35,7 +35,6 @@ from reproduction.splits import FCAC_SPLITS
 from shoal.algorithms.counting import CountingAlgorithm
 from shoal.algorithms.registry import algorithm_names, load_algorithm
 from shoal.errors import InvalidData, MissingExtra, SettingsError
-from shoal.estimators.scoring import SCORES
 
 # Demšar (2006), table 6: areas under the curve of four forms of C4.5 on 14 data sets.
 DEMSAR = """

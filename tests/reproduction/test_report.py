@@ -30,7 +30,7 @@ from reproduction.report_pages import (
 )
 from reproduction.reproduce_command import planned, reproduce
 from reproduction.splits import Split
-from reproduction.trials import TrialStore
+from reproduction.trials_command import TrialStore
 from shoal.errors import SettingsError
 
 DOCS = Path(__file__).parents[2] / "docs" / "reproduction"

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from shoal.errors import LogError, LogUnavailable
-from shoal.runtime.checkpoint import Checkpoint, OutboxRecord
-from shoal.runtime.outbox import STORE_INTERVAL_S, Outbox
+from shoal.runtime.checkpoint import STORE_INTERVAL_S, Checkpoint, Outbox, OutboxRecord
 from shoal.transports.base import TopicSettings, beginning
 from shoal.transports.sqlite.log import SqliteLog
 

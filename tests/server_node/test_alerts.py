@@ -21,7 +21,7 @@ from server_node.status import StatusBoard
 from server_node.web import create_app, predict
 from shoal.algorithms.registry import load_algorithm
 from shoal.errors import MessageRejected
-from shoal.protocol.cluster_events import ClusterEventMessage
+from shoal.protocol.events import ClusterEventMessage
 from shoal.protocol.messages import ClusterAlerts
 from shoal.transports import open_log
 from shoal.transports.base import beginning

@@ -13,13 +13,13 @@ import pytest
 from click.testing import CliRunner, Result
 
 from server_node.clusters.history.changes import PastEvent, find_changes, spans_of
-from server_node.clusters.history.changes_text import lines_of
+from server_node.clusters.history.changes_report import lines_of
 from server_node.clusters.history.comparison import Series, difference, two_sided
 from server_node.clusters.history.store import HISTORY_FILE, HistoryReader, HistoryRecord, HistoryStore
 from shoal.cli.main import shoal
 from shoal.config.settings import load_config
 from shoal.errors import SettingsError
-from shoal.protocol.cluster_events import ClusterEventMessage
+from shoal.protocol.events import ClusterEventMessage
 from shoal.protocol.history import (
     COARSE_S,
     DAY_S,

@@ -13,10 +13,10 @@ from server_node.clusters.description import describe
 from server_node.clusters.lineage import Cluster, Lineage
 from server_node.monitoring import BirthOrEnd, ClusterMonitoring, ServerMonitoring
 from server_node.node import ServerNode
-from server_node.web.snapshot_json import view_of
+from server_node.web.json_values import view_of
 from shoal.config.privacy_report import privacy_report
 from shoal.config.resolved import resolve
-from shoal.protocol.cluster_events import ClusterEventMessage
+from shoal.protocol.events import ClusterEventMessage
 from shoal.protocol.history import COARSE_S, FINE_S, NO_CLUSTER, HistoryBin
 from shoal.telemetry.metrics import ServerMetrics
 from tests.server_node.server_fixture import ServerFixture, updates_of

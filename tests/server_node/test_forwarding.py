@@ -24,7 +24,7 @@ from server_node.clusters.forwarding import events as events_command
 from server_node.clusters.sinks import Sinks, cloud_event_headers
 from shoal.config.settings import Config, load_config
 from shoal.errors import InvalidState, LogUnavailable, MessageRejected, SettingsError
-from shoal.protocol.cluster_events import EVENT_KINDS, ClusterEventMessage
+from shoal.protocol.events import EVENT_KINDS, ClusterEventMessage
 from shoal.protocol.topics import ensure_topics
 from shoal.runtime.checkpoint import Checkpoint
 from shoal.transports import open_log

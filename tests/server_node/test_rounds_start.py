@@ -11,8 +11,7 @@ import pytest
 from numpy.typing import NDArray
 
 from server_node.models.factory import make_models
-from server_node.models.initialization import init_hint_for, known_clusters
-from server_node.models.rounds import RoundsModel
+from server_node.models.rounds import RoundsModel, init_hint_for, known_clusters
 from server_node.models.streaming import StreamingModel
 from shoal.algorithms.registry import streaming_algorithm, streaming_names
 from shoal.algorithms.rounds.choice import Landmarks, choose_clusters

@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 from client_nodes.bootstrap import open_client
 from onebox.federation import OneBox
 from server_node.clusters.regression import prediction_error, rules
-from server_node.models.initialization import known_clusters
+from server_node.models.rounds import known_clusters
 from shoal.cli.check import check
 from shoal.config.resolved import resolve
 from shoal.config.settings import load_config

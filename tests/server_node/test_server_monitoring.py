@@ -12,7 +12,7 @@ import pytest
 
 from server_node.node import ServerNode
 from shoal.config.settings import LogSettings
-from shoal.protocol.cluster_events import EVENT_KINDS, ClusterEventMessage
+from shoal.protocol.events import EVENT_KINDS, ClusterEventMessage
 from shoal.protocol.messages import ClusterName, Update
 from shoal.telemetry.metrics import ServerMetrics
 from tests.server_node.server_fixture import ServerFixture, updates_of

@@ -21,7 +21,7 @@ from server_node.status import StatusBoard
 from server_node.web import page_server
 from server_node.web.connections import Limits
 from shoal.config.settings import LogSettings
-from shoal.protocol.cluster_events import ClusterEventMessage
+from shoal.protocol.events import ClusterEventMessage
 from shoal.protocol.messages import OperatorRequest
 from shoal.protocol.topics import ensure_topics
 from shoal.transports import open_log

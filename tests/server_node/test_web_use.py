@@ -10,8 +10,7 @@ from prometheus_client import CollectorRegistry
 
 from server_node.status import ClientStatus, StatusBoard
 from server_node.web import page_server
-from server_node.web.changes import REMOVED, as_json, change
-from server_node.web.units import feature_json, feature_label
+from server_node.web.json_values import REMOVED, as_json, change, feature_json, feature_label
 from shoal.config.contract import Feature
 from tests.server_node.web_browser import Browser, Tab
 from tests.server_node.web_changes import applied

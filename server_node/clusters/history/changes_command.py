@@ -11,17 +11,16 @@ from typing import Final
 
 import click
 
-from server_node.clusters.changes_picture import draw_changes
 from server_node.clusters.figures import FORMATS
 from server_node.clusters.history.changes import CHANCE, Changes, PastEvent, find_changes, spans_of
-from server_node.clusters.history.changes_text import lines_of
+from server_node.clusters.history.changes_report import draw_changes, lines_of
 from server_node.clusters.history.store import decode_record
 from shoal.cli.options import MOMENT, config_option
 from shoal.config.contract import Contract
 from shoal.config.settings import load_config
 from shoal.errors import MessageRejected, SettingsError
 from shoal.files import atomic_file
-from shoal.protocol.cluster_events import ClusterEventMessage
+from shoal.protocol.events import ClusterEventMessage
 from shoal.protocol.history import HistoryBin, HistoryNames, HistoryPlaces
 from shoal.protocol.topics import ensure_topics
 from shoal.runtime.logs import open_federation_log

@@ -1,7 +1,9 @@
 """Groups of cells: the spanning tree is cut where both sides of a join are denser than the join.
 
-Cells are joined along the tree, and each join of two groups that are heavy enough to be clusters is tested. The test of
-gaps finds what is too light for that: a few readings that are close together and far from all others.
+Cells are joined along the tree, and each join of two groups that are heavy enough to be clusters is tested. The test
+of gaps finds what is too light for that: a few readings that are close together and far from all others.
+
+Rows that belong to no cluster are those in places much emptier than the cluster of their nearest cell.
 """
 
 from __future__ import annotations
@@ -13,7 +15,8 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from shoal.algorithms.cluster_tree.cells import Cells
+from shoal.algorithms.cluster_tree.cells import GATHERED, Cells
+from shoal.algorithms.streaming import MAGNITUDE_MAX
 from shoal.kernels.arrays import Bools, Floats, Ints, Singles
 from shoal.kernels.density_tree import (
     HeavyMerge,
@@ -25,6 +28,7 @@ from shoal.kernels.density_tree import (
     spanning_tree,
     typical_mass,
 )
+from shoal.kernels.distance import nearest
 from shoal.kernels.sketching import Located, squared_among
 
 FEW_READINGS: Final = 10.0
@@ -380,3 +384,46 @@ def still_present(cells: Cells, active: Bools, squared: Singles, cores: Singles,
     (expected,) = mass_around(squared, 4.0 * cores, [mass * rate[place]])
     left = active & (expected - held > LEFT_SIGNIFICANCE * np.sqrt(expected * dependence))
     return np.where(left, held / np.maximum(expected, 1e-30), 1.0).astype(np.float64)
+
+
+EVERYWHERE: Final = MAGNITUDE_MAX
+"""reach beyond every distance, and yet one that a snapshot may hold"""
+TAIL_POWER: Final = 6.0
+EMPTIER_MIN, EMPTIER_MAX = 5.0, 12.0
+"""a cell is noise if its core distance is this many times the median of its cluster: between the two, the upper
+quartile over the median to the power `TAIL_POWER`, as clusters with long tails have wide core distances of their own"""
+REACH_MIN: Final = 3.0
+"""smallest reach, as a multiple of the median core distance: in many features rows are far from every cell"""
+
+
+def reaches(cells: Cells, cluster: Ints, first_new: int) -> Floats:
+    """k cells, (k,) the cluster of each -> (k,) distance from each, in units of the rows, from which on rows are noise.
+
+    0 for a cell that is itself noise: one in a place that is much emptier than its cluster, or one that has come since
+    the tree was built (ids from `first_new` on), beyond the reach of those before, and alone. `EVERYWHERE` where the
+    tree has not been built yet.
+    """
+    reach = np.full(len(cells), EVERYWHERE)
+    for number in np.unique(cluster).tolist():
+        own = np.flatnonzero(cluster == number)
+        core, mass = cells.core[own], cells.mass[own]
+        order = core.argsort(kind="stable")
+        upto = mass[order].cumsum()
+        middle, upper = core[order[np.searchsorted(upto, upto[-1] * np.array([0.5, 0.75]))]].tolist()
+        if middle > 0.0:
+            # Beyond the largest ratio the power would only overflow.
+            ratio = min(upper / middle, EMPTIER_MAX)
+            emptier = min(EMPTIER_MAX, max(EMPTIER_MIN, ratio**TAIL_POWER))
+            reach[own] = np.where(core > emptier * middle, 0.0, max(REACH_MIN, emptier / 2.0) * middle)
+    is_new = cells.ids >= first_new
+    new, known = np.flatnonzero(is_new), np.flatnonzero(~is_new)
+    if len(new) and len(known):
+        near, squared = nearest(cells.centres[new], cells.centres[known])
+        is_alone = (cells.place[new] != GATHERED) & (cluster[new] == cluster[known[near]])
+        reach[new[is_alone & (np.sqrt(squared) >= reach[known[near]])]] = 0.0
+    return reach
+
+
+def without_noise(cluster: Ints, squared: Floats, reach: Floats) -> Ints:
+    """(n,) cluster and squared distance of each row's nearest cell, and its reach -> (n,) clusters, -1 for noise."""
+    return np.where(np.sqrt(squared) < reach, cluster, -1)

@@ -16,13 +16,19 @@ from numpy.typing import ArrayLike
 from shoal.algorithms.cluster_tree.cells import GATHERED, KNOWN, Cells
 from shoal.algorithms.cluster_tree.client import ClusterTreeHalf, restored_sketch, sketch_state
 from shoal.algorithms.cluster_tree.identities import NO_PARENT, Cluster, Identities
-from shoal.algorithms.cluster_tree.noise import EVERYWHERE, reaches, without_noise
-from shoal.algorithms.cluster_tree.partition import Pair, Partition, RemainApart, partition
-from shoal.algorithms.predictor import NearestPoint
+from shoal.algorithms.cluster_tree.partition import (
+    EVERYWHERE,
+    Pair,
+    Partition,
+    RemainApart,
+    partition,
+    reaches,
+    without_noise,
+)
 from shoal.algorithms.shares import ClientShares
 from shoal.algorithms.state_reader import StateReader
 from shoal.algorithms.streaming import Arrays, Contribution, Rows, State, check_rows
-from shoal.algorithms.view import NO_CLUSTER, ClusteringView
+from shoal.algorithms.view import NO_CLUSTER, ClusteringView, NearestPoint
 from shoal.errors import InvalidData
 from shoal.kernels.arrays import Bools, Floats, Ints
 from shoal.kernels.distance import nearest

@@ -19,10 +19,10 @@ from shoal.algorithms.density_tree.arrays import (
     SNAPSHOT,
     UPDATE,
     DensityTreeAggregator,
+    DensityTreeOptions,
     windows_max,
 )
 from shoal.algorithms.density_tree.leaf import BINS
-from shoal.algorithms.density_tree.options import DensityTreeOptions
 from shoal.algorithms.density_tree.plan import CountedWindow, CountingPlan, axes_sampled
 from shoal.algorithms.density_tree.server import DensityTreeServer, counted_points, predict, predictor, view
 from shoal.algorithms.streaming import Aggregation, Arrays, Rows

@@ -14,13 +14,18 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from shoal.algorithms.counting import FOUND_SIGNIFICANCE
-from shoal.algorithms.density_tree.arrays import SHARE_ONE, SNAPSHOT, Block, blocks_of
+from shoal.algorithms.density_tree.arrays import SHARE_ONE, SNAPSHOT, Block, DensityTreeOptions, blocks_of
 from shoal.algorithms.density_tree.clusters import Identities, cluster_leaves, masses
 from shoal.algorithms.density_tree.extents import draw_rows, extents
-from shoal.algorithms.density_tree.gaps import LeafFacts, possible_leaves
 from shoal.algorithms.density_tree.leaf import BINS, NO_AXES, NO_ZOOM, Axes, AxisValleys, Leaf, oblique_axes
-from shoal.algorithms.density_tree.options import DensityTreeOptions
-from shoal.algorithms.density_tree.plan import CountingPlan, axes_sampled, axis_shares, check_plan
+from shoal.algorithms.density_tree.plan import (
+    CountingPlan,
+    LeafFacts,
+    axes_sampled,
+    axis_shares,
+    check_plan,
+    possible_leaves,
+)
 from shoal.algorithms.density_tree.tree import (
     Cut,
     Node,
@@ -35,11 +40,10 @@ from shoal.algorithms.density_tree.tree import (
     take_back,
     tree_state,
 )
-from shoal.algorithms.predictor import Cuts
 from shoal.algorithms.shares import ClientShares
 from shoal.algorithms.state_reader import StateReader
 from shoal.algorithms.streaming import Arrays, Contribution, Rows, State, check_dimensions, check_rows
-from shoal.algorithms.view import ClusteringView
+from shoal.algorithms.view import ClusteringView, Cuts
 from shoal.errors import InvalidData, InvalidState
 from shoal.kernels.arrays import Floats, Ints
 

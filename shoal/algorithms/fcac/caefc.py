@@ -11,10 +11,9 @@ from numpy.typing import ArrayLike
 from shoal.algorithms.fcac.art_network import ArtNetwork, Step
 from shoal.algorithms.fcac.ca_plus import parts_of
 from shoal.algorithms.fcac.edges import Edges, Origins
-from shoal.algorithms.predictor import NearestPoint
 from shoal.algorithms.state_reader import StateReader
 from shoal.algorithms.streaming import Arrays, Contribution, Rows, State, check_rows
-from shoal.algorithms.view import ClusteringView
+from shoal.algorithms.view import ClusteringView, NearestPoint
 from shoal.errors import InvalidData
 from shoal.kernels.arrays import Floats, Ints
 from shoal.kernels.art_workspace import COUNTER, DELETED_AGE_SUM, KEPT, N_DELETED, SIZE, Scalars, Workspace

@@ -21,7 +21,6 @@ from shoal.algorithms.density_tree.arrays import UPDATE
 from shoal.algorithms.density_tree.plan import PLAN_ARRAYS, check_plan
 from shoal.algorithms.density_tree.server import NO_CLUSTER, DensityTreeServer, nothing_found
 from shoal.algorithms.options import CRITERIA
-from shoal.algorithms.predictor import NearestPoint, Predictor
 from shoal.algorithms.rounds.arrays import n_features
 from shoal.algorithms.rounds.base import InitHint, RoundsAlgorithm
 from shoal.algorithms.rounds.fcm import FCM
@@ -30,7 +29,7 @@ from shoal.algorithms.rounds.kmeans import KMEANS
 from shoal.algorithms.rounds.simulation import run_rounds
 from shoal.algorithms.state_reader import StateReader
 from shoal.algorithms.streaming import Arrays, Contribution, Rows, State, check_rows
-from shoal.algorithms.view import ClusteringView
+from shoal.algorithms.view import ClusteringView, NearestPoint, Predictor
 from shoal.errors import SettingsError
 from shoal.kernels.arrays import Ints
 

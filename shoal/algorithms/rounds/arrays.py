@@ -10,9 +10,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from shoal.algorithms.options import INT_MAX
-from shoal.algorithms.predictor import NearestPoint
 from shoal.algorithms.streaming import MAGNITUDE_MAX, Arrays, ArraySpec, Rows, check_rows
-from shoal.algorithms.view import ClusteringView
+from shoal.algorithms.view import ClusteringView, NearestPoint
 from shoal.errors import InvalidData
 from shoal.kernels.arrays import Floats, Ints, all_finite
 from shoal.kernels.distance import block_rows, nearest

@@ -16,9 +16,7 @@ from typing import ClassVar, Final
 import numpy as np
 
 from shoal.algorithms.claims import Claims
-from shoal.algorithms.family import ROUNDS, Family
 from shoal.algorithms.options import AlgorithmOptions, Options, needs_another_model
-from shoal.algorithms.predictor import Predictor
 from shoal.algorithms.regression import Regression
 from shoal.algorithms.rounds.arrays import (
     Params,
@@ -29,8 +27,8 @@ from shoal.algorithms.rounds.arrays import (
     nearest_centre_predictor,
 )
 from shoal.algorithms.rounds.robust import RobustForm
-from shoal.algorithms.streaming import ArraySpec, Rows
-from shoal.algorithms.view import ClusteringView, Summary
+from shoal.algorithms.streaming import ROUNDS, ArraySpec, Family, Rows
+from shoal.algorithms.view import ClusteringView, Predictor, Summary
 from shoal.errors import SettingsError
 from shoal.kernels.arrays import Floats, Ints
 from shoal.kernels.lloyd import best_kmeans

@@ -1,12 +1,20 @@
-"""All compiled kernels, from Numba's cache or compiled now."""
+"""All compiled kernels, from Numba's cache or compiled now, and the digest of what they are made from.
+
+The digest keeps a kernel of another version from being taken from Numba's cache.
+"""
 
 from __future__ import annotations
 
+import hashlib
+from pathlib import Path
+from typing import Final
+
+from shoal.kernels import art_workspace, constants
 from shoal.kernels.compiled import (
     CompiledKernels,
     ca_plus,
     caefc,
-    cells,
+    counting,
     density_tree,
     fuzzy,
     gaussian,
@@ -14,11 +22,25 @@ from shoal.kernels.compiled import (
     lloyd,
     noise,
     sketching,
-    valleys,
-    window,
 )
 from shoal.kernels.compiled.numpy_loops import numpy_loops
-from shoal.kernels.compiled.sources import digest_of_sources
+
+CONSTANTS: Final = (art_workspace, constants)
+"""the modules outside this folder from which compiled functions take constants"""
+
+
+def source_files() -> list[Path]:
+    """All files that the compiled kernels consist of: those of this folder, and those of `CONSTANTS`."""
+    return [*sorted(Path(__file__).parent.glob("*.py")), *(Path(str(module.__file__)) for module in CONSTANTS)]
+
+
+def digest_of_sources() -> str:
+    """SHA-256 of `source_files`.
+
+    Numba compares only the file that a kernel is in with what it has in its cache, not the files that this one imports.
+    The digest is a variable in the closure of each kernel, which is a part of the cache's key.
+    """
+    return hashlib.sha256(b"".join(hashlib.sha256(file.read_bytes()).digest() for file in source_files())).hexdigest()
 
 
 def compiled_kernels() -> CompiledKernels:
@@ -40,10 +62,10 @@ def compiled_kernels() -> CompiledKernels:
         unite=sketching.unite_kernel(sources),
         merge_points=sketching.merge_kernel(sources),
         all_exceed=sketching.exceed_kernel(sources),
-        find_valleys=valleys.kernel(sources),
-        count_window=window.kernel(sources),
-        count_in_table=cells.table_kernel(sources),
-        count_in_slots=cells.slots_kernel(sources),
+        find_valleys=density_tree.valleys_kernel(sources),
+        count_window=counting.window_kernel(sources),
+        count_in_table=counting.table_kernel(sources),
+        count_in_slots=counting.slots_kernel(sources),
         fuzzy_weights=fuzzy.kernel(sources),
         nearest_weights=landmarks.weights_kernel(sources),
         add_gram=landmarks.gram_kernel(sources),

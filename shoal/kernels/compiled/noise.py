@@ -176,7 +176,7 @@ ESCAPE, STEPS, EDGE = range(3)
 
 @njit(forceinline=True)
 def look_up(word: Any, digit: Any, tables: Any) -> Any:
-    """What `shoal.kernels.random_words.Lookup.find` gives for the upper 63 bits of a word."""
+    """What `shoal.privacy.keyed.Lookup.find` gives for the upper 63 bits of a word."""
     sums, guides, _, sums_at, guides_at, shifts = tables
     word >>= uint64(1)
     value = np.int64(guides[guides_at[digit] + np.int64(word >> uint64(shifts[digit]))])

@@ -25,10 +25,9 @@ from kafka.record import default_records, legacy_records
 
 from shoal.config.limits import COPY_BYTES, RECORD_BYTES_MAX
 from shoal.errors import LogError, LogUnavailable, OffsetOutOfRange
-from shoal.transports.base import Headers, Positions, Record
+from shoal.transports.base import UNREADABLE, Headers, Positions, Record
 from shoal.transports.kafka.connection import FRAME_BYTES, MIB, connect, kafka_errors
 from shoal.transports.kafka.topics import Topics
-from shoal.transports.limits import UNREADABLE
 
 BATCH_BYTES_MAX: Final = RECORD_BYTES_MAX + COPY_BYTES + FRAME_BYTES
 """largest batch, decompressed, where the topic has no smaller limit: the largest record of any topic"""

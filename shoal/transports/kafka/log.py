@@ -13,7 +13,16 @@ from kafka import KafkaProducer
 from kafka.errors import KafkaError
 
 from shoal.errors import LogError, LogUnavailable
-from shoal.transports.base import Headers, Positions, Record, TopicSettings, partition_of
+from shoal.transports.base import (
+    Headers,
+    Positions,
+    Record,
+    TopicSettings,
+    check_record,
+    check_settings,
+    partition_of,
+    size_of,
+)
 from shoal.transports.kafka.connection import (
     BATCH_BYTES,
     CONNECT_S,
@@ -27,7 +36,6 @@ from shoal.transports.kafka.connection import (
 from shoal.transports.kafka.consumer import LogReader
 from shoal.transports.kafka.settings import KafkaSettings, check_compression
 from shoal.transports.kafka.topics import Topics
-from shoal.transports.limits import check_record, check_settings, size_of
 
 IN_FLIGHT_RECORD_BYTES = 512
 """memory of a record in flight besides its own bytes"""

@@ -18,9 +18,8 @@ from kafka.structs import OffsetAndMetadata
 
 from shoal.errors import LogError, LogUnavailable
 from shoal.telemetry.events import log_event
-from shoal.transports.base import Positions, TopicSettings
+from shoal.transports.base import Positions, TopicSettings, differences
 from shoal.transports.kafka.connection import CONNECT_S, configs_of, connect, kafka_errors, settings_of
-from shoal.transports.limits import differences
 
 NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
 COMPARED = ("cleanup.policy", "retention.ms", "retention.bytes", "max.message.bytes")

@@ -18,8 +18,17 @@ from pathlib import Path
 
 from shoal.errors import LogError
 from shoal.files import writing
-from shoal.transports.base import Headers, Positions, Record, RecordBatch, TopicSettings, partition_of
-from shoal.transports.limits import check_record, check_settings, differences
+from shoal.transports.base import (
+    Headers,
+    Positions,
+    Record,
+    RecordBatch,
+    TopicSettings,
+    check_record,
+    check_settings,
+    differences,
+    partition_of,
+)
 from shoal.transports.sqlite import schema
 from shoal.transports.sqlite.records import MIB, Pending, pack, pack_batch, read_records, release_free_pages, store
 from shoal.transports.sqlite.schema import Topic, connect, log_file_errors, log_time_ms, reading

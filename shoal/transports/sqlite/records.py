@@ -19,8 +19,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shoal.errors import LogError, OffsetOutOfRange
-from shoal.transports.base import Headers, Positions, Record, RecordBatch, RecordColumns, TopicSettings
-from shoal.transports.limits import UNREADABLE, size_of
+from shoal.transports.base import (
+    UNREADABLE,
+    Headers,
+    Positions,
+    Record,
+    RecordBatch,
+    RecordColumns,
+    TopicSettings,
+    size_of,
+)
 from shoal.transports.sqlite.schema import Topic, Watermarks, records_table, store_watermarks, watermarks
 
 FORMS_MAX = 8

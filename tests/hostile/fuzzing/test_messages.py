@@ -20,8 +20,8 @@ from shoal.algorithms.registry import load_algorithm, rounds_algorithm
 from shoal.config.resolved import resolve
 from shoal.errors import MessageRejected, ShoalError
 from shoal.kernels.arrays import Floats
-from shoal.protocol.cluster_events import ClusterEventMessage
 from shoal.protocol.codec import pack, unpack
+from shoal.protocol.events import ClusterEventMessage
 from shoal.protocol.labels import Label
 from shoal.protocol.lease import Lease
 from shoal.protocol.messages import Snapshot, Update

@@ -1,0 +1,145 @@
+"""Values as JSON: numbers in the units of the contract, snapshots, and changes between two values.
+
+The change of an object is an object with the changes of its members; `REMOVED` lists the members that it has no more.
+The change of an array of the same length may be an object too, with the changes of its elements by their positions.
+Any other value replaces what was there. The page's `status.js` applies changes.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from server_node.clusters.lineage import Lineage
+from shoal.algorithms.view import ClusteringView
+from shoal.config.contract import Feature
+from shoal.config.resolved import ResolvedContract
+from shoal.kernels.arrays import Floats
+from shoal.protocol.messages import Snapshot
+
+
+def in_units(points: Floats, contract: ResolvedContract, shown: list[int]) -> list[list[float]]:
+    """points (n, d) in unit coordinates -> values (n, k) of the k features shown, rounded for display."""
+    values = contract.bounds.from_unit(points)
+    columns = [np.round(values[:, j], digits(contract.features[j])) for j in shown]
+    rows: list[list[float]] = np.column_stack(columns).tolist()
+    return rows
+
+
+def rounded(numbers: Floats) -> list[float]:
+    """Each number to six digits; NaN becomes 0 and an infinity the largest float."""
+    return [float(f"{number:.6g}") for number in np.nan_to_num(numbers).tolist()]
+
+
+def feature_json(feature: Feature) -> dict[str, Any]:
+    """A feature as the page gets it: name, unit, digits after the point, and the values of a category."""
+    values = {"values": list(feature.values)} if feature.values else {}
+    return {"name": feature.name, "unit": feature.unit, "digits": digits(feature), **values}
+
+
+def feature_label(feature: Feature) -> str:
+    """A feature's name, with its unit if it has one that the name does not end with, as columns of files often do."""
+    name, unit = feature.name, feature.unit
+    return f"{name} ({unit})" if unit and not name.endswith((f"({unit})", f"[{unit}]", f" {unit}")) else name
+
+
+def digits(feature: Feature) -> int:
+    """Digits after the point that resolve a thousandth of the range between the feature's bounds."""
+    return min(12, max(0, math.ceil(3 - math.log10(feature.high - feature.low))))
+
+
+NO_SNAPSHOT = "No snapshot has been published yet."
+
+
+def view_of(snapshot: Snapshot, contract: ResolvedContract) -> ClusteringView:
+    """The clustering in `snapshot`, as its algorithm reads it."""
+    return contract.models[snapshot.model].algorithm.view(snapshot.arrays)
+
+
+def snapshot_json(snapshot: Snapshot, lineage: Lineage, contract: ResolvedContract) -> dict[str, Any]:
+    """All of a snapshot as JSON values. `bandwidth` is None for algorithms that have none."""
+    bounds, view = contract.bounds, view_of(snapshot, contract)
+    bandwidths = [None] * len(view.nodes) if view.bandwidth is None else as_lists(view.bandwidth)
+    nodes = zip(
+        view.node_id.tolist(),
+        as_lists(bounds.from_unit(view.nodes)),
+        as_lists(view.mass),
+        bandwidths,
+        view.cluster.tolist(),
+        strict=True,
+    )
+    clusters = zip(as_lists(bounds.from_unit(view.centres)), as_lists(view.centre_mass), strict=True)
+    return {
+        "federation": snapshot.federation,
+        "model": snapshot.model,
+        "algorithm": snapshot.algorithm,
+        "version": snapshot.version,
+        "contract": snapshot.contract,
+        "positions": snapshot.positions,
+        "privacy": snapshot.privacy,
+        "updates": snapshot.updates,
+        "readings": snapshot.readings,
+        "made_at": snapshot.made_at,
+        "features": [{"name": feature.name, "unit": feature.unit} for feature in contract.features],
+        "nodes": [
+            {"id": node_id, "position": position, "mass": mass, "bandwidth": bandwidth, "cluster": cluster}
+            for node_id, position, mass, bandwidth, cluster in nodes
+        ],
+        "edges": view.edges.tolist(),
+        "clusters": [
+            {"cluster": number, "identity": lineage.of_number.get(number), "centre": centre, "mass": mass}
+            for number, (centre, mass) in enumerate(clusters)
+        ],
+    }
+
+
+def as_lists(array: NDArray[Any]) -> list[Any]:
+    """`array` as nested lists for JSON; numbers that are not finite become None."""
+    plain = array.astype(object)
+    if np.issubdtype(array.dtype, np.floating):
+        plain[~np.isfinite(array)] = None
+    nested: list[Any] = plain.tolist()
+    return nested
+
+
+REMOVED = ""
+"""no member of a status has this name"""
+UNCHANGED = object()
+
+
+def change(before: Any, after: Any) -> Any:
+    """The change that makes `after` of `before`; `UNCHANGED` if there is none."""
+    if isinstance(before, dict) and isinstance(after, dict):
+        return _object_change(before, after)
+    if isinstance(before, list) and isinstance(after, list) and len(before) == len(after):
+        return _array_change(before, after)
+    if isinstance(after, dict) and isinstance(before, list):
+        raise TypeError("an object cannot replace an array: it would be taken for the change of the array")
+    # True equals 1, and they are two values in JSON.
+    return UNCHANGED if before == after and type(before) is type(after) else after
+
+
+def as_json(value: Any) -> str:
+    """`value` as JSON in one line, without spaces."""
+    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+
+
+def _object_change(before: dict[str, Any], after: dict[str, Any]) -> Any:
+    changes = {name: change(before[name], value) if name in before else value for name, value in after.items()}
+    changed = {name: value for name, value in changes.items() if value is not UNCHANGED}
+    if removed := [name for name in before if name not in after]:
+        changed[REMOVED] = removed
+    return changed or UNCHANGED
+
+
+def _array_change(before: list[Any], after: list[Any]) -> Any:
+    """The changes of the elements by position, or the whole array where that is shorter."""
+    changes = ((str(i), change(*pair)) for i, pair in enumerate(zip(before, after, strict=True)))
+    changed = {position: value for position, value in changes if value is not UNCHANGED}
+    if not changed:
+        return UNCHANGED
+    return changed if len(as_json(changed)) < len(as_json(after)) else after
