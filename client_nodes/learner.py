@@ -17,7 +17,7 @@ from client_nodes.intake import NO_SPAN, TimeSpan
 from client_nodes.privacy import PrivateBatch
 from client_nodes.publisher import Content, EncodedUpdate, Publisher
 from client_nodes.snapshots import VERSIONS_AHEAD_MAX, Snapshots
-from shoal.algorithms.streaming import FollowingHalf, Rows, SequenceHalf
+from shoal.algorithms.streaming import Arrays, FollowingHalf, Rows, SequenceHalf
 from shoal.config.resolved import ResolvedContract, ResolvedModel
 from shoal.config.sections import ClientSettings
 from shoal.errors import InvalidData, InvalidState, MessageRejected
@@ -214,7 +214,12 @@ class ModelLearner:
             return
         self._adopted = newest.version
         with suppress(InvalidData):
-            self._following.adopt(newest.arrays)
+            self.adopt_arrays(newest.arrays)
+
+    def adopt_arrays(self, snapshot: Arrays) -> None:
+        """Work by the arrays of a snapshot, if the model does. Raises `InvalidData`."""
+        if self._following is not None:
+            self._following.adopt(snapshot)
 
     def learn(self, rows: Rows, places: int) -> None:
         """Learn noisy rows (n, d), each once, in order, from this number of places of the readings log.

@@ -45,7 +45,6 @@ ALONE = {
     "onebox/audit/*.py": "one attack each",
     "onebox/demo/plot.py": "needs an extra: Matplotlib",
     "onebox/replay/*_engine.py": "needs an extra: Ray, Spark",
-    "onebox/replay/run.py": "a replay without its command line, for a program that has its own engine",
     "producers/kafka/ingest.py": "loaded by a producer that reads a topic, and by no other process",
     "producers/sampled_messages.py": "what messages hold, beside the command that writes a file from it",
     "reproduction/report_pages.py": "the text of the report's pages, beside the command that runs experiments",

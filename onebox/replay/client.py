@@ -18,7 +18,6 @@ from client_nodes.privacy import PrivateBatch, privatise
 from client_nodes.publisher import EncodedUpdate, Publisher
 from onebox.replay.parquet import CLIENT, SEQUENCE, TIME, schema_of
 from onebox.replay.plan import ReplayPlan
-from shoal.algorithms.streaming import Rows
 from shoal.errors import InvalidData
 from shoal.kernels.arrays import Floats
 from shoal.privacy.imperfect import CoarseReadings, row_mechanism
@@ -113,6 +112,11 @@ class ReplayedClient:
         nothing = PrivateBatch(np.empty((0, self._contract.width)), [], np.empty(0, dtype=np.int64), [])
         return [DatedUpdate(due_at, update) for update in self._learner.learn(nothing, due_at)]
 
+    def following_states(self) -> dict[str, Any]:
+        """model -> the state of its learner, of the models that follow what snapshots ask."""
+        states = self._learner.state()["models"]
+        return {model.name: states[model.name] for model in self._contract.models.values() if model.follows_snapshots}
+
     def _batch(self, values: Floats, times: Floats) -> Batch:
         """The batch that the intake of a client node makes of these readings."""
         finite = np.isfinite(values)
@@ -160,16 +164,14 @@ READINGS_AT_ONCE: Final = 16 * 1024
 """readings of one client at a time: noise and learning take whole chunks, and their memory does not grow with the
 readings"""
 
-KeepWindow = Callable[[str, Rows], None]
+Keep = Callable[[ReplayedClient], None]
 
 
-def make_updates(
-    readings: Iterable[Any], stages: Stages, keep_window: KeepWindow = lambda client, rows: None
-) -> Iterator[Any]:
+def make_updates(readings: Iterable[Any], stages: Stages, keep: Keep = lambda client: None) -> Iterator[Any]:
     """Readings of whole clients, one after the other, each in the order (t, sequence) -> the updates of those clients.
 
     Batches of the form `onebox.replay.parquet.schema_of` come in, batches of the form `UPDATES` come out. How the
-    readings are cut into batches makes no difference. `keep_window` gets each client with its newest noisy rows.
+    readings are cut into batches makes no difference. `keep` gets each client once it has learnt everything.
     Raises `InvalidData` for readings out of order.
     """
     finished: set[str] = set()
@@ -177,10 +179,10 @@ def make_updates(
         if name in finished:
             raise InvalidData(f"the readings of client {name} are not all together")
         finished.add(name)
-        yield from _updates_of(name, (run for _, run in runs), stages, keep_window)
+        yield from _updates_of(name, (run for _, run in runs), stages, keep)
 
 
-def _updates_of(name: str, runs: Iterator[Floats], stages: Stages, keep_window: KeepWindow) -> Iterator[Any]:
+def _updates_of(name: str, runs: Iterator[Floats], stages: Stages, keep: Keep) -> Iterator[Any]:
     """The updates of one client, whose runs (n, 1 + d) hold times and values; there is at least one."""
     first = next(runs)
     client = ReplayedClient(name, stages, float(first[0, 0]))
@@ -190,7 +192,7 @@ def _updates_of(name: str, runs: Iterator[Floats], stages: Stages, keep_window: 
         for batch in _batches(name, made, number):
             number += len(batch)
             yield batch
-    keep_window(name, client.window.rows)
+    keep(client)
 
 
 def in_order(readings: Any) -> Any:

@@ -156,11 +156,6 @@ def _check_replayable(config: Config) -> None:
                 f"model {model.name} learns from counts, which clients make under plans that the server publishes "
                 "meanwhile; feed a federation of such clients with `shoal producer FILES --speed max`"
             )
-        if model.rounds is None and model.streaming.follows_snapshots:
-            raise SettingsError(
-                f"model {model.name}: clients of {model.algorithm.name} answer what the server asks in its snapshots, "
-                "and a replay has no server; feed a federation of clients with `shoal producer FILES --speed max`"
-            )
         if model.rounds is not None and not model.rounds.algorithm.additive:
             raise SettingsError(
                 f"model {model.name}: the answers of clients to {model.algorithm.name} cannot be added up, so there is "

@@ -1,4 +1,4 @@
-"""Runs a replay: what is left of the parts, then the rounds, then the digest of everything.
+"""Runs a replay: what is left of the parts, then rounds and looks, then the digest of everything.
 
 Rounds are over all replayed clients: each is a tree of exact sums of the clients' answers.
 """
@@ -7,21 +7,37 @@ from __future__ import annotations
 
 import hashlib
 import io
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
-from typing import Any, Final, NamedTuple, Self
+from typing import Any, Final, NamedTuple, Self, cast
 
 import numpy as np
 
+from client_nodes.intake import NO_SPAN
+from client_nodes.learner import ModelLearner
+from client_nodes.publisher import EncodedUpdate, Publisher
 from onebox.replay.engine import Engine, LocalEngine, remove
 from onebox.replay.plan import ReplayPlan
-from onebox.replay.results import PartSummary, digest_of, learnt, records, windows_of
+from onebox.replay.results import (
+    PartSummary,
+    ReplayedRecord,
+    answers_file,
+    digest_of,
+    halves_of,
+    learnt,
+    records,
+    windows_of,
+    write_answers,
+)
 from server_node.models.rounds import init_hint_for
 from shoal.algorithms.rounds.base import Params
+from shoal.algorithms.streaming import Arrays, AskingHalf, Contribution
 from shoal.config.resolved import ResolvedModel
 from shoal.files import atomic_file
 from shoal.kernels.arrays import Floats, Ints
+from shoal.protocol.messages import Update
+from shoal.protocol.validation import Validator
 
 LIMB_BITS: Final = 32
 MASK: Final = np.int64(2**LIMB_BITS - 1)
@@ -195,6 +211,101 @@ def _write(plan: ReplayPlan, model: ResolvedModel, params: Params) -> None:
         temporary.write_bytes(arrays.getvalue())
 
 
+ANSWER_S: Final = 1e-3
+"""seconds between two answers, which keep their order"""
+NO_KEY: Final = b""
+"""what asks for statistics draws nothing"""
+
+
+class Looks(NamedTuple):
+    """What clients were asked and have answered."""
+
+    snapshot: Arrays
+    """arrays of the model in the end"""
+    asks: int
+    clients: int
+    """clients that have answered"""
+    records: list[ReplayedRecord]
+    """the answers, in their order"""
+
+
+class _Answering(NamedTuple):
+    """One client that has learnt, and its newest update."""
+
+    name: str
+    learner: ModelLearner
+    at: float
+    number: int
+    """records of it so far"""
+
+
+def run_looks(plan: ReplayPlan, model: ResolvedModel, known: Iterable[ReplayedRecord]) -> Looks:
+    """Let the clients answer until nothing is asked. `known`: the records of the replay in their canonical order.
+
+    The server half absorbs these, and then what clients answer in turns, by updates of their own: a server that reads
+    all of them comes to the same model. The state of all clients is held in memory.
+    """
+    server = cast("AskingHalf", model.streaming.server(model.options, plan.contract.width))
+    newest: dict[str, tuple[float, int]] = {}
+    end = 0.0
+    for record in known:
+        end = max(end, record.at)
+        newest[record.client] = record.at, record.number + 1
+        if record.model == model.name:
+            server.absorb([_contribution(record.client, record.value)], NO_KEY)
+    clients = _clients(plan, model, newest)
+    asks, records, answered = int(server.take_asks()), list[ReplayedRecord](), set[str]()
+    while turn := list(_turn(clients, server, end + ANSWER_S * len(records))):
+        for record, asks_more in turn:
+            records.append(record)
+            answered.add(record.client)
+            asks += asks_more
+    return Looks(server.snapshot(), asks, len(answered), records)
+
+
+def _clients(plan: ReplayPlan, model: ResolvedModel, newest: Mapping[str, tuple[float, int]]) -> list[_Answering]:
+    """Those that were silent longest first: a phase ends once all that are present have answered."""
+    validator = Validator(plan.contract)
+    found = []
+    for part in range(plan.parts):
+        for client, state in halves_of(plan, part, model.name):
+            publisher = Publisher(plan.contract, client, validator, plan.update_bytes_max)
+            learner = ModelLearner(model, plan.contract.width, publisher)
+            learner.restore(state)
+            found.append(_Answering(client, learner, *newest.get(client, (0.0, 0))))
+    return sorted(found, key=lambda one: (one.at, one.name))
+
+
+def _turn(clients: list[_Answering], server: AskingHalf, at: float) -> Iterator[tuple[ReplayedRecord, bool]]:
+    """Each client contributes one piece of what it is asked; with it, whether something else is asked from then on."""
+    snapshot = server.snapshot()
+    for place, one in enumerate(clients):
+        one.learner.adopt_arrays(snapshot)
+        if not one.learner.owes_answer:
+            continue
+        at += ANSWER_S
+        update = one.learner.make_update(at, NO_SPAN, None)
+        assert update is not None, "an answer that is owed"
+        number = one.number
+        for value in _values(update):
+            server.absorb([_contribution(one.name, value)], NO_KEY)
+            asks_more = server.take_asks()
+            if asks_more:
+                snapshot = server.snapshot()
+            yield ReplayedRecord(at, one.name, number, update.model, value), asks_more
+            number += 1
+        clients[place] = one._replace(number=number)
+
+
+def _values(update: EncodedUpdate) -> list[bytes]:
+    return [record.value for record in update.records if record.value is not None]
+
+
+def _contribution(client: str, value: bytes) -> Contribution:
+    update = Update.decode(value, Update.headers())
+    return Contribution(client, update.sequence, update.arrays)
+
+
 ENGINES = ("local", "ray", "spark")
 
 
@@ -255,7 +366,21 @@ def replay(plan: ReplayPlan, engine: Engine, progress: Progress = SILENT) -> Rep
     models = {
         model.name: run_rounds(plan, engine, model, _of_model(progress, model)) for model in plan.contract.in_rounds
     }
+    models |= _run_all_looks(plan)
     return ReplayResult(_total(done), digest_of(records(plan)), models)
+
+
+def _run_all_looks(plan: ReplayPlan) -> dict[str, RoundsResult]:
+    """Let clients answer the models that ask them; the snapshot of each is written as the parameters of the others."""
+    for model in plan.contract.following:
+        answers_file(plan, model.name).unlink(missing_ok=True)
+    found = {}
+    for model in plan.contract.following:
+        looks = run_looks(plan, model, records(plan))
+        write_answers(plan, model.name, looks.records)
+        _write(plan, model, looks.snapshot)
+        found[model.name] = RoundsResult(looks.snapshot, looks.asks, 0.0, looks.clients)
+    return found
 
 
 def _of_model(progress: Progress, model: ResolvedModel) -> Callable[[int, float], None]:

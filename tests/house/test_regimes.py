@@ -11,7 +11,6 @@ import pytest
 
 from client_nodes.labelling.labels_command import LabelledReadings, relabel_readings
 from onebox.federation import OneBox
-from onebox.replay.plan import _check_replayable
 from shoal.config.resolved import resolve
 from shoal.config.settings import Config, load_config
 from shoal.errors import SettingsError
@@ -107,8 +106,3 @@ def test_private_counts_are_refused(tmp_path: Path) -> None:
     terms = 'mode = "formal"\nunit = "user"\ncounts_epsilon = 1\nreadings_per_window_max = 4'
     with pytest.raises(SettingsError, match="regimes learns from noisy rows"):
         resolve(load_config(federation_file(tmp_path, terms)).contract)
-
-
-def test_a_replay_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(SettingsError, match="answer what the server asks"):
-        _check_replayable(load_config(federation_file(tmp_path)))

@@ -177,11 +177,11 @@ class RegimesServer(RegimesHalf):
                 server.columns = self._column.columns(self._width or 1)
                 self._low, self._high = self._column.ends(self._width or 1)
                 self._begin()
-        elif self._ask.phase is Phase.REST:
-            if self._readings >= self._next_look:
-                self._begin()
-        elif self._answered and self._present() <= self._answered:
+            return
+        if self._ask.phase is not Phase.REST and self._answered and self._present() <= self._answered:
             self._conclude()
+        if self._ask.phase is Phase.REST and self._readings >= self._next_look:
+            self._begin()
 
     def _begin(self) -> None:
         self._server.begin(self._readings, len(self._present()))
