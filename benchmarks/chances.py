@@ -1,4 +1,4 @@
-"""How often a change between two spans is found where nothing has changed, and where something has moved."""
+"""How often a change between two spans, or a cycle, is found where there is none, and where there is one."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import numpy as np
 from benchmarks.machine import facts, one_line
 from benchmarks.results import out_option, table, write
 from server_node.clusters.history.comparison import Series, difference
+from server_node.clusters.history.cycles import cycles_of
 from shoal.kernels.arrays import Floats
 from shoal.protocol.history import DAY_S, FINE_S, PLACES_S
 
@@ -23,19 +24,24 @@ CORRELATIONS: Final = (0.0, 0.5, 0.8, 0.95)
 LEVELS: Final = (0.05, 0.01, 0.001)
 SHIFTS: Final = (1.0, 2.0)
 """movements, in deviations of a bin's mean"""
+PERIODS: Final = (14, 30, 120)
+"""days of six-hour bins in which a cycle is looked for"""
+CYCLES: Final = (0.05, 0.2)
+"""shares of the variance that a cycle is"""
 
 
 @click.command(context_settings={"max_content_width": 100})
 @click.option("--quick", is_flag=True, help="Few series: shows that it runs; no figures to keep.")
 @out_option("chances")
 def main(quick: bool, out: Path) -> None:
-    """Measure the chances that `shoal changes` states. Some seconds."""
+    """Measure the chances that `shoal changes` and `shoal history cycles` state. A minute."""
     series = 100 if quick else 10_000
     result: dict[str, Any] = {
         "made_by": "python -m benchmarks.chances" + " --quick" * quick,
         "machine": facts(("shoal", "numpy")),
         "series": series,
         "rows": list(measured(series)),
+        "cycles": list(measured_cycles(series // 10)),
     }
     write(out, "chances", result, markdown(result))
     click.echo(f"written to {out}/chances.json and {out}/chances.md")
@@ -58,6 +64,51 @@ def measured(series: int) -> Iterator[dict[str, Any]]:
                 "false": {str(level): float(np.mean(still < level)) for level in LEVELS},
                 "found": {str(by): float(np.mean(chances(values, bins, width, by) < LEVELS[1])) for by in SHIFTS},
             }
+
+
+def measured_cycles(series: int) -> Iterator[dict[str, Any]]:
+    """Measure the same for the day in six-hour bins, without one and with one that is a share of the variance."""
+    rng, phases = np.random.default_rng(SEED), DAY_S // PLACES_S
+    swings = {f"{one:g}": one for one in CORRELATIONS} | {"a period of 25 h": None, "a day that wanders": None}
+    for days in PERIODS:
+        at = np.arange(days * phases)
+        for name, correlation in swings.items():
+            if correlation is not None:
+                values = alike(rng, len(at), series, correlation)
+            elif name == "a day that wanders":  # a resonance: its phase is kept for some ten days
+                values = resonance(rng, len(at), series, phases)
+            else:
+                noise = rng.normal(size=(len(at), series)) / 3
+                values = np.sin(2 * np.pi * at * PLACES_S / (25 * 3600))[:, None] + noise
+            chance = [cycle_chances(values, phases)]
+            for share in CYCLES:
+                day = np.sin(2 * np.pi * at / phases)[:, None] * np.sqrt(2 * share / (1 - share)) * values.std()
+                chance.append(cycle_chances(values + day, phases))
+            yield {
+                "days": days,
+                "without": name,
+                "false": {str(level): float(np.mean(chance[0] < level)) for level in LEVELS[:2]},
+                "found": {
+                    str(share): float(np.mean(one < LEVELS[1])) for share, one in zip(CYCLES, chance[1:], strict=True)
+                },
+            }
+
+
+def cycle_chances(values: Floats, phases: int) -> Floats:
+    """values (n, s) -> (s,) the chance of a cycle of each."""
+    found = cycles_of(values, phases)
+    if found is None:
+        raise ValueError("too few periods")
+    return found.chances
+
+
+def resonance(rng: np.random.Generator, bins: int, series: int, period: int, radius: float = 0.97) -> Floats:
+    """(bins, series) of AR(2) around one frequency."""
+    skipped = 500
+    values = rng.normal(size=(bins + skipped, series))
+    for at in range(2, len(values)):
+        values[at] += 2 * radius * np.cos(2 * np.pi / period) * values[at - 1] - radius**2 * values[at - 2]
+    return values[skipped:]
 
 
 def alike(rng: np.random.Generator, bins: int, series: int, correlation: float) -> Floats:
@@ -87,14 +138,35 @@ def markdown(result: dict[str, Any]) -> str:
         for row in result["rows"]
     ]
     levels = [f"below {100 * level:g} %" for level in LEVELS]
+    cycles = [
+        [
+            str(row["days"]),
+            row["without"],
+            *(f"{100 * share:.1f}" for share in row["false"].values()),
+            *(f"{100 * share:.0f}" for share in row["found"].values()),
+        ]
+        for row in result["cycles"]
+    ]
     moved = [f"moved by {by:g}: below {100 * LEVELS[1]:g} %" for by in SHIFTS]
     return "\n".join(
         [
-            f"# The chances that `shoal changes` states\n\nMade by `{result['made_by']}`; do not edit.\n",
+            "# The chances that `shoal changes` and `shoal history cycles` state\n",
+            f"Made by `{result['made_by']}`; do not edit.\n",
             table(["bins of each span", "correlation of neighbours", *levels, *moved], rows),
             f"Percent of {result['series']} series whose chance is below each level, where nothing has changed and "
             "where the later span has moved by deviations of a bin's mean. All but the longest have a day of three "
             "deviations. On a page, chances are multiplied by the number of comparisons.\n",
+            "## Those of `shoal history cycles`\n",
+            table(
+                [
+                    "days",
+                    "correlation of neighbours, or what sways",
+                    *levels[:2],
+                    *(f"a day of {100 * share:g} % of the variance: below 1 %" for share in CYCLES),
+                ],
+                cycles,
+            ),
+            f"Percent of {result['series'] // 10} series of six-hour bins.\n",
             one_line(result["machine"]) + "\n",
         ]
     )

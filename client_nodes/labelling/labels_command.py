@@ -28,7 +28,7 @@ from client_nodes.learner import saved_sequence_halves
 from client_nodes.node import LABELS_PART, required_values
 from client_nodes.publisher import OwnUpdates, all_headers, make_signer
 from client_nodes.snapshots import Snapshots
-from shoal.cli.options import CLIENT_NAME, config_option, json_option
+from shoal.cli.options import CLIENT_NAME, chosen_model, config_option, json_option
 from shoal.config.base import check_client_name
 from shoal.config.contract import Feature, category_text, ends_text, value_text
 from shoal.config.settings import Config, load_config
@@ -408,10 +408,7 @@ def export(file: Path, name: str, form: str, out: Path | None, model: str | None
     The client may run meanwhile. The file has raw readings: keep it on the client's site.
     """
     config = load_config(file)
-    models = config.resolved.models
-    chosen = model or next(iter(models))
-    if chosen not in models:
-        raise SettingsError(f"--model {chosen}: no such model in {file}; there are {', '.join(models)}")
+    chosen = chosen_model(model, config.resolved.models, file)
     if form == PARQUET and (follow or out is None):
         raise SettingsError("parquet needs --out FILE and cannot --follow; csv and jsonl can")
     with _client_log(config, name, chosen) as readings, stopped_by_signals() as stop:

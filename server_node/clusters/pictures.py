@@ -22,7 +22,7 @@ from server_node.clusters.history.changes_report import changes_figure
 from server_node.clusters.history.store import decode_record
 from server_node.web.json_values import feature_label, view_of
 from shoal.algorithms.view import ClusteringView
-from shoal.cli.options import config_option
+from shoal.cli.options import chosen_model, config_option, model_option
 from shoal.config.contract import Contract, Feature
 from shoal.config.resolved import ResolvedContract
 from shoal.config.settings import load_config
@@ -397,7 +397,7 @@ KINDS = ("overview", "timeline", "changes", "cluster")
     required=True,
     help="The file; its name ends in .svg, .png or .pdf.",
 )
-@click.option("--model", metavar="NAME", help="The model. [default: the first one of the file]")
+@model_option
 @click.option(
     "--of",
     "what",
@@ -417,9 +417,7 @@ def picture(file: Path, out: Path, model: str | None, what: str, cluster: int | 
     contract = config.resolved
     if what == "cluster" and cluster is None:
         raise SettingsError("--of cluster needs --cluster ID; the page and `shoal events list` have the identities")
-    chosen = model or next(iter(contract.models))
-    if chosen not in contract.models:
-        raise SettingsError(f"--model {model}: no such model in {file}; there are {', '.join(contract.models)}")
+    chosen = chosen_model(model, contract.models, file)
     with closing(open_federation_log(config)) as log:
         ensure_topics(log, config.contract, config.log)
         found = read_picture(log, contract, chosen)

@@ -16,7 +16,7 @@ from server_node.clusters.lineage_step import lineage_of
 from server_node.clusters.regression import newest_snapshot
 from server_node.web.json_values import snapshot_json, view_of
 from shoal.algorithms.view import Cuts, NearestPoint, Predictor
-from shoal.cli.options import config_option
+from shoal.cli.options import chosen_model, config_option, model_option
 from shoal.config.resolved import ResolvedContract
 from shoal.config.settings import load_config
 from shoal.errors import MissingExtra, SettingsError
@@ -33,7 +33,7 @@ def snapshot() -> None:
 
 @snapshot.command()
 @config_option
-@click.option("--model", metavar="NAME", help="The model. [default: the first one of the file]")
+@model_option
 @click.option("--format", "form", type=click.Choice(["json", "parquet", "onnx"]), help="[default: the suffix of --out]")
 @click.option("--out", type=click.Path(path_type=Path, dir_okay=False), required=True, help="The file to write.")
 def export(file: Path, model: str | None, form: str | None, out: Path) -> None:
@@ -47,9 +47,7 @@ def export(file: Path, model: str | None, form: str | None, out: Path) -> None:
     """
     config = load_config(file)
     contract = config.resolved
-    chosen = model or next(iter(contract.models))
-    if chosen not in contract.models:
-        raise SettingsError(f"--model {chosen}: no such model in {file}; there are {', '.join(contract.models)}")
+    chosen = chosen_model(model, contract.models, file)
     form = form or out.suffix.removeprefix(".")
     if form not in WRITERS:
         raise SettingsError(f"--out {out}: no format has this suffix; give --format {', '.join(WRITERS)}")

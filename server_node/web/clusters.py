@@ -1,4 +1,4 @@
-"""The clusters of a model and its history, as JSON for programs: clusters, history, feeds and changes under `/v1`."""
+"""The clusters of a model and its history as JSON: clusters, history, feeds, changes and cycles under `/v1`."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from starlette.responses import Response
 
 from server_node.clusters.description import Description, Histogram, Interval, describe, heaviest_numbers, histograms
 from server_node.clusters.history.changes import CHANCE, PastEvent, find_changes, spans_of
+from server_node.clusters.history.cycles import cycles_json, find_cycles
 from server_node.clusters.history.store import HistoryReader
 from server_node.clusters.history.summary import RecentHistory, recent_history
 from server_node.clusters.lineage import Cluster
@@ -22,6 +23,7 @@ from server_node.web.json_values import NO_SNAPSHOT, digits, feature_json, view_
 from server_node.web.operations import (
     CHANGES,
     CLUSTERS,
+    CYCLES,
     FEEDS,
     HISTOGRAMS,
     HISTORY,
@@ -83,6 +85,7 @@ def cluster_operations(board: StatusBoard, history: HistoryReader | None) -> lis
         Operation("/v1/history", past, HISTORY, (MODEL, FROM, TO, STEP, OF), errors=(400, 404)),
         Operation("/v1/feeds", feeds, FEEDS, (MODEL, FROM, TO), errors=(400, 404), etag=True),
         _changes_operation(board, history),
+        _cycles_operation(board, history),
     ]
 
 
@@ -96,6 +99,17 @@ def _changes_operation(board: StatusBoard, history: HistoryReader | None) -> Ope
 
     query = MODEL, FROM, TO, BEFORE_FROM, BEFORE_TO, BELOW
     return Operation("/v1/changes", changed, CHANGES, query, errors=(400, 404), etag=True)
+
+
+def _cycles_operation(board: StatusBoard, history: HistoryReader | None) -> Operation:
+    async def cycles(request: Request) -> Response:
+        """Cycles of each feature over the day and the week, whether they are certain or not; 404 where none is kept."""
+        status = board.status
+        model = requested_model(request, status)
+        found = await in_thread(find_cycles, kept(history), status.contract.contract, model.name)
+        return tagged(request, cycles_json(model.name, found))
+
+    return Operation("/v1/cycles", cycles, CYCLES, errors=(404,), etag=True)
 
 
 def changes_json(history: HistoryReader, model: ModelStatus, contract: Contract, asked: QueryParams) -> dict[str, Any]:

@@ -288,6 +288,20 @@ CHANGES = record(
         )
     ),
 )
+CYCLES = record(
+    model=TEXT,
+    cycles=many(
+        record(
+            feature=TEXT,
+            unit=TEXT,
+            period=TEXT,
+            profile=many(NUMBER),
+            share=SHARE,
+            periods=COUNT,
+            chance=SHARE,
+        )
+    ),
+)
 SNAPSHOT = record(
     federation=TEXT,
     model=TEXT,

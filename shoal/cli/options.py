@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from shoal.config.base import given_client_name
+from shoal.errors import SettingsError
 
 F = TypeVar("F", bound=Callable[..., object])
 
@@ -53,6 +54,8 @@ def config_option_as(name: str, meaning: str, **attributes: Any) -> Callable[[F]
 
 config_option = config_option_as("file", "The federation file.", required=True)
 """--config FILE, as the argument `file`"""
+model_option = click.option("--model", metavar="NAME", help="The model. [default: the first one of the file]")
+"""--model NAME of a command about one model, as the argument `model`; see `chosen_model`"""
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 """--json, as the argument `as_json`"""
 log_json_option = click.option(
@@ -61,6 +64,17 @@ log_json_option = click.option(
 """--json of a command that runs for long, as the argument `as_json`"""
 verbose_option = click.option("--verbose", is_flag=True, help="Log debug events too.")
 """--verbose, as the argument `verbose`"""
+
+
+def chosen_model(model: str | None, models: Iterable[str], file: Path) -> str:
+    """The model of --model, by default the first one of the federation file.
+
+    Raises `SettingsError` for one that the file does not have.
+    """
+    names = list(models)
+    if model is not None and model not in names:
+        raise SettingsError(f"--model {model}: no such model in {file}; there are {', '.join(names)}")
+    return model or names[0]
 
 
 def until_idle_option(what: str) -> Callable[[F], F]:

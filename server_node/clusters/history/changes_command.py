@@ -15,7 +15,7 @@ from server_node.clusters.figures import FORMATS
 from server_node.clusters.history.changes import CHANCE, Changes, PastEvent, find_changes, spans_of
 from server_node.clusters.history.changes_report import draw_changes, lines_of
 from server_node.clusters.history.store import decode_record
-from shoal.cli.options import MOMENT, config_option
+from shoal.cli.options import MOMENT, chosen_model, config_option, model_option
 from shoal.config.contract import Contract
 from shoal.config.settings import load_config
 from shoal.errors import MessageRejected, SettingsError
@@ -99,7 +99,7 @@ def past_events(log: Log, contract: Contract, model: str) -> Iterator[PastEvent]
 
 @click.command()
 @config_option
-@click.option("--model", metavar="NAME", help="The model. [default: the first one of the file]")
+@model_option
 @click.option(
     "--from", "first", type=MOMENT, help="Start of the later span (UTC). [default: the middle of the history]"
 )
@@ -138,10 +138,7 @@ def changes(  # noqa: PLR0913, PLR0917 - one argument for each option
     """
     config = load_config(file)
     contract = config.contract
-    chosen = model or contract.models[0].name
-    if contract.model(chosen) is None:
-        names = ", ".join(one.name for one in contract.models)
-        raise SettingsError(f"--model {chosen}: no such model in {file}; there are {names}")
+    chosen = chosen_model(model, config.resolved.models, file)
     if form in FORMATS and out is None:
         raise SettingsError(f"a picture needs --out FILE.{form}")
     with closing(open_federation_log(config)) as log:

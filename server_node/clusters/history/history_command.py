@@ -16,15 +16,18 @@ from typing import Any, Final
 import click
 import numpy as np
 
+from server_node.clusters.history.changes_command import LoggedHistory
+from server_node.clusters.history.cycles import CHANCE, cycles_json, find_cycles, lines_of
 from server_node.clusters.history.store import decode_record
 from server_node.clusters.history.summary import client_name
-from shoal.cli.options import MOMENT, config_option
+from shoal.cli.options import MOMENT, chosen_model, config_option, json_option, model_option
 from shoal.config.contract import Contract
 from shoal.config.settings import load_config
 from shoal.errors import MissingExtra, SettingsError
 from shoal.files import atomic_file, csv_cell
 from shoal.protocol.history import BINS_KEPT, COARSE_S, NO_CLUSTER, HistoryBin, HistoryNames, pairs
 from shoal.protocol.topics import ensure_topics
+from shoal.runtime.logs import open_federation_log
 from shoal.transports import open_log
 from shoal.transports.base import Log, latest
 
@@ -114,14 +117,14 @@ def _write_parquet(rows: Iterable[Row], path: Path, what: str) -> None:
 
 @click.group()
 def history() -> None:
-    """The history of a model: the readings that fell to each cluster, in bins of 5 and of 30 minutes."""
+    """The history of a model: the readings of each cluster over time, and cycles of features."""
 
 
 @history.command()
 @config_option
 @click.option("--format", "form", type=click.Choice(FORMATS), default="csv", show_default=True)
 @click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="The file. [default: standard output]")
-@click.option("--model", metavar="NAME", help="The model. [default: the first one of the file]")
+@model_option
 @click.option("--from", "first", type=MOMENT, help="Only bins that start then or later (UTC).")
 @click.option("--to", "last", type=MOMENT, help="Only bins that start then or earlier (UTC).")
 @click.option(
@@ -156,16 +159,38 @@ def export(
     once a snapshot has been published after it.
     """
     config = load_config(file)
-    chosen = model or config.contract.models[0].name
-    if config.contract.model(chosen) is None:
-        names = ", ".join(one.name for one in config.contract.models)
-        raise SettingsError(f"--model {chosen}: no such model in {file}; there are {names}")
+    chosen = chosen_model(model, config.resolved.models, file)
     if form == PARQUET and out is None:
         raise SettingsError("parquet needs --out FILE")
     with closing(open_log(config.log)) as log:
         ensure_topics(log, config.contract, config.log)
         rows = _rows(log, config.contract, chosen, int(step), (_seconds(first), _seconds(last)), what)
         write_rows(rows, form, out, what)
+
+
+@history.command("cycles")
+@config_option
+@model_option
+@click.option(
+    "--chance",
+    type=click.FloatRange(0, 1),
+    default=CHANCE,
+    show_default=True,
+    help="Show the cycles whose chance is below this.",
+)
+@json_option
+def show_cycles(file: Path, model: str | None, chance: float, as_json: bool) -> None:
+    """Show which features follow the time of the day or the day of the week.
+
+    How much of the variance of a feature the usual day, or week, explains, when it is lowest and highest, and the
+    chance of so large a cycle where there is none. It takes eight whole days (weeks) of history.
+    """
+    config = load_config(file)
+    chosen = chosen_model(model, config.resolved.models, file)
+    with closing(open_federation_log(config)) as log:
+        ensure_topics(log, config.contract, config.log)
+        found = find_cycles(LoggedHistory(log, config.contract, chosen), config.contract, chosen)
+    click.echo(json.dumps(cycles_json(chosen, found)) if as_json else "\n".join(lines_of(chosen, found, chance)))
 
 
 def _rows(

@@ -1,0 +1,220 @@
+"""The usual day and week of each feature: how much of its variance the time of the day, or the day of the week, is.
+
+A feature without clusters often follows the clock. The means of all readings in bins of six hours, as the history holds
+them, are divided into a trend (the centred moving average over one period), a mean for each phase of the period, and
+the rest: the classical decomposition. The share of variance is corrected for what as many phases explain by chance.
+
+The chance of a profile as large where there is none comes from shuffled periods: each day (week) of the series begins
+at a phase of its own, drawn at random, so that what stays between days is not their phase. Successive periods of a
+sensor are alike, which makes a mean of them vary more: with a correlation r of neighbours, n of them are worth
+n (1 - r) / (1 + r) (Zwiers and von Storch, J. Climate 8, 1995).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from server_node.clusters.history.changes import HistorySource
+from server_node.clusters.history.comparison import CORRELATION_MAX, ROUNDING
+from shoal.config.contract import Contract
+from shoal.kernels.arrays import Floats
+from shoal.protocol.history import COARSE_S, DAY_S, PLACE_UNITS, PLACES_S, HistoryPlaces
+
+WEEK_S: Final = 7 * DAY_S
+MONDAY_S: Final = 4 * DAY_S
+"""the first Monday since 1970 begins this many seconds after its start"""
+PERIODS: Final = {"day": (PLACES_S, DAY_S, 0), "week": (DAY_S, WEEK_S, MONDAY_S)}
+"""name of a period -> seconds of a phase, seconds of the period, and the start of one"""
+PERIODS_MIN: Final = 8
+"""whole periods from which on one is looked for"""
+SHUFFLES: Final = 1_999
+CHANCE: Final = 0.01
+"""chance below which a cycle counts as one"""
+
+
+@dataclass(frozen=True)
+class Cycle:
+    """A feature over one period, in its unit."""
+
+    feature: str
+    unit: str
+    period: str
+    """`day`, in phases of six hours from midnight UTC on, or `week`, in days from Monday on"""
+    profile: list[float]
+    """mean of the feature in each phase, where the trend has its mean"""
+    share: float
+    """part of the variance of all phases that the profile explains, 0 to 1"""
+    periods: int
+    """whole periods that were looked at"""
+    chance: float
+    """probability of so large a profile in any feature and period that was looked at, where there is none"""
+
+    def text(self) -> str:
+        """The cycle in a sentence."""
+        low, high = int(np.argmin(self.profile)), int(np.argmax(self.profile))
+        unit = f" {self.unit}" if self.unit else ""
+        ends = (f"{phase_text(self.period, one)} ({self.profile[one]:.4g}{unit})" for one in (low, high))
+        what = {"day": "time of the day", "week": "day of the week"}[self.period]
+        chance = "below 0.1 %" if self.chance < 1e-3 else f"{100 * self.chance:.1g} %"
+        lowest, highest = ends
+        return (
+            f"{self.feature}: {100 * self.share:.0f} % of its variance is the {what}: lowest {lowest}, highest "
+            f"{highest}; chance {chance}"
+        )
+
+
+def phase_text(period: str, phase: int) -> str:
+    """The name of a phase."""
+    if period == "week":
+        return ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")[phase]
+    return f"{6 * phase:02d}:00 to {6 * (phase + 1):02d}:00"
+
+
+def find_cycles(source: HistorySource, contract: Contract, model: str) -> list[Cycle]:
+    """The cycles of every feature, whether they count or not, the most certain first. Empty while history is short."""
+    extent = source.extent(model, COARSE_S)
+    bins = list(source.places(model, PLACES_S, extent[0] - PLACES_S, extent[1])) if extent else []
+    if not bins:
+        return []
+    found = []
+    for period, (phase_s, period_s, origin) in PERIODS.items():
+        means = _means(bins, phase_s)
+        first = (min(means) - origin) // period_s * period_s + origin
+        number = (max(means) - first) // phase_s + 1
+        series = np.full((number, len(next(iter(means.values())))), np.nan)
+        for start, mean in means.items():
+            series[(start - first) // phase_s] = mean
+        found += _described(series, period, period_s // phase_s, contract)
+    corrected = [Cycle(**(asdict(one) | {"chance": min(1.0, one.chance * len(found))})) for one in found]
+    return sorted(corrected, key=lambda one: (one.chance, -one.share, one.feature))
+
+
+def cycles_json(model: str, found: Sequence[Cycle]) -> dict[str, Any]:
+    """The cycles for programs."""
+    return {"model": model, "cycles": [asdict(one) for one in found]}
+
+
+def lines_of(model: str, found: Sequence[Cycle], chance: float = CHANCE) -> list[str]:
+    """The cycles with a chance below `chance` as text, a line for each."""
+    if not found:
+        return [f"{model}: the history is shorter than {PERIODS_MIN} whole days, so nothing is known of cycles."]
+    lines = [one.text() for one in found if one.chance < chance]
+    looked = ", ".join(f"{one.periods} {one.period}s" for one in {one.period: one for one in found}.values())
+    return [
+        f"{model}: times are UTC; {looked} were looked at",
+        *lines,
+        f"No {'other ' * bool(lines)}cycle has a chance below {100 * chance:.2g} %.",
+    ]
+
+
+def _means(bins: Iterable[HistoryPlaces], phase_s: int) -> dict[int, Floats]:
+    """Start of each phase that has readings -> (f,) means of all its readings, in unit coordinates."""
+    sums: dict[int, Floats] = {}
+    for one in bins:
+        table = one.table().astype(np.float64)
+        if len(table):
+            readings = table[:, -1:]
+            start = one.start // phase_s * phase_s
+            added = np.concatenate([(table[:, 1:-1] * readings).sum(axis=0) / PLACE_UNITS, readings.sum(axis=0)])
+            sums[start] = sums[start] + added if start in sums else added
+    return {start: total[:-1] / total[-1] for start, total in sums.items() if total[-1] > 0}
+
+
+class Profiles(NamedTuple):
+    """What one period is in each of f features."""
+
+    means: Floats
+    """(phases, f), each feature's with mean 0"""
+    shares: Floats
+    """(f,) part of the variance that the means explain"""
+    chances: Floats
+    """(f,) each for itself"""
+    periods: int
+    """whole periods that they are from"""
+
+
+def cycles_of(series: Floats, phases: int) -> Profiles | None:
+    """Cycles of a series (n, f) of successive phases that begins with a period; NaN where a phase has no readings.
+
+    None with fewer than `PERIODS_MIN` whole periods.
+    """
+    rest = _less_trend(series, phases)
+    periods = rest[: len(rest) // phases * phases].reshape(-1, phases, rest.shape[1])
+    whole = periods[np.isfinite(periods).all(axis=(1, 2))]
+    if len(whole) < PERIODS_MIN:
+        return None
+    whole -= whole.mean(axis=1, keepdims=True)
+    # What is as small as the rounding of sums is no cycle.
+    whole[np.abs(whole) <= ROUNDING * np.nanmax(np.abs(series), axis=0)] = 0.0
+    means = whole.mean(axis=0)
+    return Profiles(means, _shares(series, whole, means), _chances(whole, means), len(whole))
+
+
+def _described(series: Floats, period: str, phases: int, contract: Contract) -> list[Cycle]:
+    found = cycles_of(series, phases)
+    if found is None:
+        return []
+    level = np.nanmean(series, axis=0)
+    cycles = []
+    for j, feature in enumerate(contract.features[: series.shape[1]]):
+        profile = feature.low + (feature.high - feature.low) * (level[j] + found.means[:, j])
+        share, chance = float(found.shares[j]), float(found.chances[j])
+        cycles.append(Cycle(feature.name, feature.unit, period, profile.tolist(), share, found.periods, chance))
+    return cycles
+
+
+def _less_trend(series: Floats, phases: int) -> Floats:
+    """The series without its centred moving average over one period; NaN where a value of that is missing."""
+    even = phases % 2 == 0
+    weights = np.concatenate([[0.5], np.ones(phases - 1), [0.5]]) / phases if even else np.full(phases, 1 / phases)
+    half = len(weights) // 2
+    rest = np.full(series.shape, np.nan)
+    if len(series) >= len(weights):
+        windows = np.lib.stride_tricks.sliding_window_view(series, len(weights), axis=0)
+        rest[half : len(series) - half] = series[half : len(series) - half] - windows @ weights
+    return rest
+
+
+def _shares(series: Floats, whole: Floats, profiles: Floats) -> Floats:
+    """(f,) part of the variance of the series that the profiles explain, less what they would by chance."""
+    number, phases, _ = whole.shape
+    left = ((whole - profiles) ** 2).sum(axis=(0, 1)) / max(1, (number - 1) * (phases - 1))
+    explained = (profiles**2).sum(axis=0) / phases - left * (phases - 1) / (phases * number)
+    variance = np.nanvar(series, axis=0)
+    shares: Floats = np.clip(np.divide(explained, variance, out=np.zeros_like(variance), where=variance > 0), 0.0, 1.0)
+    return shares
+
+
+def _chances(whole: Floats, profiles: Floats) -> Floats:
+    """(f,) share of shuffles of the periods (n, phases, f) whose profile is as large as the one that was found."""
+    number, phases, features = whole.shape
+    found = (profiles**2).sum(axis=0) / _inflation(whole - profiles)
+    # The same draws in every call: the answer is a function of the history.
+    draws = np.random.default_rng(0)
+    at_least = np.zeros(features)
+    # A period may begin at any phase: column s of `turned` is each one begun at phase s.
+    turned = np.stack([np.roll(whole, shift, axis=1) for shift in range(phases)])
+    rows = np.arange(number)
+    for _ in range(SHUFFLES):
+        profile = turned[draws.integers(phases, size=number), rows].mean(axis=0)
+        at_least += (profile**2).sum(axis=0) >= found
+    chances: Floats = np.where((profiles**2).sum(axis=0) > 0, (1 + at_least) / (1 + SHUFFLES), 1.0)
+    return chances
+
+
+def _inflation(left: Floats) -> Floats:
+    """(f,) factor by which the variance of a mean of periods exceeds that of independent ones; at least 1."""
+    number = len(left)
+    squares = (left**2).sum(axis=(0, 1))
+    products = (left[1:] * left[:-1]).sum(axis=(0, 1))
+    raw = np.divide(products, squares, out=np.zeros_like(squares), where=squares > 0)
+    # As in `comparison`: the bias of short series is taken off, and half a standard error added.
+    unbiased = raw + 2 * (1 + 4 * raw) / (number + 1)
+    error = np.sqrt(np.maximum(1 - raw**2, 0.0) / number)
+    correlation = np.clip(unbiased + error / 2, 0.0, CORRELATION_MAX)
+    inflation: Floats = (1 + correlation) / (1 - correlation)
+    return inflation

@@ -1,0 +1,118 @@
+"""Cycles: features that follow the time of the day or the day of the week are found, and nothing that only sways."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from server_node.clusters.history.cycles import Cycle, cycles_of, find_cycles, lines_of
+from shoal.cli.main import shoal
+from shoal.config.settings import load_config
+from shoal.protocol.history import COARSE_S, DAY_S, PLACES_S, HistoryBin, HistoryPlaces, pack_table
+from shoal.protocol.topics import ensure_topics
+from shoal.transports import open_log
+from tests.house.small_federation import write_federation
+from tests.server_node.test_changes import autocorrelated, reader_of
+
+MONDAY = 20_836 * DAY_S
+"""2027-01-18, seconds since 1970"""
+DAYS = 70
+
+
+def chances(series: Any, phases: int) -> Any:
+    """(f,) the chance of the cycle of each column of a series (n, f)."""
+    found = cycles_of(series, phases)
+    assert found is not None
+    return found.chances
+
+
+def test_a_cycle_is_found_and_what_it_explains_is_what_was_put_in() -> None:
+    rng = np.random.default_rng(3)
+    noise = autocorrelated(rng, 4 * DAYS, 40, 0.5)
+    day = np.tile([0.0, 1.0, 0.0, -1.0], DAYS)[:, None]
+    found = cycles_of(noise + day, 4)
+    assert found is not None
+    assert (found.chances < 0.01).all()
+    assert np.abs(found.means[1] - 1).mean() < 0.2
+    assert found.shares.mean() == pytest.approx(0.5 / 1.5, abs=0.05)
+
+
+def test_what_sways_without_a_clock_has_the_chance_that_is_said() -> None:
+    rng = np.random.default_rng(4)
+    swaying = autocorrelated(rng, 4 * 30, 300, 0.9)
+    assert (chances(swaying, 4) < 0.01).sum() <= 8, "one in a hundred, and two standard deviations"
+    steps = np.cumsum(rng.normal(size=(7 * 20, 300)), axis=0)
+    assert (chances(steps, 7) < 0.01).sum() <= 8
+    tide = np.sin(2 * np.pi * np.arange(4 * DAYS) * 6 / 25)[:, None] + rng.normal(size=(4 * DAYS, 5)) / 3
+    assert (chances(tide, 4) > 0.5).all(), "a tide is no day"
+
+
+def test_a_constant_feature_and_one_that_only_grows_have_no_cycle() -> None:
+    series = np.column_stack([np.full(80, 0.5), np.arange(80.0)])
+    found = cycles_of(series, 4)
+    assert found is not None
+    assert found.chances.tolist() == [1.0, 1.0]
+    assert found.shares.tolist() == [0.0, 0.0]
+
+
+def a_history(contract: Any, days: int) -> Iterator[Any]:
+    """Temperature follows the day, humidity the week."""
+    rng, origin = np.random.default_rng(5), (contract.federation, contract.digest, contract.models[0].name)
+    for place in range(4 * days):
+        start = MONDAY + place * PLACES_S
+        warm = 5000 + (0, 0, 1500, 0)[place % 4] + rng.normal() * 300
+        damp = 6000 - 2000 * (place // 4 % 7 == 0) + rng.normal() * 300
+        table = np.rint([[1, warm, damp, 300], [2, warm + 200, damp, 100]]).astype(np.int64)
+        cells = np.empty((0, 3), dtype=np.int64)
+        yield HistoryPlaces(*origin, PLACES_S, start, 1, 2, pack_table(table), pack_table(cells))
+        yield HistoryBin.of(*origin, COARSE_S, start, 1, [1, 300, 2, 100], [0, 400], [])
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return write_federation(tmp_path)
+
+
+def test_the_day_and_the_week_of_each_feature_are_found_in_its_unit(file: Path) -> None:
+    contract = load_config(file).contract
+    first, second = contract.features[:2]
+    found = find_cycles(reader_of(file, list(a_history(contract, DAYS))), contract, contract.models[0].name)
+    certain = {(one.feature, one.period): one for one in found if one.chance < 0.01}
+    assert set(certain) == {(first.name, "day"), (second.name, "week")}
+    day, week = certain[first.name, "day"], certain[second.name, "week"]
+    assert day.profile[2] - day.profile[0] == pytest.approx(0.15 * (first.high - first.low), rel=0.1)
+    assert np.argmin(week.profile) == 0
+    assert day.periods >= DAYS - 2
+    assert week.periods >= DAYS // 7 - 2
+    assert "lowest Monday" in week.text()
+    assert "highest 12:00 to 18:00" in day.text()
+
+
+def test_a_short_history_says_so(file: Path) -> None:
+    contract = load_config(file).contract
+    model = contract.models[0].name
+    assert find_cycles(reader_of(file, list(a_history(contract, 7))), contract, model) == []
+    assert "shorter than 8 whole days" in lines_of(model, [])[0]
+    assert "below 0.1 %" in Cycle("warm", "", "day", [1.0, 2.0, 1.0, 1.0], 0.5, 9, 0.0).text()
+
+
+def test_the_command_shows_what_the_log_has(file: Path) -> None:
+    config = load_config(file)
+    contract = config.contract
+    with closing(open_log(config.log)) as log:
+        ensure_topics(log, contract, config.log)
+        for one in a_history(contract, DAYS):
+            log.publish(contract.history_topic, one.encode(), one.record_key, one.headers())
+        log.flush()
+    text = CliRunner().invoke(shoal, ["history", "cycles", "--config", str(file)]).stdout.splitlines()
+    assert len(text) == 4
+    assert text[-1] == "No other cycle has a chance below 1 %."
+    found = json.loads(CliRunner().invoke(shoal, ["history", "cycles", "--config", str(file), "--json"]).stdout)
+    assert len(found["cycles"]) == 2 * min(2, len(contract.features))
