@@ -19,11 +19,18 @@ from shoal import __version__
 from shoal.errors import SettingsError, ShoalError
 
 GROUP = "shoal.commands"
-ORDER = (
-    *("demo", "init", "run", "check", "producer", "replay", "client", "helper", "server", "replica", "wake"),
-    *("name", "confirm", "mute", "labels", "picture", "history", "snapshot", "rules", "events", "enroll"),
-    *("quarantine", "unlearn", "clients", "topics", "rejected", "privacy", "keys", "kernels", "reproduce"),
-)
+SECTIONS = {
+    "Begin": ("demo", "init", "run", "check"),
+    "Processes": ("producer", "client", "server", "helper", "replica", "replay"),
+    "Clusters": (
+        *("picture", "changes", "history", "labels", "events", "snapshot", "rules"),
+        *("name", "confirm", "mute", "wake"),
+    ),
+    "Clients and keys": ("enroll", "keys", "privacy", "clients", "quarantine", "unlearn"),
+    "Upkeep": ("topics", "rejected", "kernels", "reproduce"),
+}
+"""heading of the help text -> its commands; those of other packages come last, as `OTHERS`"""
+OTHERS = "Others"
 VARIABLE = "SHOAL"
 INTERRUPTED = 130
 HELP_NAMES = ["-h", "--help"]
@@ -41,7 +48,20 @@ class Commands(click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         names = {point.name for point in entry_points(group=GROUP)}
-        return [name for name in ORDER if name in names] + sorted(names - set(ORDER))
+        ordered = [name for some in SECTIONS.values() for name in some]
+        return [name for name in ordered if name in names] + sorted(names - set(ordered))
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        names = self.list_commands(ctx)
+        known = [name for some in SECTIONS.values() for name in some]
+        for title, some in (*SECTIONS.items(), (OTHERS, [name for name in names if name not in known])):
+            found = [(name, self.get_command(ctx, name)) for name in names if name in some]
+            # The terminal's width less the column of names and the margins, as click has it.
+            limit = formatter.width - 6 - max(map(len, names), default=0)
+            rows = [(name, command.get_short_help_str(limit)) for name, command in found if command is not None]
+            if rows:
+                with formatter.section(title):
+                    formatter.write_dl(rows, col_max=max(map(len, names)), col_spacing=2)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         for point in entry_points(group=GROUP):
@@ -69,7 +89,8 @@ def _load(point: EntryPoint, group: str, prefix: str) -> click.Command:
         return _unavailable(point.name, str(missing.name))
     if not isinstance(command, click.Command):
         raise TypeError(f"the entry point {point.name} of the group {group} does not lead to a click.Command")
-    command.epilog = f"{command.epilog} {EXIT_CODES}" if command.epilog else EXIT_CODES
+    if EXIT_CODES not in (command.epilog or ""):
+        command.epilog = f"{command.epilog} {EXIT_CODES}" if command.epilog else EXIT_CODES
     own_group, own_prefix = f"{group}.{point.name}", f"{prefix}_{point.name}"
     if isinstance(command, click.Group):
         for member in entry_points(group=own_group):
@@ -113,8 +134,9 @@ def _unavailable(name: str, module: str) -> click.Command:
 def shoal(context: click.Context) -> None:
     """Streaming, continual, federated clustering of private sensor readings.
 
-    Start with `shoal demo`. For a federation of your own, write its file (`shoal check --example` prints one), check it
-    with `shoal check FILE`, then start one `shoal server`, and a `shoal client` and a `shoal producer` for each site.
+    Start with `shoal demo`. With your own readings, `shoal init DATA` writes a federation file, and `shoal run FILE
+    DATA` clusters them in one process. Of several machines, one runs `shoal server`, and each site runs `shoal client`
+    and `shoal producer`.
     """
     if context.invoked_subcommand is None:
         click.echo(context.get_help())
