@@ -411,6 +411,8 @@ def event_messages(
                 muted=cluster.muted(snapshot.made_at),
                 share=min(1.0, event.share),
                 share_before=None if event.share_before is None else min(1.0, event.share_before),
+                dwell=event.dwell,
+                dwell_before=event.dwell_before,
                 centre=centre,
                 units=None if centre is None else units,
                 known=len(after.known),
@@ -445,8 +447,14 @@ def sentence(event: ClusterEvent, cluster: str, other: str | None) -> str:
         EventKind.UNUSUAL: f"is unusual for this time of day: {ratio(event.share)} of the readings, {before} is usual",
         EventKind.USUAL_AGAIN: f"is usual again for this time of day: {ratio(event.share)} of the readings",
         EventKind.SHARE_MOVED: f"has moved from {before} to {share}",
+        EventKind.DWELL_MOVED: f"lasts {_stay(event.dwell)} at a stretch, before {_stay(event.dwell_before)}",
     }
     return f"{cluster} {ends[event.kind]}"
+
+
+def _stay(dwell: float | None) -> str:
+    """A mean stay in two digits, as it is not known better."""
+    return f"{float(f'{dwell or 0.0:.2g}'):,.0f} readings"
 
 
 def ratio(share: float) -> str:

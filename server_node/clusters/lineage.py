@@ -47,6 +47,12 @@ class LineagePolicy:
     """the same for the recent share"""
     share_moved: float = 0.2
     """difference of the recent share from the one last reported at which an event reports it"""
+    dwell_moved: float = 1.5
+    """ratio of the mean stay in a regime to the one last reported, or its inverse, from which on an event reports it"""
+    dwell_errors: float = 4.0
+    """standard errors by which the logarithms of both must differ as well; fewer are more false alarms"""
+    dwell_stays: float = 10.0
+    """stays that must have been seen of both"""
 
 
 class EventKind(StrEnum):
@@ -74,6 +80,8 @@ class EventKind(StrEnum):
     """it raises alerts again"""
     SHARE_MOVED = "share_moved"
     """its share of the recent readings has changed from `share_before` to `share`"""
+    DWELL_MOVED = "dwell_moved"
+    """the mean stay in it, of a regime, has changed from `dwell_before` to `dwell`"""
     UNUSUAL = "unusual"
     """shares of clusters are unusual for the time of day, its own most: `share` where `share_before` is usual"""
     USUAL_AGAIN = "usual_again"
@@ -91,6 +99,9 @@ class ClusterEvent:
     share: float = 0.0
     """share of the recent readings"""
     share_before: float | None = None
+    dwell: float | None = None
+    """mean stay in readings, of an event that is of it"""
+    dwell_before: float | None = None
 
 
 @dataclass(frozen=True)
@@ -125,6 +136,10 @@ class Cluster:
     active: bool = True
     reported_share: float = 0.0
     """the recent share that an event last reported, or that it began with"""
+    reported_dwell: float = 0.0
+    """mean stay in it that was last reported, if it is a regime, in readings; 0 before it was known"""
+    reported_stays: float = 0.0
+    """stays that this was seen in"""
     confirmed: bool = False
     """whether an operator has confirmed it as normal: it raises no alerts"""
     muted_until: float = 0.0

@@ -139,6 +139,7 @@ def advance(
     step.end_absent()
     step.confirm_candidates()
     step.report_activity()
+    step.report_dwell()
     return step.lineage(), sorted(step.events, key=lambda event: (event.identity, event.kind))
 
 
@@ -161,6 +162,12 @@ class _Step:
         self._replaced_by: dict[int, int] = {}
         """identity that has ended -> the one that has its nodes now"""
         self.events: list[ClusterEvent] = []
+
+    @property
+    def _waits(self) -> bool:
+        """Whether regimes were known that a model has not looked for yet which was begun again, as to unlearn."""
+        regimes = self._view.regimes
+        return regimes is not None and not regimes.looked and len(self._before.clusters) > 1
 
     def carry_on(self) -> None:
         """Clusters that have a group go on; known ones without a group are kept until they are confirmed to be gone."""
@@ -252,6 +259,8 @@ class _Step:
 
         Without a look at the readings then: a model in rounds may have had fewer answers than before.
         """
+        if self._waits:
+            return
         for identity, cluster in list(self._clusters.items()):
             away = self._readings - cluster.present_reading
             if identity in self._group_of or (self._confirms_here and away < self._policy.confirm_readings):
@@ -300,6 +309,8 @@ class _Step:
 
     def report_activity(self) -> None:
         """Active or quiet, with hysteresis, and shares of the recent readings that have moved."""
+        if self._waits:
+            return
         policy = self._policy
         total = math.fsum(cluster.recent_slow for cluster in self._clusters.values()) or 1.0
         new = {event.identity for event in self.events if event.kind in (EventKind.BIRTH, EventKind.PARTED)}
@@ -322,6 +333,30 @@ class _Step:
                 self.events.append(ClusterEvent(EventKind.SHARE_MOVED, identity, share=share, share_before=reported))
                 reported = share
             self._clusters[identity] = replace(cluster, active=active, recent_share=share, reported_share=reported)
+
+    def report_dwell(self) -> None:
+        """Mean stays in regimes that have moved by more than chance, which the number of stays seen bounds."""
+        regimes, policy = self._view.regimes, self._policy
+        if regimes is None or regimes.provisional or not regimes.block:
+            return
+        # A regime that has taken in another one, or parted from it, lasts longer or shorter for that reason.
+        as_before = set(self._group_of) == set(self._before.of_number.values())
+        for identity, number in self._group_of.items():
+            cluster = self._clusters[identity]
+            dwell, stays = float(regimes.dwell[number]), float(regimes.changes[number].sum())
+            if cluster.slot is None or stays < policy.dwell_stays or dwell <= 0:
+                continue
+            before, seen = cluster.reported_dwell, cluster.reported_stays
+            moved = abs(math.log(dwell / before)) if before and as_before else 0.0
+            error = math.sqrt(1 / stays + 1 / seen) if seen else 0.0
+            if moved > max(math.log(policy.dwell_moved), policy.dwell_errors * error):
+                share = cluster.recent_share
+                self.events.append(
+                    ClusterEvent(EventKind.DWELL_MOVED, identity, share=share, dwell=dwell, dwell_before=before)
+                )
+            elif as_before and seen >= min(stays, DWELL_KNOWN):
+                continue
+            self._clusters[identity] = replace(cluster, reported_dwell=dwell, reported_stays=stays)
 
     def _set_share(self, identity: int, share: float) -> None:
         """Shares are known only once every cluster has been measured and confirmed."""
@@ -358,6 +393,8 @@ class _Step:
         return of_node
 
 
+DWELL_KNOWN = 50
+"""stays from which on the mean stay that is compared with is no longer made more exact"""
 IDENTITIES_MAX = 1000
 
 

@@ -46,6 +46,8 @@ class RegimeView:
     """(c, c) changes seen from each to each other one"""
     n_changes: int
     """changes of all of them"""
+    looked: bool
+    """whether clients have been asked; before, all is one regime"""
     provisional: bool
     """whether too little was seen to rely on it, or the last two looks disagree"""
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Self, cast
 
 from shoal.config.limits import EVENT_BYTES_MAX
 from shoal.errors import MessageRejected
-from shoal.protocol.checks import is_count, is_moment, is_name, is_text, require
+from shoal.protocol.checks import is_count, is_moment, is_name, is_number, is_text, require
 from shoal.protocol.messages import envelope_headers
 from shoal.transports.base import Headers
 
@@ -32,6 +32,7 @@ EVENT_KINDS: Final = (
     "returned",
     "gone",
     "share_moved",
+    "dwell_moved",
     "named",
     "confirmed",
     "muted",
@@ -113,6 +114,9 @@ class ClusterEventMessage(JsonEvent):
     share: float = 0.0
     """share of the recent readings of the model, 0 to 1"""
     share_before: float | None = None
+    dwell: float | None = None
+    """mean stay in a regime, in readings of a client, of an event that is of it"""
+    dwell_before: float | None = None
     centre: Mapping[str, float] | None = None
     """feature -> value in its unit; None where the cluster has none any more"""
     units: Mapping[str, str] | None = None
@@ -139,6 +143,8 @@ class ClusterEventMessage(JsonEvent):
             require(isinstance(value, str) and len(value) <= TEXT_CHARACTERS_MAX, "malformed", name)
         require(_is_share(self.share), "malformed", "share")
         require(self.share_before is None or _is_share(self.share_before), "malformed", "share_before")
+        for stay in (self.dwell, self.dwell_before):
+            require(stay is None or (is_number(stay) and stay > 0), "malformed", "dwell")
         require(_is_mapping(self.centre, (int, float)), "malformed", "centre")
         require(_is_mapping(self.units, (str,)), "malformed", "units")
 

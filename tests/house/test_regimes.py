@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import shutil
 from contextlib import closing
 from pathlib import Path
 
@@ -11,17 +12,21 @@ import pytest
 
 from client_nodes.labelling.labels_command import LabelledReadings, relabel_readings
 from onebox.federation import OneBox
+from server_node.bootstrap import open_server
+from server_node.ingest.request_commands import request_name, request_quarantine
 from shoal.config.resolved import resolve
 from shoal.config.settings import Config, load_config
 from shoal.errors import SettingsError
+from shoal.protocol.events import ClusterEventMessage
 from shoal.protocol.labels import Label
 from shoal.runtime.logs import open_client_log
-from tests.house.small_federation import CLIENTS, FILE, clock, model_bytes, write_readings
+from shoal.transports import open_log
+from tests.house.small_federation import CLIENTS, FILE, all_records, clock, model_bytes, write_readings
 from tests.house.test_same_log_same_model import replay
 
 
 def federation_file(folder: Path, mode: str = 'mode = "off"') -> Path:
-    settings = {"name": "house", "publish_readings": 100, "batch_readings_max": 70, "pool_clients": 3}
+    settings = {"name": "house", "publish_readings": 100, "batch_readings_max": 70, "pool_clients": 1}
     text = FILE.format(**settings, batch_updates_max=4, address="sqlite:federation.db")
     text = text.replace('mode = "formal"\nepsilon_per_reading = 200', mode).replace('"fcac"', '"regimes"')
     path = folder / "federation.toml"
@@ -58,6 +63,40 @@ def test_three_clients_find_regimes_and_a_rebuild_and_restarts_give_the_same(
         expected = model_bytes(box.server)
     for batch, stop_every in ((1, None), (7, 3)):
         assert replay(config, tmp_path / f"{batch}.db", batch, stop_every) == expected
+
+
+def events_of(config: Config) -> list[tuple[str, int, int | None]]:
+    records = all_records(config.log.address, config.contract.events_topic)
+    events = [ClusterEventMessage.decode(record.value) for record in records]
+    return [(one.kind, one.cluster, one.other) for one in events if one.kind != "share_moved"]
+
+
+def test_regimes_are_born_unlearnt_and_rebuilt_with_their_names_and_without_an_event_twice(tmp_path: Path) -> None:
+    config = load_config(federation_file(tmp_path))
+    write_regimes(config, 1_200)
+    with OneBox(config, CLIENTS, clock=clock) as box:
+        box.run_until_idle()
+    born = [("birth", 0, None), ("parted", 1, 0)]
+    assert events_of(config) == born
+    with closing(open_log(config.log)) as log:
+        request_name(config, log, "clusters", 1, "lit")
+        request_quarantine(config, log, "garden", "unlearn", "")
+    with OneBox(config, CLIENTS[:2], clock=clock) as box:
+        box.run_until_idle()
+        status = box.server.models()["clusters"].status()
+    assert [(one.identity, one.name) for one in status.lineage.known] == [(0, ""), (1, "lit")]
+    assert status.snapshot is not None
+    assert status.snapshot.readings == 2_400
+    told = [*born, ("named", 1, None)]
+    assert events_of(config) == told, "regimes wait for the first look of the model that begins again"
+    shutil.rmtree(config.server.folder)
+    with open_server(config, clock=clock, rebuild=True) as server:
+        while server.step():
+            pass
+        rebuilt = server.models()["clusters"].status()
+    assert rebuilt.snapshot is not None
+    np.testing.assert_array_equal(rebuilt.snapshot.arrays["dwell"], status.snapshot.arrays["dwell"])
+    assert events_of(config) == told
 
 
 def calm_and_rough(number: int, n: int) -> np.ndarray:

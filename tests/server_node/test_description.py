@@ -89,7 +89,7 @@ def regimes_of(spread: list[float], rough: list[float], slope: list[float]) -> l
     """Regimes with one mean, which move differently in Light alone; spread and slope in unit coordinates."""
     k = len(spread)
     manner = (np.column_stack([one, [there] * k]) for one, there in ((spread, 0.05), (rough, 0.0), (slope, 0.0)))
-    regimes = RegimeView(16, *manner, np.full(k, 100.0), np.zeros((k, k)), 40, False)
+    regimes = RegimeView(16, *manner, np.full(k, 100.0), np.zeros((k, k)), 40, True, False)
     nodes = np.full((k, 2), 0.5)
     wide = 1.28 * np.column_stack([spread, [0.05] * k])
     low, high = nodes - wide, nodes + wide

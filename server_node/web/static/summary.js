@@ -151,7 +151,7 @@ function fillBlock(block, cluster) {
 
 const KINDS = {
   birth: "new", parted: "parted", merged: "merged", returned: "returned", quiet: "quiet", gone: "gone",
-  share_moved: "share moved", named: "named", unusual: "unusual", usual_again: "usual again",
+  share_moved: "share moved", dwell_moved: "dwell moved", named: "named", unusual: "unusual", usual_again: "usual again",
 };
 
 // The newest cluster events, the newest first, all of them or one kind.

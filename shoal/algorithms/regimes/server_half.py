@@ -419,6 +419,7 @@ def view(arrays: Arrays) -> ClusteringView:
             arrays["dwell"],
             arrays["changes"],
             int(arrays["head"][3]),
+            bool(arrays["head"][1]),
             bool(arrays["head"][4]),
         ),
     )
