@@ -227,7 +227,7 @@ def clusters_of(view: ClusteringView | None, lineage: Lineage, contract: Contrac
     """The known clusters of a model, the largest first: identity, name, share of the mass, and what sets them apart."""
     if view is None:
         return []
-    described = describe(view, contract)
+    described = describe(view, contract, lineage.times)
     number_of = heaviest_numbers(lineage, view, described)
     whole = sum(cluster.mass for cluster in lineage.known) or 1.0
     found = [

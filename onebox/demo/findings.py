@@ -58,7 +58,7 @@ def sentences(model: ServedModel, contract: ResolvedContract, office: Office) ->
     if model.view is None or not model.lineage.known:
         return ["No cluster was found."]
     labels = labels_of(model, contract, office)
-    described = describe(model.view, contract.contract)
+    described = describe(model.view, contract.contract, model.lineage.times)
     text_of = {
         identity: _in_a_sentence(described[number], contract.contract)
         for number, identity in model.lineage.of_number.items()
@@ -98,7 +98,7 @@ def names(model: ServedModel, contract: Contract) -> dict[int, str]:
     """identity of each known cluster -> its name, or its label such as "Light high" with the identity."""
     if model.view is None:
         return {}
-    described = describe(model.view, contract)
+    described = describe(model.view, contract, model.lineage.times)
     given = {cluster.identity: cluster.name for cluster in model.lineage.known}
     return {
         identity: given[identity] or f"{described[number].label} (cluster {identity})"

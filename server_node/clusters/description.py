@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from types import MappingProxyType
 from typing import Final
 
 import numpy as np
@@ -87,16 +88,19 @@ class Description:
     manners: tuple[Manner, ...] = ()
     """movements of a regime that set it apart; with the features above at most `FEATURES_APART_MAX`"""
     label: str = ONLY
-    """a short name such as "Light high, CO2 low", which no other cluster of the model has"""
+    """a short name such as "Light high, CO2 low, mostly by day", which no other cluster of the model has"""
+    time: str = ""
+    """time at which most of its readings fall, such as "at night"; empty where nothing shows that"""
 
     def text(self, contract: Contract) -> str:
         """One sentence such as "Light high: 430-560 lux, elsewhere 0-90"."""
-        if not (self.distinctions or self.manners):
-            return "the only cluster" if self.label == ONLY else "no feature sets it apart from the other clusters"
         names = names_without_units(contract)
         parts = [(names[each.feature], each, contract.features[each.feature]) for each in self.distinctions]
         moves = [f"{names[each.feature]} {each.word}: {each.text}" for each in self.manners]
-        return "; ".join([*(_sentence(*part) for part in parts), *moves])
+        apart = [*(_sentence(*part) for part in parts), *moves]
+        if not apart:
+            apart = ["the only cluster" if self.label == ONLY else "no feature sets it apart from the other clusters"]
+        return "; ".join(apart + [f"most of its readings fall {self.time}"] * bool(self.time))
 
 
 def names_without_units(contract: Contract) -> list[str]:
@@ -115,8 +119,13 @@ def _without_unit(feature: Feature) -> str:
     return feature.name[: len(feature.name) - len(end)].rstrip() or feature.name
 
 
-def describe(view: ClusteringView, contract: Contract) -> dict[int, Description]:
-    """number of each cluster in the view -> its description. O(nodes log nodes) per feature."""
+def describe(
+    view: ClusteringView, contract: Contract, times: Mapping[int, str] = MappingProxyType({})
+) -> dict[int, Description]:
+    """number of each cluster in the view -> its description. O(nodes log nodes) per feature.
+
+    `times` are the words for when most readings of a cluster fall: by its number, empty for none.
+    """
     member = view.cluster >= 0
     numbers = np.unique(view.cluster[member]).tolist()
     if not numbers:
@@ -136,7 +145,7 @@ def describe(view: ClusteringView, contract: Contract) -> dict[int, Description]
         centre = tuple(_within(float(centres[number, j]), each) for j, each in enumerate(contract.features))
         compared = _compared(intervals, elsewhere, contract)
         apart, manners = _most_telling(compared, _manners(view, number, numbers, contract))
-        described[number] = Description(centre, tuple(intervals), apart, manners)
+        described[number] = Description(centre, tuple(intervals), apart, manners, time=times.get(number, ""))
         if not (apart or manners) and compared and compared[0][0] > 0:
             weaker[number] = compared[0][1]
     labels = _labels(described, weaker, {number: float(mass[cluster == number].sum()) for number in numbers}, contract)
@@ -246,7 +255,7 @@ def _labels(
         return dict.fromkeys(described, ONLY)
     labels: dict[int, str] = {}
     names = names_without_units(contract)
-    plain = [number for number, one in described.items() if not (one.distinctions or one.manners)]
+    plain = [number for number, one in described.items() if not (one.distinctions or one.manners or one.time)]
     # The heaviest is what the others are compared with; where nothing is set apart, none is the ordinary one.
     ordinary = max(plain, key=lambda number: (mass[number], -number)) if 0 < len(plain) < len(described) else None
     for number, one in described.items():
@@ -263,6 +272,7 @@ def _labels(
             each = weaker[number]
             er = "" if contract.features[each.feature].kind == "category" else "er"
             words = [f"{names[each.feature]} {_direction(each, contract.features[each.feature])}{er}"]
+        words += [f"mostly {one.time}"] * bool(one.time)
         labels[number] = ", ".join(words) or ORDINARY
     for label, times in Counter(labels.values()).items():
         if times > 1:

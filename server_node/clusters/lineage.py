@@ -144,6 +144,8 @@ class Cluster:
     """whether an operator has confirmed it as normal: it raises no alerts"""
     muted_until: float = 0.0
     """time until which it raises no alerts, seconds since 1970"""
+    time: str = ""
+    """time at which most of its readings fall, such as "at night"; empty where nothing shows that"""
 
     def muted(self, now: float) -> bool:
         """Whether it raises no alerts at this time, seconds since 1970."""
@@ -188,6 +190,16 @@ class Lineage:
         if cluster is None or not cluster.known:
             return None
         return replace(self, clusters={**self.clusters, change.identity: replace(cluster, **change.values)})
+
+    @property
+    def times(self) -> dict[int, str]:
+        """number of a cluster in the newest snapshot -> when most of its readings fall."""
+        return {number: self.clusters[identity].time for number, identity in self.of_number.items()}
+
+    def with_times(self, times: Mapping[int, str]) -> Lineage:
+        """The lineage in which clusters have these times: identity -> words."""
+        given = {one: replace(self.clusters[one], time=words) for one, words in times.items()}
+        return replace(self, clusters={**self.clusters, **given})
 
     @property
     def known(self) -> list[Cluster]:

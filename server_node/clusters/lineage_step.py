@@ -421,6 +421,7 @@ def published_identities(lineage: Lineage) -> list[ClusterIdentity]:
                 cluster.recent_share,
                 cluster.confirmed,
                 cluster.muted_until,
+                cluster.time,
             )
         )
     return shown
@@ -449,6 +450,7 @@ def lineage_of(snapshot: Snapshot, view: ClusteringView) -> Lineage:
                 reported_share=one.recent_share,
                 confirmed=one.confirmed,
                 muted_until=one.muted_until,
+                time=one.time,
             )
     return Lineage(
         next_identity=max(snapshot.next_identity, *(identity + 1 for identity in clusters), 0),

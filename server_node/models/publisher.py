@@ -14,6 +14,7 @@ from server_node.clusters.description import describe, event_messages
 from server_node.clusters.history.attribution import POINTS_MAX, WaitingUpdate, WaitingUpdates, points_compared
 from server_node.clusters.history.places import PlacesRecorder
 from server_node.clusters.history.recorder import NOTHING_PUBLISHED, PublishedHistory, Recorder
+from server_node.clusters.history.times import Times
 from server_node.clusters.history.unusual import UnusualWatch
 from server_node.clusters.lineage import (
     ClusterChange,
@@ -125,6 +126,7 @@ class ModelPublisher:
         self._published_history = published_history
         self._unusual_per_month = unusual_per_month
         self._watch = UnusualWatch()
+        self._times = Times()
         self._places = PlacesRecorder(self._contract, model.name, published_history)
         self._uncounted = WaitingUpdates()
         """updates that the history does not have yet; never beyond the snapshot by which they are counted"""
@@ -195,6 +197,7 @@ class ModelPublisher:
         self._recorder.begin_again()
         self._places.begin_again()
         self._watch.begin_again()
+        self._times.begin_again()
 
     def change_cluster(self, change: ClusterChange, place: tuple[int, int]) -> bool:
         """Change a known cluster; `place` is (partition, offset) of the request. Raises `MessageRejected`.
@@ -262,7 +265,7 @@ class ModelPublisher:
         )
         value = snapshot.encode()
         self._keep(snapshot, value, view)
-        described = describe(view, self._contract) if changes else {}
+        described = describe(view, self._contract, lineage.times) if changes else {}
         events = event_messages(self._contract, snapshot, self.lineage, lineage, changes, described)
         self._remember(snapshot, lineage, events)
         self.lineage, self.counts.changed = lineage, []
@@ -304,7 +307,10 @@ class ModelPublisher:
             for identity, kind in self.counts.changed
             if identity in lineage.clusters
         ]
-        return lineage, events + asked + self._unusual_events(lineage, now if newest is None else min(newest, now))
+        given = {cluster.identity: cluster.time for cluster in lineage.known}
+        times = self._times.look(self._published_history, self._model.name, self._recorder.newest(COARSE_S), given)
+        events = events + asked + self._unusual_events(lineage, now if newest is None else min(newest, now))
+        return lineage.with_times(times), events
 
     def _unusual_events(self, lineage: Lineage, at: float) -> list[ClusterEvent]:
         """Events of shares that are unusual, or usual again, but for those of clusters that raise no alerts."""
@@ -348,6 +354,7 @@ class ModelPublisher:
             "recorder": self._recorder,
             "places": self._places,
             "unusual": self._watch,
+            "times": self._times,
         }
         return SavedParts(f"the checkpoint of model {self._model.name}", parts)
 

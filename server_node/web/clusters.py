@@ -186,7 +186,7 @@ def clusters_json(model: ModelStatus, contract: ResolvedContract, recent: Recent
     numbers: dict[int, int] = {}
     if model.snapshot is not None:
         view = view_of(model.snapshot, contract)
-        described = describe(view, contract.contract)
+        described = describe(view, contract.contract, model.lineage.times)
         numbers = heaviest_numbers(model.lineage, view, described)
     known = sorted(model.lineage.known, key=lambda cluster: (-cluster.mass, cluster.identity))
     return {

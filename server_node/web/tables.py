@@ -44,7 +44,7 @@ def clusters_table(
     """
     total, lineage = len(view.centres), model.lineage
     known_mass = sum(cluster.mass for cluster in lineage.known)
-    described = describe(view, contract.contract)
+    described = describe(view, contract.contract, lineage.times)
     members = np.bincount(view.cluster[view.cluster >= 0], minlength=total)
     number_of = heaviest_numbers(lineage, view, described)
     rows = {

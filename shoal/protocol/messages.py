@@ -57,16 +57,19 @@ class ClusterIdentity(NamedTuple):
     """whether an operator has confirmed it as normal: it raises no alerts"""
     muted_until: float = 0.0
     """time until which it raises no alerts, seconds since 1970"""
+    time: str = ""
+    """time at which most of its readings fall, such as "at night"; empty where nothing shows that"""
 
 
 def is_cluster_identity(value: object) -> bool:
     """Whether this list can be a `ClusterIdentity`."""
     if not isinstance(value, list) or len(value) != len(ClusterIdentity._fields):
         return False
-    number, identity, name, active, slot, since_reading, since, share, confirmed, muted_until = value
+    number, identity, name, active, slot, since_reading, since, share, confirmed, muted_until, time = value
     counts = is_count(number) and is_count(identity) and is_count(slot) and is_count(since_reading)
     moments = is_moment(since) and is_moment(muted_until) and is_number(share) and 0 <= share <= 1
-    return counts and moments and is_cluster_name(name) and isinstance(active, bool) and isinstance(confirmed, bool)
+    texts = is_cluster_name(name) and is_cluster_name(time)
+    return counts and moments and texts and isinstance(active, bool) and isinstance(confirmed, bool)
 
 
 VERSION = 1

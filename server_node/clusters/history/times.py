@@ -1,0 +1,227 @@
+"""Times at which most readings of a cluster fall: part of its name once the history shows them beyond doubt.
+
+Each day (for weekends: each week) is one observation, however many readings it has, as readings of a day depend on
+each other: whether the cluster's share was higher within a part of the day than outside it. The evidence is a mixture
+of likelihood ratios, which Ville's inequality bounds at every look at once (Ville, Étude critique de la notion de
+collectif, 1939): so that looking every day gives no more wrong names than looking once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import date, datetime, timedelta
+from itertools import product
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from server_node.clusters.history.recorder import PublishedHistory
+from shoal.kernels.arrays import Floats
+from shoal.protocol.history import COARSE_S, NO_CLUSTER, readings_table
+from shoal.runtime.checkpoint import SavedFields
+
+FALSE_NAMES_MAX: Final = 0.05
+"""chance that a model whose clusters do not depend on time ever gives one a time"""
+MOSTLY, NO_LONGER = 2 / 3, 1 / 2
+"""share of the readings of a cluster, were all hours alike in number, at which a time is given, and taken away below"""
+TIMES_AS_OFTEN: Final = 2.0
+"""share of the cluster within the time, as a multiple of that outside it, from which the time is given"""
+KEPT: Final = 60
+"""observations of a time that was given: at that many, older ones count half"""
+DAYS_BACK_MAX: Final = 60
+"""days that are looked back at where none has been looked at before"""
+LATE_S: Final = 6 * 3600
+"""seconds that a day is left open for late readings"""
+SEGMENT_ENDS: Final = (6, 12, 18, 22)
+"""hours that begin a new segment of the day, local time"""
+
+
+class Time(NamedTuple):
+    """A time that a name may have."""
+
+    words: str
+    segments: tuple[int, ...]
+    """parts of the day; of the week, 0 for Monday to Friday and 1 for the weekend"""
+    length: float
+    """share of the day, or of the week"""
+    by_chance: float = 0.5
+    """most that the share of a cluster is higher within it by chance: a lone burst falls into the longer part"""
+
+
+OF_THE_DAY: Final = (
+    Time("at night", (0, 4), 8 / 24),
+    Time("in the morning", (1,), 6 / 24),
+    Time("in the afternoon", (2,), 6 / 24),
+    Time("in the evening", (3,), 4 / 24),
+    Time("by day", (1, 2), 12 / 24),
+    Time("in the evening or at night", (0, 3, 4), 12 / 24),
+)
+OF_THE_WEEK: Final = (Time("at weekends", (1,), 2 / 7), Time("on weekdays", (0,), 5 / 7, 5 / 7))
+TIMES: Final = OF_THE_DAY + OF_THE_WEEK
+WORDS: Final = {
+    " ".join(filter(None, both)): both
+    for both in product(("", *(time.words for time in OF_THE_DAY)), ("", *(time.words for time in OF_THE_WEEK)))
+}
+"""words of a name -> the time of the day and that of the week in them; empty ones for none"""
+
+
+@dataclass
+class Evidence:
+    """What days or weeks say of one cluster and one time."""
+
+    seen: int = 0
+    higher: int = 0
+    """days on which its share was higher within the time"""
+    within: float = 0.0
+    """sum of its shares within the time"""
+    outside: float = 0.0
+
+    def add(self, within: float, outside: float) -> None:
+        """Add a day, unless the two shares are equal, as on a day without the cluster."""
+        if within != outside:
+            self.seen, self.higher = self.seen + 1, self.higher + (within > outside)
+            self.within, self.outside = self.within + within, self.outside + outside
+
+    def mostly(self, length: float) -> float:
+        """Share of its readings within the time, were there equally many readings of all clusters in every hour."""
+        here, there = self.within * length, self.outside * (1 - length)
+        return here / (here + there) if here + there else 0.0
+
+    def shows(self, time: Time, chance: float) -> bool:
+        """Whether most of its readings fall into the time; `chance` bounds that it is ever said wrongly."""
+        large = self.mostly(time.length) >= MOSTLY and self.within >= TIMES_AS_OFTEN * self.outside
+        return large and likelihood_ratio(self.higher, self.seen, time.by_chance) >= 1 / chance
+
+    def halve(self) -> None:
+        """Let what has been seen so far count half."""
+        self.seen, self.higher = self.seen // 2, self.higher // 2
+        self.within, self.outside = self.within / 2, self.outside / 2
+
+
+def likelihood_ratio(higher: int, seen: int, by_chance: float) -> float:
+    """Mean likelihood of `higher` of `seen` over chances above `by_chance`, divided by that of `by_chance`."""
+    chances = by_chance + (1 - by_chance) * np.arange(0.5, 32) / 32
+    logs: Floats = higher * np.log(chances / by_chance) + (seen - higher) * np.log((1 - chances) / (1 - by_chance))
+    return float(np.exp(np.minimum(logs, 700.0)).mean())
+
+
+@dataclass
+class Times(SavedFields):
+    """The times of a model's clusters. Its fields are its state."""
+
+    seen: int | None = None
+    """start of the newest half hour at the look before: older ones were published then"""
+    day: int | None = None
+    """the newest day that was looked at, as a proleptic ordinal"""
+    evidence: dict[int, list[Evidence]] = field(default_factory=dict)
+    """identity -> one for each of `TIMES`"""
+    week: dict[int, list[float]] = field(default_factory=dict)
+    """identity -> readings of the week so far, on weekdays and at the weekend; `NO_CLUSTER` for those of all"""
+
+    def look(
+        self, published: PublishedHistory, model: str, newest: int | None, given: Mapping[int, str]
+    ) -> Mapping[int, str]:
+        """Look at the days that are over and published; the newest half hour starts at `newest`.
+
+        `given` are the known clusters with the words that their names have -> the same with the words from now on.
+        """
+        published_to, self.seen = self.seen, newest
+        if published_to is None:
+            return given
+        upto = datetime.fromtimestamp(published_to - LATE_S).toordinal()
+        if self.day is None or upto - self.day > DAYS_BACK_MAX:
+            self.day = upto - DAYS_BACK_MAX - 1
+        for day in range(self.day + 1, upto):
+            given = self._look_at(date.fromordinal(day), published, model, given)
+        self.day = max(self.day, upto - 1)
+        return given
+
+    def begin_again(self) -> None:
+        """Forget what was seen."""
+        super().restore(vars(Times()))
+
+    def state(self) -> dict[str, Any]:
+        """Plain values and arrays for `restore`."""
+        table = [[each.seen, each.higher, each.within, each.outside] for one in self.evidence.values() for each in one]
+        return {
+            "seen": self.seen,
+            "day": self.day,
+            "evidence": [np.array(list(self.evidence), dtype=np.int64), np.array(table, dtype=np.float64)],
+            "week": [[one, *counts] for one, counts in self.week.items()],
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Become the saved one. Raises `KeyError`, `TypeError` or `ValueError` for a damaged state."""
+        identities, table = state["evidence"]
+        rows = table.reshape(len(identities), len(TIMES), 4).tolist()
+        self.seen, self.day = state["seen"], state["day"]
+        self.evidence = {
+            one: [Evidence(int(seen), int(higher), *shares) for seen, higher, *shares in row]
+            for one, row in zip(identities.tolist(), rows, strict=True)
+        }
+        self.week = {one: counts for one, *counts in state["week"]}
+
+    def _look_at(
+        self, day: date, published: PublishedHistory, model: str, given: Mapping[int, str]
+    ) -> Mapping[int, str]:
+        self.evidence = {one: found for one, found in self.evidence.items() if one in given}
+        self.week = {one: counts for one, counts in self.week.items() if one in given or one == NO_CLUSTER}
+        counts = _readings_of(day, published, model)
+        for one, of_day in counts.items():
+            self.week.setdefault(one, [0.0, 0.0])[day.weekday() >= 5] += float(of_day.sum())
+        given = self._observed(OF_THE_DAY, counts, given)
+        if day.weekday() == 6:
+            given = self._observed(OF_THE_WEEK, {one: np.array(both) for one, both in self.week.items()}, given)
+            self.week = {}
+        return given
+
+    def _observed(
+        self, times: tuple[Time, ...], counts: Mapping[int, Floats], given: Mapping[int, str]
+    ) -> Mapping[int, str]:
+        """Add readings by segment (s,) of each cluster, those of all under `NO_CLUSTER` -> the words from now on."""
+        words = dict(given)
+        first = TIMES.index(times[0])
+        for one in sorted(counts.keys() & given.keys()):
+            found = self.evidence.setdefault(one, [Evidence() for _ in TIMES])[first : first + len(times)]
+            for time, evidence in zip(times, found, strict=True):
+                (own, other), (within, outside) = _parted(counts[one], time), _parted(counts[NO_CLUSTER], time)
+                if within and outside:
+                    evidence.add(own / within, other / outside)
+            both = list(WORDS.get(given[one], ("", "")))
+            of = int(times is OF_THE_WEEK)
+            both[of] = _words(both[of], times, found, FALSE_NAMES_MAX / len(given) / len(TIMES))
+            words[one] = " ".join(filter(None, both))
+        return words
+
+
+def _parted(counts: Floats, time: Time) -> tuple[float, float]:
+    """Readings within the time, and outside it."""
+    within = float(counts[list(time.segments)].sum())
+    return within, float(counts.sum()) - within
+
+
+def _words(before: str, times: tuple[Time, ...], found: list[Evidence], chance: float) -> str:
+    """The words from now on: those before while they are true, else the shortest time that is shown."""
+    for time, evidence in zip(times, found, strict=True):
+        if time.words == before:
+            if evidence.seen >= KEPT:
+                evidence.halve()
+            if not evidence.seen or evidence.mostly(time.length) >= NO_LONGER:
+                return before
+    shown = [time for time, evidence in zip(times, found, strict=True) if evidence.shows(time, chance)]
+    return min(shown, key=lambda time: time.length).words if shown else ""
+
+
+def _readings_of(day: date, published: PublishedHistory, model: str) -> dict[int, Floats]:
+    """identity -> readings (5,) of a day by segment, those of all under `NO_CLUSTER`; empty without any."""
+    first, end = (int(datetime(one.year, one.month, one.day).timestamp()) for one in (day, day + timedelta(days=1)))
+    starts = range(-(-first // COARSE_S) * COARSE_S, end, COARSE_S)
+    counts: dict[int, Floats] = {}
+    for one in published.bins_at(model, COARSE_S, starts):
+        hour = datetime.fromtimestamp(one.start).hour
+        segment = sum(hour >= end for end in SEGMENT_ENDS)
+        for identity, readings in readings_table(one.clusters).tolist():
+            for of in {identity, NO_CLUSTER}:
+                counts.setdefault(of, np.zeros(len(SEGMENT_ENDS) + 1))[segment] += readings
+    return counts
