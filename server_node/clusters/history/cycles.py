@@ -4,14 +4,15 @@ A feature without clusters often follows the clock. The means of all readings in
 them, are divided into a trend (the centred moving average over one period), a mean for each phase of the period, and
 the rest: the classical decomposition. The share of variance is corrected for what as many phases explain by chance.
 
-The chance of a profile as large where there is none comes from shuffled periods: each day (week) of the series begins
-at a phase of its own, drawn at random, so that what stays between days is not their phase. Successive periods of a
-sensor are alike, which makes a mean of them vary more: with a correlation r of neighbours, n of them are worth
-n (1 - r) / (1 + r) (Zwiers and von Storch, J. Climate 8, 1995).
+The chance of a profile as large where there is none is that of shuffled periods: each day (week) of the series would
+begin at a phase of its own. It has a closed form, so nothing is drawn. Successive periods of a sensor are alike, which
+makes a mean of them vary more: with a correlation r of neighbours, n of them are worth n (1 - r) / (1 + r) (Zwiers and
+von Storch, J. Climate 8, 1995).
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final, NamedTuple
@@ -31,9 +32,9 @@ PERIODS: Final = {"day": (PLACES_S, DAY_S, 0), "week": (DAY_S, WEEK_S, MONDAY_S)
 """name of a period -> seconds of a phase, seconds of the period, and the start of one"""
 PERIODS_MIN: Final = 8
 """whole periods from which on one is looked for"""
-SHUFFLES: Final = 1_999
 CHANCE: Final = 0.01
 """chance below which a cycle counts as one"""
+_LAGUERRE: Final = np.polynomial.laguerre.laggauss(48)
 
 
 @dataclass(frozen=True)
@@ -60,9 +61,10 @@ class Cycle:
         ends = (f"{phase_text(self.period, one)} ({self.profile[one]:.4g}{unit})" for one in (low, high))
         what = {"day": "time of the day", "week": "day of the week"}[self.period]
         chance = "below 0.1 %" if self.chance < 1e-3 else f"{100 * self.chance:.1g} %"
+        share = "less than 1 %" if self.share < 0.01 else f"{100 * self.share:.0f} %"
         lowest, highest = ends
         return (
-            f"{self.feature}: {100 * self.share:.0f} % of its variance is the {what}: lowest {lowest}, highest "
+            f"{self.feature}: {share} of its variance is the {what}: lowest {lowest}, highest "
             f"{highest}; chance {chance}"
         )
 
@@ -75,7 +77,7 @@ def phase_text(period: str, phase: int) -> str:
 
 
 def find_cycles(source: HistorySource, contract: Contract, model: str) -> list[Cycle]:
-    """The cycles of every feature, whether they count or not, the most certain first. Empty while history is short."""
+    """The cycles of every feature, whether they count or not, the largest share first. Empty while history is short."""
     extent = source.extent(model, COARSE_S)
     bins = list(source.places(model, PLACES_S, extent[0] - PLACES_S, extent[1])) if extent else []
     if not bins:
@@ -90,7 +92,7 @@ def find_cycles(source: HistorySource, contract: Contract, model: str) -> list[C
             series[(start - first) // phase_s] = mean
         found += _described(series, period, period_s // phase_s, contract)
     corrected = [Cycle(**(asdict(one) | {"chance": min(1.0, one.chance * len(found))})) for one in found]
-    return sorted(corrected, key=lambda one: (one.chance, -one.share, one.feature))
+    return sorted(corrected, key=lambda one: (-one.share, one.chance, one.feature))
 
 
 def cycles_json(model: str, found: Sequence[Cycle]) -> dict[str, Any]:
@@ -101,7 +103,10 @@ def cycles_json(model: str, found: Sequence[Cycle]) -> dict[str, Any]:
 def lines_of(model: str, found: Sequence[Cycle], chance: float = CHANCE) -> list[str]:
     """The cycles with a chance below `chance` as text, a line for each."""
     if not found:
-        return [f"{model}: the history is shorter than {PERIODS_MIN} whole days, so nothing is known of cycles."]
+        return [
+            f"{model}: nothing is known of cycles. It takes {PERIODS_MIN} whole days with an update in every six "
+            "hours; an update counts at the time of its newest reading, so in a replay make publish_readings smaller."
+        ]
     lines = [one.text() for one in found if one.chance < chance]
     looked = ", ".join(f"{one.periods} {one.period}s" for one in {one.period: one for one in found}.values())
     return [
@@ -189,21 +194,37 @@ def _shares(series: Floats, whole: Floats, profiles: Floats) -> Floats:
     return shares
 
 
-def _chances(whole: Floats, profiles: Floats) -> Floats:
-    """(f,) share of shuffles of the periods (n, phases, f) whose profile is as large as the one that was found."""
-    number, phases, features = whole.shape
-    found = (profiles**2).sum(axis=0) / _inflation(whole - profiles)
-    # The same draws in every call: the answer is a function of the history.
-    draws = np.random.default_rng(0)
-    at_least = np.zeros(features)
-    # A period may begin at any phase: column s of `turned` is each one begun at phase s.
-    turned = np.stack([np.roll(whole, shift, axis=1) for shift in range(phases)])
-    rows = np.arange(number)
-    for _ in range(SHUFFLES):
-        profile = turned[draws.integers(phases, size=number), rows].mean(axis=0)
-        at_least += (profile**2).sum(axis=0) >= found
-    chances: Floats = np.where((profiles**2).sum(axis=0) > 0, (1 + at_least) / (1 + SHUFFLES), 1.0)
+def _chances(whole: Floats, means: Floats) -> Floats:
+    """(f,) chance that the mean of shuffled periods (n, phases, f) is as large as the one that was found.
+
+    Shuffling gives each Fourier coefficient of each period a phase of its own, so that the mean of n is a complex
+    normal number, and its square exponential, with a mean of 1 / n of that of one period. The coefficient at half the
+    phases is real; the tail of its square is that of an exponential of twice its mean. A gamma distribution with the
+    sum's mean and the scale of its largest term is at least as heavy in the tail as the sum.
+    """
+    number, phases, _ = whole.shape
+    squares = (np.abs(np.fft.rfft(whole, axis=1)[:, 1:]) ** 2).sum(axis=0) / number**2
+    both = np.full(len(squares), 2.0 / phases)  # a coefficient and its conjugate
+    scales = both.copy()
+    if phases % 2 == 0:
+        both[-1], scales[-1] = 1.0 / phases, 2.0 / phases
+    mean = both @ squares
+    scale = (scales[:, None] * squares).max(axis=0)
+    found = (means**2).sum(axis=0) / _inflation(whole - means)
+    some = (found > 0) & (scale > 0)
+    chances = np.ones(len(found))
+    chances[some] = gamma_tail(mean[some] / scale[some], found[some] / scale[some])
     return chances
+
+
+def gamma_tail(shape: Floats, x: Floats) -> Floats:
+    """Chance that a gamma variable of these shapes (above 0) and scale 1 is above x (above 0)."""
+    # Up to a mean nobody asks: there the integral below is less exact.
+    x = np.maximum(x, shape)
+    inner = ((1.0 + _LAGUERRE[0] / x[:, None]) ** (shape[:, None] - 1.0)) @ _LAGUERRE[1]
+    log = np.array([math.lgamma(each) for each in shape])
+    tail: Floats = np.minimum(1.0, np.exp((shape - 1.0) * np.log(x) - x - log) * inner)
+    return tail
 
 
 def _inflation(left: Floats) -> Floats:
