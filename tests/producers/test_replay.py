@@ -140,7 +140,7 @@ def test_shuffling_changes_the_order_and_not_whose_a_row_is(three: list[Path], r
 def test_skipping_is_the_same_as_reading(
     tmp_path_factory: Any, skips: list[tuple[int, int]], rule: str, loop: bool, shuffle: bool
 ) -> None:
-    path = csv_of(tmp_path_factory.mktemp("skip") / "a.csv", plain_rows(23))
+    path = csv_of(tmp_path_factory.getbasetemp() / "skip.csv", plain_rows(23))
 
     def opened() -> Replay:
         return replay(path, split=split_of(rule, 3, 1), loop=loop, shuffle=shuffle, seed=1)

@@ -182,7 +182,7 @@ cells = st.text(alphabet=st.characters(blacklist_categories=["Cs"], blacklist_ch
 
 @given(st.lists(st.tuples(cells, cells), max_size=20))
 def test_whatever_a_csv_writer_writes_is_read_back(tmp_path_factory: Any, rows: list[tuple[str, str]]) -> None:
-    path = tmp_path_factory.mktemp("csv") / "a.csv"
+    path = tmp_path_factory.getbasetemp() / "table.csv"
     with path.open("w", newline="", encoding="utf-8") as file:
         csv.writer(file).writerows([("a", "b"), *rows])
     found = [None if row is None else tuple(row) for row in CsvTable(path, Counter()).rows(["a", "b"])]
@@ -191,7 +191,7 @@ def test_whatever_a_csv_writer_writes_is_read_back(tmp_path_factory: Any, rows: 
 
 @given(st.lists(st.dictionaries(st.sampled_from("abc"), st.floats() | st.text() | st.none()), max_size=20))
 def test_whatever_a_json_writer_writes_is_read_back(tmp_path_factory: Any, objects: list[dict[str, Any]]) -> None:
-    path = tmp_path_factory.mktemp("json") / "a.jsonl"
+    path = tmp_path_factory.getbasetemp() / "table.jsonl"
     path.write_text("".join(json.dumps(found) + "\n" for found in objects))
     found = [list(row or []) for row in JsonTable(path, Counter()).rows(["a", "b"])]
     assert repr(found) == repr([[each.get("a"), each.get("b")] for each in objects])
@@ -243,7 +243,7 @@ ends = st.sampled_from(["\n", "\r\n", "\r", "\n\n"])
 def test_features_apart_are_those_of_whole_rows_whatever_a_block_of_lines_holds(
     tmp_path_factory: Any, lines: list[str], end: str, wanted: tuple[list[str], list[str]]
 ) -> None:
-    path = written(tmp_path_factory.mktemp("csv") / "a.csv", "a,b,c" + end + end.join(lines))
+    path = written(tmp_path_factory.getbasetemp() / "apart.csv", "a,b,c" + end + end.join(lines))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tables, "BLOCK_LINES", 3)
         faults: tuple[Counter[str], Counter[str]] = (Counter(), Counter())
