@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import logging
-import tomllib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import asdict
@@ -21,7 +20,7 @@ from pydantic import Field, field_validator
 
 from server_node.clusters.sinks import Sink, Sinks
 from shoal.cli.options import CLIENT_NAME, config_option, log_json_option, until_idle_option
-from shoal.config.base import Settings, parse_table
+from shoal.config.base import Settings, parse_table, read_toml
 from shoal.config.settings import Config, load_config
 from shoal.errors import InvalidState, MessageRejected, SettingsError
 from shoal.protocol.events import EVENT_KINDS, SITE_EVENT_KINDS, ClusterEventMessage, SiteEvent
@@ -88,11 +87,7 @@ def load_rules(path: Path | None) -> Sequence[Rule]:
     """The rules of a file; without one, `EVERYTHING`. Raises `SettingsError`, naming the place of the mistake."""
     if path is None:
         return (EVERYTHING,)
-    try:
-        tables = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as wrong:
-        raise SettingsError(f"{path}: rules cannot be read: {wrong}") from None
-    rules = parse_table(Rules, tables, str(path)).rule
+    rules = parse_table(Rules, read_toml(path), str(path)).rule
     if not rules:
         raise SettingsError(f"{path}: no [[rule]] in it; remove the setting to forward every event")
     return rules

@@ -25,6 +25,14 @@ NOISE_SCALES_MAX: Final = 56.0
 TOTAL_NOISE_MAX: Final = 12.0
 """standard deviations of the sum of all counts"""
 
+NET_SCALES_MAX: Final = 36.0
+"""the same for all windows of a client together: beyond lies one sum in e^36"""
+NET_SPREADS_MAX: Final = 12.0
+"""standard deviations of the squares of all sums below zero"""
+
+CLIPPED_SCALES: Final = 8.0
+"""scales of noise of one count below zero that count at most; honest noise hardly ever has more"""
+
 FOUND_SIGNIFICANCE: Final = 5.0
 """standard deviations by which all counts together must exceed their noise before anything is shown: noise alone came
 to 4.5 in none of 4000 streams of 10^4 windows, looked at after every window"""
@@ -138,6 +146,34 @@ def check_block_sums(
     spread = TOTAL_NOISE_MAX * np.sqrt(noise_variance * windows * cells)
     spread += _noise_reach(noise_variance, windows.astype(np.float64))
     require_possible(bool(((sums >= -spread) & (sums <= readings + spread)).all()), "a block adds up to no readings")
+
+
+def without_far_noise(counts: Floats, variance: float, windows: int) -> Floats:
+    """Private counts (n,) of this many windows each, where noise far below zero counts as less far.
+
+    Of one window, one draw in e^`CLIPPED_SCALES` lies as far, so the bias is far below the noise for a million windows.
+    Sums over more have been made of such counts, and are far below zero only if they are no noise.
+    """
+    reach = _scale(variance) * CLIPPED_SCALES if windows == 1 else net_reach(variance, float(windows))
+    return np.maximum(counts, -math.ceil(reach))
+
+
+def net_reach(variance: float, draws: float) -> float:
+    """How far below zero the noise of a sum over this many draws lies at most, however often one looks at it.
+
+    Bernstein's inequality for two-sided geometric noise of this variance each.
+    """
+    return math.sqrt(2.0 * NET_SCALES_MAX * variance * draws) + NET_SCALES_MAX * _scale(variance)
+
+
+def squares_reach(variance: float, draws: float, sums: int) -> float:
+    """How large the squares of the negative ones of `sums` sums over `draws` draws of noise each are together at most.
+
+    Half of the sums are below zero; a single draw may have a square as large as all others.
+    """
+    each, single = variance * draws, (NET_SCALES_MAX * _scale(variance)) ** 2
+    spread = math.sqrt(sums * (1.25 * each**2 + 3.0 * draws * variance**2))
+    return sums * each / 2.0 + NET_SPREADS_MAX * spread + single
 
 
 def _noise_reach(variance: float, windows: Floats) -> Floats:

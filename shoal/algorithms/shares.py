@@ -1,4 +1,5 @@
-"""The shares of clients in the recent readings of a streaming model, so that one alone cannot displace all others."""
+"""What one client may contribute to a streaming model: its share of the recent readings, so that it cannot displace all
+others alone; and how far below zero its private counts may add up, so that it takes no readings of others away."""
 
 from __future__ import annotations
 
@@ -8,6 +9,7 @@ from typing import Self
 
 import numpy as np
 
+from shoal.algorithms.counting import net_reach
 from shoal.algorithms.state_reader import StateReader
 from shoal.algorithms.streaming import State
 
@@ -23,9 +25,16 @@ is alone"""
 MEMORY_ROUNDS = 1.0
 """... or, where updates are large, after this many of every client: else equal clients would forget each other between
 two updates of one"""
-UPDATE_FACTOR = 8.0
-"""times the median of the others' newest updates: readings that one update of a client claims beyond that do not count,
-nor do they fade others; so a claim of very many readings does not make the shares forget who has sent"""
+UPDATE_FACTOR, UPDATE_READINGS = 8.0, 2000.0
+"""times the median of the others' newest updates, or four times the default of `publish_readings` if that is more:
+readings that one update of a client claims beyond that do not count, nor do they fade others; so a claim of very many
+readings does not make the shares forget who has sent, and a client whose updates are larger than those of slow ones is
+not bound"""
+HISTORY = 10.0
+"""times the memory in which it is remembered what clients contribute in the long run"""
+ESTABLISHED = 1.4
+"""times the share that a client may have: one that has had more in the long run, because it had it before there were
+others to bound it, keeps what it has"""
 FORGOTTEN = 1.0
 """readings below which a client is none of those that share"""
 
@@ -33,7 +42,8 @@ FORGOTTEN = 1.0
 class ClientShares:
     """How many of the recent readings each client has contributed, so that one alone cannot displace all others'.
 
-    One of up to `CLIENTS_FREE` is not bound. Each decision depends on the contributions before it alone.
+    One of up to `CLIENTS_FREE` is not bound, nor is one that has always had most readings. Each decision depends on the
+    contributions before it alone.
     """
 
     def __init__(self) -> None:
@@ -41,6 +51,8 @@ class ClientShares:
         """client -> its readings that count, faded"""
         self._newest: dict[str, float] = {}
         """client -> the readings of its newest update; the same clients"""
+        self._history: dict[str, float] = {}
+        """client -> its readings that count, faded more slowly; the same clients"""
 
     def admit(self, client: str, readings: float) -> float:
         """Count `readings` more of a client, as far as its share allows -> the part of them that counts, 0 to 1.
@@ -51,22 +63,32 @@ class ClientShares:
             return 1.0
         others = sum(mass for name, mass in self._readings.items() if name != client)
         known = len(self._readings.keys() | {client})
-        share = max(CLIENT_SHARE_MAX, 2.0 / known)
         own = self._readings.get(client, 0.0)
-        usual = median([size for name, size in self._newest.items() if name != client] or [readings])
         room, counted = math.inf, readings
+        usual = median([size for name, size in self._newest.items() if name != client] or [readings])
+        if known > 1:
+            counted = min(readings, max(UPDATE_FACTOR * usual, UPDATE_READINGS))
         if known > CLIENTS_FREE:
+            share = self._share_max(client, known)
             room = share / (1.0 - share) * others - own
-            counted = min(readings, UPDATE_FACTOR * usual)
         taken = min(counted, max(0.0, room))
         memory = max(SHARE_READINGS, MEMORY_ROUNDS * known * usual)
-        fade = math.exp(-(taken + LEFT_OUT_FADE * (counted - taken)) / memory)
-        faded = {name: mass * fade for name, mass in self._readings.items()}
-        faded[client] = own * fade + taken
-        self._readings = {name: mass for name, mass in faded.items() if mass >= FORGOTTEN}
+        faded = (taken + LEFT_OUT_FADE * (counted - taken)) / memory
+        mass = _with_more(self._readings, client, taken, math.exp(-faded))
+        history = _with_more(self._history, client, taken, math.exp(-faded / HISTORY))
+        self._readings = {name: one for name, one in mass.items() if one >= FORGOTTEN}
         sizes = {**self._newest, client: counted}
         self._newest = {name: sizes[name] for name in self._readings}
+        self._history = {name: history[name] for name in self._readings}
         return taken / readings
+
+    def _share_max(self, client: str, known: int) -> float:
+        """The largest share that this client of `known` ones may have now, below 1."""
+        share = max(CLIENT_SHARE_MAX, 2.0 / known)
+        total = sum(self._history.values())
+        history = self._history.get(client, 0.0) / total if total else 0.0
+        # Half of what the others have lets its share vary.
+        return 1.0 - (1.0 - history) / 2.0 if history > ESTABLISHED * share else share
 
     def state(self) -> State:
         """Plain values for `restored`."""
@@ -74,6 +96,7 @@ class ClientShares:
             "share_client": list(self._readings),
             "share_readings": np.array(list(self._readings.values()), dtype=np.float64),
             "share_newest": np.array(list(self._newest.values()), dtype=np.float64),
+            "share_history": np.array(list(self._history.values()), dtype=np.float64),
         }
 
     @classmethod
@@ -82,9 +105,69 @@ class ClientShares:
         names = saved.read_names("share_client")
         readings = saved.read_floats("share_readings", (len(names),))
         newest = saved.read_floats("share_newest", (len(names),))
-        positive = bool((readings > 0.0).all() and (newest > 0.0).all())
+        history = saved.read_floats("share_history", (len(names),))
+        positive = all(bool((values > 0.0).all()) for values in (readings, newest, history))
         saved.check(positive and len(set(names)) == len(names), "a share is of no client")
         found = cls()
         found._readings = dict(zip(names, readings.tolist(), strict=True))
         found._newest = dict(zip(names, newest.tolist(), strict=True))
+        found._history = dict(zip(names, history.tolist(), strict=True))
         return found
+
+
+class ClientDeficits:
+    """How far below zero the private counts of each client have come in each part of the space.
+
+    The noise of one window may be far below zero, and that of many adds up to little: its root grows. What adds up to
+    less is no noise. Where a sum is above zero again it begins anew, so that only few are kept.
+    """
+
+    def __init__(self, variance: float) -> None:
+        """`variance`: of the noise of one published count."""
+        self._variance = variance
+        self._sums: dict[tuple[str, int], tuple[float, int]] = {}
+        """client, part of the space -> the sum of its counts since it was last above zero, and of how many draws"""
+
+    def take(self, client: str, part: int, count: float, draws: int) -> bool:
+        """Whether counts of a client may count that add up to `count` with this many draws of noise."""
+        before, drawn = self._sums.get((client, part), (0.0, 0))
+        total, drawn = before + count, drawn + draws
+        if total >= 0.0:
+            self._sums.pop((client, part), None)
+        elif total < -net_reach(self._variance, float(drawn)):
+            return False
+        else:
+            self._sums[client, part] = total, drawn
+        return True
+
+    def keep(self, parts: set[int]) -> None:
+        """Forget the parts of the space that are none of these."""
+        self._sums = {key: one for key, one in self._sums.items() if key[1] in parts}
+
+    def state(self) -> State:
+        """Plain values for `restored`."""
+        return {
+            "deficit_client": [client for client, _ in self._sums],
+            "deficit_part": np.array([part for _, part in self._sums], dtype=np.int64),
+            "deficit_sum": np.array([total for total, _ in self._sums.values()], dtype=np.float64),
+            "deficit_draws": np.array([draws for _, draws in self._sums.values()], dtype=np.int64),
+        }
+
+    @classmethod
+    def restored(cls, saved: StateReader, variance: float) -> Self:
+        """The sums of a saved state. Raises `InvalidState`."""
+        names = saved.read_names("deficit_client")
+        parts = saved.read_ints("deficit_part", (len(names),)).tolist()
+        sums = saved.read_floats("deficit_sum", (len(names),))
+        draws = saved.read_ints("deficit_draws", (len(names),))
+        found = cls(variance)
+        found._sums = dict(
+            zip(zip(names, parts, strict=True), zip(sums.tolist(), draws.tolist(), strict=True), strict=True)
+        )
+        saved.check(bool((sums < 0.0).all()) and len(found._sums) == len(names), "a deficit is of no client")
+        return found
+
+
+def _with_more(mass: dict[str, float], client: str, taken: float, fade: float) -> dict[str, float]:
+    faded = {name: one * fade for name, one in mass.items()}
+    return {**faded, client: faded.get(client, 0.0) + taken}

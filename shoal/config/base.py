@@ -18,6 +18,8 @@ NAME_PATTERN = r"[a-z0-9]([a-z0-9_-]{0,62}[a-z0-9])?"
 NAME_FORMAT = "1 to 64 of a-z, 0-9, - and _, not beginning or ending with - or _"
 DAY_S = 86400.0
 ERRORS_SHOWN_MAX = 10
+TOML_BYTES_MAX = 4 << 20
+"""largest TOML file: ten times one with as many features as a federation may have"""
 
 
 def _printable(text: str) -> str:
@@ -57,7 +59,10 @@ def read_toml(path: Path) -> dict[str, Any]:
     """The tables of a file. Raises `SettingsError` with the place of the error."""
     try:
         with path.open("rb") as file:
-            return tomllib.load(file)
+            content = file.read(TOML_BYTES_MAX + 1)
+        if len(content) > TOML_BYTES_MAX:
+            raise SettingsError(f"{path}: has more than {TOML_BYTES_MAX >> 20} MiB; name the federation file")
+        return tomllib.loads(content.decode())
     except FileNotFoundError:
         raise SettingsError(f"{path}: no such file; `shoal check --example` prints one to start from") from None
     except UnicodeDecodeError as error:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import sys
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -26,6 +27,8 @@ from shoal.privacy.count_noise import EPSILON_MAX, EPSILON_MIN
 
 FEATURES_MAX = 4096
 MODELS_MAX = 64
+WHOLE_MAX = 2**53
+"""largest whole number of an option: up to it all readers, in whatever language, agree on numbers"""
 VALUES_MAX = 16
 """most values of a category: counts have a bin for each"""
 CATEGORY_STEP = 0.25
@@ -93,6 +96,8 @@ class Feature(Table):
             raise ValueError(f"low {self.low:g} is not below high {self.high:g}")
         if not math.isfinite(self.high - self.low):
             raise ValueError(f"low {self.low:g} and high {self.high:g} are too far apart to calculate with")
+        if self.high - self.low < sys.float_info.min:
+            raise ValueError(f"low {self.low:g} and high {self.high:g} are too near to calculate with")
         if self.step > self.high - self.low:
             raise ValueError(f"step {self.step:g} is more than high - low")
         return self
@@ -288,6 +293,8 @@ class Model(Table):
                 isinstance(value, float) and not math.isfinite(value)
             ):
                 raise ValueError(f"{name} must be true or false, a finite number, or a text")
+            if isinstance(value, int) and abs(value) > WHOLE_MAX:
+                raise ValueError(f"{name} must be a number of at most 2^53")
         return options
 
 

@@ -45,7 +45,7 @@ def contributions_of(windows: Sequence[Arrays], regions: int) -> list[Arrays]:
     """The windows as the contributions of so many regions, each of which has some of them."""
     found = []
     for region in range(regions):
-        aggregator = DensityTreeAggregator()
+        aggregator = DensityTreeAggregator(WINDOW, NOISE.variance)
         for window in windows[region::regions]:
             aggregator.add(window, int(window["places"][0]))
         found.append(aggregator.contribute())
@@ -126,7 +126,7 @@ def test_honest_sums_of_windows_are_accepted_and_forged_ones_rejected() -> None:
 
 def test_a_region_contributes_before_it_has_more_windows_than_its_readings_make() -> None:
     """Windows that time has closed have few readings each."""
-    server, aggregator, added = DensityTreeServer(3, **OPTIONS), DensityTreeAggregator(WINDOW), 0
+    server, aggregator, added = DensityTreeServer(3, **OPTIONS), DensityTreeAggregator(WINDOW, NOISE.variance), 0
     rows, _ = blobs(100, CORNERS, seed=1)
     windows = [counted(rows[number : number + 1], server, number) for number in range(100)]
     while aggregator.has_room(windows[added], 1):

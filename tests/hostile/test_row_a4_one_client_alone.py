@@ -1,13 +1,28 @@
-"""Row A4: a client that sends alone after all others displaces their clusters of cluster_tree no more."""
+"""Row A4: what one client of many sends, alone or among the others, neither displaces nor links nor removes clusters.
+
+The log of either kind gives the models the same updates in the same order, so the models alone are tested here.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
 
 import numpy as np
 import pytest
 
+from benchmarks.robustness.bridge import CLUSTERS, SPREAD
+from benchmarks.robustness.streaming import ROWS, attacked, honest_rows
+from reproduction.experiment import scores
+from shoal.algorithms.claims import Box, Claims
+from shoal.algorithms.counting import CountingAlgorithm
+from shoal.algorithms.from_counts.grid import CLIENTS_KEPT, Grid, NetCounts
 from shoal.algorithms.registry import streaming_algorithm
 from shoal.algorithms.shares import CLIENT_SHARE_MAX, ClientShares
-from shoal.algorithms.streaming import Contribution, ServerHalf
+from shoal.algorithms.streaming import Arrays, Contribution, ServerHalf
+from shoal.errors import InvalidData
+from shoal.kernels.arrays import Bools, Ints
+from shoal.privacy.count_noise import count_noise
 from shoal.protocol.codec import pack
 
 CENTRES = np.array([[0.2, 0.2], [0.8, 0.2], [0.2, 0.8], [0.8, 0.8]])
@@ -46,10 +61,10 @@ def test_of_many_clients_that_send_alike_none_is_bound_whatever_the_size_of_thei
 def test_of_up_to_three_clients_none_is_bound_and_the_share_of_one_of_many_is() -> None:
     shares = ClientShares()
     for others in ((), ("two",), ("two", "three")):
-        assert all(shares.admit(name, 20.0) == 1.0 for name in others)
+        assert all(shares.admit(name, 400.0) == 1.0 for name in others)
         assert [shares.admit("one", 500.0) for _ in range(20)] == [1.0] * 20
-    assert shares.admit("four", 20.0) == 1.0
-    assert shares.admit("one", 500.0) < 1.0, "one of four is bound"
+    assert shares.admit("four", 500.0) == 1.0
+    assert [shares.admit("four", 500.0) for _ in range(20)][-1] < 1.0, "one that comes as the fourth is bound"
     many = ClientShares()
     assert all(many.admit(f"client-{number % 9}", 400.0) == 1.0 for number in range(45))
     taken = sum(400.0 * many.admit("alone", 400.0) for _ in range(50))
@@ -63,3 +78,97 @@ def test_an_update_without_readings_counts_whole_and_changes_no_share() -> None:
     before = pack(shares.state())
     assert shares.admit("two", 0.0) == 1.0
     assert pack(shares.state()) == before
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "attack"),
+    [
+        ("cluster_tree_from_counts", "alone, uniform"),
+        ("fcac_from_counts", "alone, uniform"),
+        ("cluster_tree", "among, bridges"),
+        ("density_tree", "among, bridges"),
+    ],
+)
+def test_neither_uniform_rows_alone_nor_rows_between_clusters_at_an_honest_rate_change_what_is_found(
+    algorithm: str, attack: str
+) -> None:
+    found, _ = attacked(algorithm, attack, seed=5, updates=5)
+    assert found > 0.99
+
+
+def test_a_client_that_has_always_had_most_readings_keeps_them() -> None:
+    shares = ClientShares()
+    names = [name for _ in range(30) for name in ["large"] * 9 + ["one", "two", "three"]]
+    parts = [shares.admit(name, 300.0 if name == "large" else 100.0) for name in names]
+    assert parts == [1.0] * len(parts)
+    late = [shares.admit("late", 300.0) for _ in range(30)]
+    assert late[-1] < 0.5, "one that comes later has to share"
+
+
+def test_large_updates_beside_those_of_slow_clients_count_whole() -> None:
+    shares = ClientShares()
+    slow = ["one", "two", "three", "four", "five", "six"]
+    for _ in range(8):
+        assert all(shares.admit(name, 200.0) == 1.0 for name in slow)
+    assert all(shares.admit(name, 10.0) == 1.0 for name in slow)
+    assert shares.admit("fast", 400.0) == 1.0
+    assert shares.admit("fast", 100_000.0) <= 0.02, "of a claim far beyond, four updates by default count"
+
+
+VARIANCE = count_noise(1.0).variance
+TAKING = {"most": -100, "few": -3}
+
+
+@pytest.mark.parametrize("each", TAKING)
+@pytest.mark.parametrize("d", [1, 2, 3])
+def test_noise_of_a_client_that_takes_readings_away_window_by_window_counts_a_few_times_at_most(
+    d: int, each: str
+) -> None:
+    grid = Grid(d)
+    net, random = NetCounts(grid, VARIANCE), np.random.default_rng(3)
+    near = np.abs(grid.corners - 0.5).max(axis=1) < 0.25
+    taking = np.where(near, TAKING[each], 0)
+    windows = [net.take("alone", taking) for _ in range(400)]
+    assert sum(windows) <= 40
+    honest = [count_noise(1.0).draw(random.bytes(8), grid.cells) for _ in range(100)]
+    assert all(net.take("honest", noise) for noise in honest)
+
+
+def test_of_very_many_clients_those_that_sent_last_are_remembered() -> None:
+    net = NetCounts(Grid(1), VARIANCE)
+    for number in range(CLIENTS_KEPT + 5):
+        net.take(f"client-{number}", np.zeros(64, dtype=np.int64))
+    saved = net.state()["net_client"]
+    assert saved == [f"client-{number}" for number in range(5, CLIENTS_KEPT + 5)]
+
+
+def test_a_client_that_takes_readings_away_from_a_cluster_of_density_tree_leaves_it_there() -> None:
+    algorithm, noise, random = streaming_algorithm("density_tree"), count_noise(1.0), np.random.default_rng(8)
+    assert isinstance(algorithm, CountingAlgorithm)
+    options = {"noise_variance": noise.variance, "window_readings": ROWS}
+    server, counter = algorithm.server(options, 2), algorithm.counter(options, 2)
+    names, valid = [f"client-{number}" for number in range(9)], np.ones(ROWS, dtype=np.bool_)
+    for number, client in enumerate([*names * 10, *[*names, *["alone"] * 3] * 10]):
+        counter.adopt(server.snapshot())
+        counted = counter.count(honest_rows(random)[0], valid, client.encode(), number)
+        private = counted.counts + noise.draw(random.bytes(8), len(counted.counts))
+        if client == "alone":
+            rows = CLUSTERS[0] + random.normal(0.0, SPREAD, (ROWS, 2))
+            near = counter.count(rows, valid, client.encode(), number).counts
+            private = least_of(algorithm, options, lambda counts, window=counted: window.update(counts), near > 0)
+        server.absorb([Contribution(client, number + 1, counted.update(private))], b"")
+    rows, labels = honest_rows(random, 3000)
+    assert scores(labels, server.predict(rows))["ari"] > 0.99
+
+
+def least_of(
+    algorithm: CountingAlgorithm, options: dict[str, float], update: Callable[[Ints], Arrays], near: Bools
+) -> Ints:
+    """The counts that take most readings away in the cells `near`, of those that the checks allow."""
+    assert algorithm.check_claims is not None
+    for each in range(120, 0, -1):
+        counts = np.where(near, -each, 0)
+        with suppress(InvalidData):
+            algorithm.check_claims(options, update(counts), Claims(ROWS, Box(np.zeros(2), np.ones(2))))
+            return counts
+    raise AssertionError("nothing can be taken away")

@@ -292,7 +292,7 @@ def test_rules_are_read_from_their_file(tmp_path: Path, receiver: Receiver) -> N
         ('[[rule]]\nname = "x"\nshare_min = 2', "share_min"),
         ('[[rule]]\nname = "x"\nsahre = 2', "sahre"),
         ("", "no \\[\\[rule\\]\\]"),
-        ("[", "cannot be read"),
+        ("[", "not TOML"),
     ],
 )
 def test_a_mistake_in_a_rule_is_named_with_its_place(tmp_path: Path, text: str, message: str) -> None:

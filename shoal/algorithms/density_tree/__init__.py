@@ -109,6 +109,10 @@ def _server(options: Mapping[str, Any], dimensions: int | None) -> DensityTreeSe
     return DensityTreeServer(dimensions, **options)
 
 
+def _aggregator(options: DensityTreeOptions) -> DensityTreeAggregator:
+    return DensityTreeAggregator(options.window_readings, options.noise_variance)
+
+
 DENSITY_TREE: Final = CountingAlgorithm(
     name="density_tree",
     counter=lambda options, dimensions: DensityTreeCounter(dimensions, **options),
@@ -123,7 +127,7 @@ DENSITY_TREE: Final = CountingAlgorithm(
     samples_axes=True,
     predicts_gaps=True,
     aggregation=Aggregation(
-        lambda options, dimensions: DensityTreeAggregator(DensityTreeOptions.parse(options).window_readings),
+        lambda options, dimensions: _aggregator(DensityTreeOptions.parse(options)),
         update=REGION_UPDATE,
         plan_from_upstream=True,
     ),

@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
+from shoal.algorithms.counting import without_far_noise
 from shoal.algorithms.options import AlgorithmOptions, option
 from shoal.algorithms.state_reader import StateReader
 from shoal.algorithms.streaming import Arrays, ArraySpec, State
@@ -204,8 +205,9 @@ class DensityTreeAggregator:
     Whether a block still fits the tree is decided where the tree is, in the federation at the top.
     """
 
-    def __init__(self, window_readings: int = WINDOW_READINGS_DEFAULT) -> None:
-        self._window_readings = window_readings
+    def __init__(self, window_readings: int = WINDOW_READINGS_DEFAULT, noise_variance: float = 0.0) -> None:
+        """`noise_variance`: of one published count."""
+        self._window_readings, self._noise_variance = window_readings, noise_variance
         self._sums: dict[Key, _Sum] = {}
         self._places = 0
 
@@ -223,9 +225,8 @@ class DensityTreeAggregator:
         for block in blocks_of(arrays, "the region"):
             key = (block.leaf, block.axis, block.epoch, len(block.counts))
             counts, windows, exposure = self._sums.get(key, _Sum(np.zeros(key[3], dtype=np.int64), 0, 0.0))
-            self._sums[key] = _Sum(
-                counts + block.counts.astype(np.int64), windows + block.windows, exposure + block.exposure
-            )
+            added = without_far_noise(block.counts, self._noise_variance, block.windows).astype(np.int64)
+            self._sums[key] = _Sum(counts + added, windows + block.windows, exposure + block.exposure)
         self._places += int(arrays["places"][0])
 
     def contribute(self) -> Arrays:
@@ -257,7 +258,7 @@ class DensityTreeAggregator:
         arrays = StateReader(sums, STATE_VERSION).read_arrays("sums", _SAVED, 0)
         saved.check(len(arrays["places"]) <= 1, "places must be one number or none")
         saved.check(len(arrays["places"]) == 1 or not len(arrays["leaf"]), "there are sums of no readings")
-        fresh = DensityTreeAggregator(self._window_readings)
+        fresh = DensityTreeAggregator(self._window_readings, self._noise_variance)
         try:
             if len(arrays["places"]):
                 fresh.add(arrays, 0)

@@ -13,7 +13,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from shoal.algorithms.counting import FOUND_SIGNIFICANCE
+from shoal.algorithms.counting import FOUND_SIGNIFICANCE, without_far_noise
 from shoal.algorithms.density_tree.arrays import SHARE_ONE, SNAPSHOT, Block, DensityTreeOptions, blocks_of
 from shoal.algorithms.density_tree.clusters import Identities, cluster_leaves, masses
 from shoal.algorithms.density_tree.extents import draw_rows, extents
@@ -40,7 +40,7 @@ from shoal.algorithms.density_tree.tree import (
     take_back,
     tree_state,
 )
-from shoal.algorithms.shares import ClientShares
+from shoal.algorithms.shares import ClientDeficits, ClientShares
 from shoal.algorithms.state_reader import StateReader
 from shoal.algorithms.streaming import Arrays, Contribution, Rows, State, check_dimensions, check_rows
 from shoal.algorithms.view import ClusteringView, Cuts
@@ -187,7 +187,7 @@ def _cluster_means(centre: Floats, mass: Floats, cluster: Ints) -> Floats:
     return means
 
 
-STATE_VERSION: Final = 2
+STATE_VERSION: Final = 3
 NO_CLUSTER: Final = -1
 FADE_READINGS: Final = 400
 """readings after which everything counted has faded by the option `decay`"""
@@ -212,6 +212,7 @@ class DensityTreeServer:
         self.d = dimensions
         self._noise_variance = self.options.noise_variance
         self._shares = ClientShares()
+        self._deficits = ClientDeficits(self._noise_variance)
         self._oblique = self.options.oblique_axes if dimensions > 1 else 0
         self._next_leaf = 0
         self._root: Node = new_leaf(
@@ -241,10 +242,11 @@ class DensityTreeServer:
         """Add noisy counts in the order given; nothing is random, so `key` is not used. Raises `InvalidData`."""
         checked = [(blocks_of(one.arrays, one.client), int(one.arrays["places"][0])) for one in contributions]
         for (blocks, places), one in zip(checked, contributions, strict=True):
-            self._absorb(blocks, places, self._shares.admit(one.client, float(places)))
+            self._absorb(one.client, blocks, places)
 
-    def _absorb(self, blocks: Sequence[Block], places: int, part: float) -> None:
-        """Add the counts. `part` of the readings are recent ones, as far as the client's share allows."""
+    def _absorb(self, client: str, blocks: Sequence[Block], places: int) -> None:
+        """Add the counts. A part of the readings are recent ones, as far as the client's share allows."""
+        part = self._shares.admit(client, float(places))
         if self.options.decay < 1.0:
             for each in self._leaves:
                 each.fade(self.options.decay ** (places / FADE_READINGS))
@@ -261,8 +263,11 @@ class DensityTreeServer:
                 self.dropped += 1
                 continue
             variance = block.windows * self._noise_variance
-            leaf.add(block.axis, block.counts, block.exposure, variance)
-            leaf.recent += float(block.counts.sum()) * part
+            counts = without_far_noise(block.counts, self._noise_variance, block.windows)
+            if not self._deficits.take(client, block.leaf, float(counts.sum()), len(counts) * block.windows):
+                continue
+            leaf.add(block.axis, counts, block.exposure, variance)
+            leaf.recent += float(counts.sum()) * part
             leaf.recent_noise += len(block.counts) * variance * part**2
         self._readings += places
         if not self._found and self._counted > FOUND_SIGNIFICANCE * math.sqrt(self._counted_noise):
@@ -287,6 +292,7 @@ class DensityTreeServer:
                 leaf.zoom_in(options.cut_significance, options.finest)
                 self._renew_oblique(leaf)
         self._grown = self._readings
+        self._deficits.keep({leaf.leaf_id for leaf in self._leaves})
         self._publish()
 
     def predict(self, rows: ArrayLike) -> Ints:
@@ -325,6 +331,7 @@ class DensityTreeServer:
             "snapshot": self.snapshot(),
             **self._identities.state(),
             **self._shares.state(),
+            **self._deficits.state(),
         }
 
     def restore(self, state: State) -> None:
@@ -347,6 +354,7 @@ class DensityTreeServer:
         self._identities = Identities()
         self._identities.restore_from(saved)
         self._shares = ClientShares.restored(saved)
+        self._deficits = ClientDeficits.restored(saved, self._noise_variance)
         known = set(self._identities.clusters)
         saved.check(
             known >= {leaf.identity for leaf in self._leaves}, "a leaf is part of a cluster that does not exist"

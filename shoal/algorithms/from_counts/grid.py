@@ -23,8 +23,15 @@ from numpy.typing import ArrayLike
 
 from shoal.algorithms.claims import Claims, require_possible
 from shoal.algorithms.cluster_tree import CLUSTER_TREE
-from shoal.algorithms.counting import FOUND_SIGNIFICANCE, CountingAlgorithm, check_private_counts
+from shoal.algorithms.counting import (
+    FOUND_SIGNIFICANCE,
+    CountingAlgorithm,
+    check_private_counts,
+    net_reach,
+    squares_reach,
+)
 from shoal.algorithms.fcac import FCAC
+from shoal.algorithms.shares import ClientShares
 from shoal.algorithms.state_reader import StateReader
 from shoal.algorithms.streaming import Arrays, ArraySpec, Contribution, Rows, State, StreamingAlgorithm, check_rows
 from shoal.errors import InvalidData, SettingsError
@@ -129,7 +136,74 @@ def check_claims(options: Mapping[str, Any], arrays: Arrays, claims: Claims) -> 
     check_private_counts(counts, claims.readings, options["noise_variance"])
 
 
-STATE_VERSION: Final = 1
+CLIENTS_KEPT: Final = 256
+"""clients whose counts are kept apart; of more, those that have sent nothing for longest are forgotten"""
+
+
+class NetCounts:
+    """What each client has counted so far, cell by cell, so that none takes more readings away than its noise can.
+
+    The noise of one window may be negative in any cell, and that of many adds up to little: its root grows. Counts of a
+    client that add up to less, in a cell or in any square of 2, 4, 8, ... cells along each feature, are none of
+    readings.
+    """
+
+    def __init__(self, grid: Grid, variance: float) -> None:
+        """`variance`: of the noise of one published count."""
+        self._grid, self._variance = grid, variance
+        self._windows: dict[str, int] = {}
+        self._counts: dict[str, Ints] = {}
+        """client -> (cells,); the same clients, the one that has sent last at the end"""
+
+    def take(self, client: str, counts: Ints) -> bool:
+        """Whether a window of a client may count; it is then added to its sums."""
+        windows = self._windows.pop(client, 0) + 1
+        before = self._counts.pop(client, np.zeros(self._grid.cells, dtype=np.int64))
+        net = before + counts
+        possible = self._are_possible(net, windows)
+        self._windows[client], self._counts[client] = (windows, net) if possible else (windows - 1, before)
+        for oldest in list(self._counts)[: max(0, len(self._counts) - CLIENTS_KEPT)]:
+            del self._windows[oldest], self._counts[oldest]
+        return possible
+
+    def _are_possible(self, net: Ints, windows: int) -> bool:
+        """Whether the counts (cells,) of a client are those of readings and of the noise of this many windows."""
+        table, cells = net.reshape((self._grid.along,) * self._grid.d), 1
+        while True:
+            draws = float(windows * cells)
+            negative = np.minimum(table, 0).astype(np.float64)
+            if float(negative.min()) < -net_reach(self._variance, draws):
+                return False
+            if float((negative**2).sum()) > squares_reach(self._variance, draws, table.size):
+                return False
+            if table.size == 1:
+                return True
+            for axis in range(table.ndim):
+                table = np.add.reduceat(table, np.arange(0, table.shape[axis], 2), axis=axis)
+            cells *= 2**table.ndim
+
+    def state(self) -> State:
+        """Plain values for `restored`."""
+        none: Ints = np.empty((0, self._grid.cells), dtype=np.int64)
+        return {
+            "net_client": list(self._counts),
+            "net_windows": np.array(list(self._windows.values()), dtype=np.int64),
+            "net_counts": np.stack(list(self._counts.values())) if self._counts else none,
+        }
+
+    @classmethod
+    def restored(cls, saved: StateReader, grid: Grid, variance: float) -> Self:
+        """The counts of a saved state. Raises `InvalidState`."""
+        found, names = cls(grid, variance), saved.read_names("net_client")
+        windows = saved.read_ints("net_windows", (len(names),))
+        counts = saved.read_ints("net_counts", (len(names), grid.cells), least=np.iinfo(np.int64).min)
+        saved.check(len(set(names)) == len(names) <= CLIENTS_KEPT, "counts are of no client")
+        found._windows = dict(zip(names, windows.tolist(), strict=True))
+        found._counts = dict(zip(names, counts, strict=True))
+        return found
+
+
+STATE_VERSION: Final = 2
 SIGNIFICANCE: Final = 4.5
 """standard deviations of noise above zero from which a cell, or it and the cells around it, hold readings: among a
 thousand cells without any, one is taken to hold some about once in three hundred times"""
@@ -181,10 +255,14 @@ class GridServer:
         self._count_options, self._options = CountOptions.split(options)
         self._grid = Grid(dimensions)
         self._half = learner.server(self._options, dimensions)
-        self._total: Ints = np.zeros(self._grid.cells, dtype=np.int64)
+        self._shares = ClientShares()
+        self._net = NetCounts(self._grid, self._count_options.noise_variance)
+        self._total: Floats = np.zeros(self._grid.cells)
         self._learnt: Ints = np.zeros(self._grid.cells, dtype=np.int64)
         """(cells,) rows learnt from each"""
-        self._windows = self._readings = self._learnt_at = self._portions = 0
+        self._windows = 0.0
+        """windows whose noise the sum has; one of which a part counts has the square of it"""
+        self._readings = self._learnt_at = self._portions = 0
 
     @property
     def half(self) -> str:
@@ -202,9 +280,13 @@ class GridServer:
             if one.arrays["count"].shape != self._total.shape:
                 raise InvalidData(f"contribution of {one.client}: its counts are not those of the grid")
         for one in contributions:
-            self._total = self._total + one.arrays["count"]
-            self._windows += 1
-            self._readings += int(one.arrays["places"][0])
+            if not self._net.take(one.client, one.arrays["count"]):
+                continue
+            places = int(one.arrays["places"][0])
+            part = self._shares.admit(one.client, float(places))
+            self._total = self._total + part * one.arrays["count"]
+            self._windows += part**2
+            self._readings += places
             if self._readings - self._learnt_at >= min(LEARN_READINGS, self._learnt_at / 4):
                 self._learn()
 
@@ -227,7 +309,7 @@ class GridServer:
         of the readings in the cells kept, all of them together are worth m^2 / (m + noise).
         """
         noise = self._windows * self._count_options.noise_variance
-        total = self._total.astype(np.float64)
+        total = self._total
         # Whether a client's readings are accepted is hidden, and nothing is learnt from the noise of none.
         if float(total.sum()) <= FOUND_SIGNIFICANCE * math.sqrt(len(total) * noise):
             return np.zeros(len(total))
@@ -270,6 +352,8 @@ class GridServer:
             "learnt_at": self._learnt_at,
             "portions": self._portions,
             "learner": self._half.state(),
+            **self._shares.state(),
+            **self._net.state(),
         }
 
     def restore(self, state: State) -> None:
@@ -283,9 +367,12 @@ class GridServer:
 
     def _restore_from(self, saved: StateReader, state: State) -> None:
         # A sum of private counts may be negative.
-        self._total = saved.read_ints("total", (self._grid.cells,), least=np.iinfo(np.int64).min)
+        self._total = saved.read_floats("total", (self._grid.cells,))
         self._learnt = saved.read_ints("learnt", (self._grid.cells,))
-        self._windows, self._readings = saved.read_int("windows"), saved.read_int("readings")
+        self._windows, self._readings = saved.read_float("windows"), saved.read_int("readings")
+        saved.check(self._windows >= 0.0, "counts have noise of less than no window")
+        self._shares = ClientShares.restored(saved)
+        self._net = NetCounts.restored(saved, self._grid, self._count_options.noise_variance)
         self._learnt_at, self._portions = saved.read_int("learnt_at"), saved.read_int("portions")
         saved.check(self._learnt_at <= self._readings, "rows were learnt after readings not yet absorbed")
         saved.check("learner" in state, "there is no learner")
