@@ -186,7 +186,7 @@ def follow_updates(tab: Tab, board: StatusBoard, updates: int) -> dict[str, Any]
     for version in range(2, updates + 2):
         moved = {**arrays, "weight": arrays["weight"] + 0.0002 * version}
         snapshots = [a_snapshot(contract, moved, version, model) for model in MODELS]
-        board.set(a_status(contract, snapshots, clients=status.clients))
+        board.post(a_status(contract, snapshots, clients=status.clients))
         tab.until(f"{VERSION_SHOWN} >= {version}")
     tab.value_of(SETTLED)
     tasks = tab.value_of("measured.tasks.splice(0)")

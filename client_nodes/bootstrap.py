@@ -10,17 +10,16 @@ from typing import TYPE_CHECKING, Final
 
 from client_nodes.node import ClientNode, ClientResources
 from client_nodes.privacy import Releases
+from client_nodes.snapshots import read_published
 from shoal.config.base import check_client_name
 from shoal.config.settings import Config
 from shoal.errors import ContractMissing, InvalidState, SettingsError
 from shoal.privacy import load_or_create_key
 from shoal.privacy.ledger import LEDGER, Ledger, account
-from shoal.protocol.published_contract import CONTRACT_KEY, check_contract
 from shoal.protocol.signatures import read_client_key
 from shoal.protocol.topics import ensure_local_topics, ensure_topics
 from shoal.runtime.checkpoint import Checkpoint
 from shoal.runtime.logs import check_separate, open_client_log, open_federation_log
-from shoal.transports.base import Log, latest
 
 if TYPE_CHECKING:
     from shoal.telemetry.metrics import ClientMetrics
@@ -61,7 +60,7 @@ def open_client(
         ensure_topics(log, config.contract, config.log, config.client.publish_labels)
         ensure_local_topics(readings, config.client)
         # Under the checkpoint's lock, and after all that a first start may have to wait for: a key that is made here
-        # has marked nothing yet, which a later start would not know.
+        # has marked nothing yet, which a later start would not know. So the contract is compared before it is made.
         key_is_new = not (folder / NOISE_KEY).exists()
         owner, ledger_file = checkpoint_owner(config, client), config.readings_folder / client / LEDGER
         releases = Releases(readings, owner) if contract.mode.formal else None
@@ -70,10 +69,15 @@ def open_client(
                 f'{ledger_file} counts what is spent of these readings, and mode = "{contract.mode.name}" guarantees '
                 "nothing, so that no ledger could count it; give this federation readings of its own"
             )
-        if key_is_new:
-            _check_first_start(config, log, needs_contract)
-            if releases is not None:
-                releases.check_new(has_ledger=ledger_file.exists())
+        published = read_published(log, config.contract)
+        if not published.check_contract(config.contract) and key_is_new and needs_contract:
+            raise ContractMissing(
+                f"no server has published the contract of federation {config.contract.federation} yet, and a new "
+                "client compares its own with it before it publishes anything: start `shoal server`, or go on with "
+                "--no-wait"
+            )
+        if key_is_new and releases is not None:
+            releases.check_new(has_ledger=ledger_file.exists())
         noise_key = load_or_create_key(folder / NOISE_KEY)
         fingerprint = hashlib.sha256(b"ledger" + noise_key).hexdigest()[:16]
         ledger = stack.enter_context(Ledger(ledger_file, owner, fingerprint)) if contract.mode.formal else None
@@ -85,21 +89,11 @@ def open_client(
             noise_key_is_new=key_is_new,
             ledger=ledger,
             releases=releases,
+            published=published,
         )
         node = ClientNode(contract, client, config.client, resources, log, metrics, clock, config.log.update_bytes_max)
         node.resume()
         yield node
-
-
-def _check_first_start(config: Config, log: Log, needs_contract: bool) -> None:
-    """Check the published contract before a noise key claims. Raises `ContractDiffers`, `ContractMissing`."""
-    contract = config.contract
-    published = latest(log, contract.snapshots_topic).get(CONTRACT_KEY)
-    if not check_contract(published, contract) and needs_contract:
-        raise ContractMissing(
-            f"no server has published the contract of federation {contract.federation} yet, and a new client compares "
-            "its own with it before it publishes anything: start `shoal server`, or go on with --no-wait"
-        )
 
 
 def checkpoint_owner(config: Config, client: str) -> str:

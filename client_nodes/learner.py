@@ -119,7 +119,7 @@ class Learner:
         for model in self._models:
             model.adopt(self._snapshots.newest(model.name))
 
-    def reset_published(self) -> None:
+    def reset_published(self, _: float) -> None:
         """The server has none of the earlier updates: the next ones hold everything, and need no new reading."""
         for model in self._models:
             model.reset_published()
@@ -422,7 +422,7 @@ class RoundAnswers:
             self._reported, self._reported_at = rejected, now
             yield self._publisher.make_update(model, content)
 
-    def reset_published(self) -> None:
+    def reset_published(self, _: float) -> None:
         """The requests answered so far were another server's; the versions of new ones begin at 1 again."""
         self._answered = dict.fromkeys(self._answered, 0)
 

@@ -10,7 +10,7 @@ import logging
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
@@ -18,13 +18,14 @@ from client_nodes.intake import Batch
 from client_nodes.learner import RejectedRequest
 from client_nodes.privacy import PrivateBatch
 from client_nodes.publisher import EncodedUpdate
+from shoal.config.resolved import ResolvedContract
 from shoal.errors import InvalidState, MessageRejected
 from shoal.protocol.checks import is_count
 from shoal.protocol.events import SiteEvent
 from shoal.protocol.reading_faults import CLIPPED_SHARE, FaultCounts
 from shoal.protocol.topics import READINGS
 from shoal.runtime.checkpoint import OutboxRecord
-from shoal.telemetry.events import log_event
+from shoal.telemetry.events import log_event, note_experimental
 
 if TYPE_CHECKING:
     from shoal.telemetry.metrics import ClientMetrics
@@ -158,8 +159,7 @@ class ClientMonitoring:
 
     def resumed(
         self,
-        statement: Mapping[str, Any],
-        epsilon_spent: tuple[float, float],
+        contract: ResolvedContract,
         totals: Mapping[str, int],
         novel: Mapping[str, int],
         from_checkpoint: bool,
@@ -169,6 +169,7 @@ class ClientMonitoring:
 
         `new_log`: the federation's log is not the one of the checkpoint.
         """
+        note_experimental(contract.experimental)
         if new_log:
             log_event("federation_log_recreated", logging.WARNING)
         if from_checkpoint:
@@ -178,9 +179,9 @@ class ClientMonitoring:
         # Set here too, as no step may ever end: when nothing can be saved, the lag must still show.
         self._metrics.lag.labels(topic=READINGS).set(self._lag_records())
         self._metrics.lost.labels(topic=READINGS).inc(0)
-        labels = {name: str(statement[name]) for name in ("mode", "unit", "mechanism")}
+        labels = {name: str(contract.statement[name]) for name in ("mode", "unit", "mechanism")}
         self._metrics.guarantee.labels(**labels).set(1)
-        spent, limit = epsilon_spent
+        spent, limit = contract.epsilon_spent
         self._metrics.epsilon_spent.set(spent)
         self._metrics.epsilon_limit.set(limit)
         counted = self._metrics.counted

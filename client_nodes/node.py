@@ -12,7 +12,7 @@ from client_nodes.learner import Learner, RoundAnswers
 from client_nodes.monitoring import TOTALS, ClientMonitoring, Labelled, StepOutcome, Totals
 from client_nodes.privacy import Budget, PrivateBatch, Releases, RowCharges, counted_only, privatise
 from client_nodes.publisher import OwnUpdates, Publisher, all_headers, make_signer
-from client_nodes.snapshots import Snapshots
+from client_nodes.snapshots import NOTHING_PUBLISHED, Published, Snapshots
 from shoal.algorithms.streaming import Rows
 from shoal.config.base import check_client_name
 from shoal.config.limits import UPDATE_RECORD_BYTES_MAX
@@ -22,12 +22,10 @@ from shoal.errors import InvalidState, OffsetOutOfRange, SettingsError
 from shoal.privacy.imperfect import CoarseReadings, row_mechanism
 from shoal.privacy.ledger import Ledger
 from shoal.protocol.conflicts import CONFLICTS_KEY, check_no_conflict
-from shoal.protocol.published_contract import CONTRACT_KEY, check_contract
 from shoal.protocol.reading_faults import FaultCounts, Rejected
 from shoal.protocol.topics import READINGS
 from shoal.protocol.validation import Validator
 from shoal.runtime.checkpoint import Checkpoint, Outbox, OutboxRecord, Required, SavedPart, SavedParts
-from shoal.runtime.service import note_experimental
 from shoal.transports.base import Log, Record, first_positions
 
 if TYPE_CHECKING:
@@ -48,8 +46,11 @@ class ClientResources(NamedTuple):
     noise_key_is_new: bool = False
     """made at this start, so that nothing can be published with it yet"""
     ledger: Ledger | None = None
-    """None in a mode without a guarantee, as `releases`"""
+    """None in a mode without a guarantee"""
     releases: Releases | None = None
+    """None in a mode without a guarantee"""
+    published: Published = NOTHING_PUBLISHED
+    """what the server had published when the client started; its contract is this client's"""
 
 
 STATE_VERSION = 9
@@ -90,6 +91,15 @@ def _check_repeats(contract: ResolvedContract, settings: ClientSettings) -> None
         )
 
 
+def _windows_class(contract: ResolvedContract) -> type[CountWindows]:
+    """Only a client that masks its counts loads what it takes."""
+    if not contract.mode.masked:
+        return CountWindows
+    from client_nodes.masked_windows import MaskedWindows  # noqa: PLC0415 - loaded only to mask counts
+
+    return MaskedWindows
+
+
 class ClientNode:
     """Learns one client's readings and publishes what it learned: `resume` once, then `step` again and again.
 
@@ -121,43 +131,63 @@ class ClientNode:
         self._clock = clock
         self.metrics = metrics
         _check_repeats(contract, settings)
+        self._totals = Totals()
+        self._labels_to_publish: list[OutboxRecord] = []
+        """labels that go to the outbox with the state they belong to"""
+        self._make_stages(update_bytes_max)
+
+    def _make_stages(self, update_bytes_max: int) -> None:
+        """Make every stage of a step, in the order in which a batch passes them. Raises as they do."""
+        contract, client, settings, resources = self._contract, self._client, self._settings, self._resources
+        windows = _windows_class(contract)
         validator = Validator(contract)
         self._publisher = publisher = Publisher(contract, client, validator, update_bytes_max)
         key, readings_log = resources.noise_key, resources.readings.identity(READINGS)
-        self._own_updates = OwnUpdates(log, contract, client, key, resources.noise_key_is_new)
+        self._own_updates = OwnUpdates(self._log, contract, client, key, resources.noise_key_is_new)
         headers = all_headers(self._own_updates.headers, make_signer(resources.signing_key))
-        self._outbox = Outbox(resources.checkpoint, log, headers)
+        self._outbox = Outbox(resources.checkpoint, self._log, headers)
         self._intake = Intake(
             resources.readings, contract.width, settings, contract.mode.unit.is_user, contract.learns_gaps
         )
         self._budget = Budget(contract, settings, resources.ledger)
         self._row_charges = RowCharges(resources.ledger, contract.rows_epsilon)
-        self._snapshots = Snapshots(contract.contract, validator, log, self._check_copies)
-        self._learner = Learner(contract, publisher, settings, clock(), self._snapshots)
+        self._snapshots = Snapshots(contract.contract, validator, self._log, self._check_copies, resources.published)
+        self._learner = Learner(contract, publisher, settings, self._clock(), self._snapshots)
         self._round_answers = RoundAnswers(
             contract, client, publisher, self._snapshots, settings, lambda: self._learner.rejected
         )
         # Noise is bound to the identity of the readings log.
         self._mechanism = row_mechanism(contract.mode, key, client, readings_log) if contract.takes_rows else None
         self._coarse = CoarseReadings(contract.bounds, contract.contract.steps, key, client, readings_log)
-        self._windows = self._make_windows(publisher, readings_log)
-        self._labels = self._make_labels() if settings.label else None
-        self._labels_to_publish: list[OutboxRecord] = []
-        """labels that go to the outbox with the state they belong to"""
-        self._totals = Totals()
+        self._windows = windows(
+            contract,
+            client,
+            publisher,
+            self._snapshots,
+            resources.ledger,
+            key,
+            readings_log,
+            settings.drop_repeats,
+        )
+        self._windows.at_limit(settings.at_epsilon_max)
+        self._labels: Labeller | None = None
+        if settings.label:
+            from client_nodes.labelling.labeller import Labeller  # noqa: PLC0415 - loaded only to label
+
+            self._labels = Labeller(contract, client, settings, self._snapshots, resources.readings)
         self._faults = FaultCounts([feature.name for feature in contract.features])
         self._monitoring = ClientMonitoring(
-            metrics, self._intake.lag_records, clock, lambda: self._learner.newest_reading_at, self._faults
+            self.metrics, self._intake.lag_records, self._clock, lambda: self._learner.newest_reading_at, self._faults
         )
-        self._saved = self._saved_parts(readings_log)
 
     def resume(self) -> None:
         """Restore the checkpoint and publish its outbox again. Once, before the first step.
 
-        Raises `ContractDiffers`; `InvalidState` when the checkpoint does not belong to the contract, the noise key and
+        Raises `InvalidState` when the checkpoint does not belong to the contract, the noise key and
         the readings log, the log has updates made with its noise key that it does not know, or the server has refused
         an update because another one has its number; and as the logs do.
         """
+        self._saved = self._saved_parts()
         self._updates_log = self._log.identity(self._contract.contract.updates_topic)
         state = self._resources.checkpoint.load()
         new_log = False
@@ -167,29 +197,20 @@ class ClientNode:
         else:
             self._saved.restore(state)
             new_log = state["updates_log"] != self._updates_log
-        published = self._snapshots.newest_records()
-        check_contract(published.get(CONTRACT_KEY), self._contract.contract)
         if not new_log:
-            check_no_conflict(published.get(CONFLICTS_KEY), self._client, self._publisher.digests)
+            conflicts = self._resources.published.records.get(CONFLICTS_KEY)
+            check_no_conflict(conflicts, self._client, self._publisher.digests)
         if new_log:
-            self._own_updates.reset()
-            self._learner.reset_published()
-            self._round_answers.reset_published()
-            self._windows.reset_published(self._clock())
-            if self._labels is not None:
-                self._labels.reset_identities()
+            kept = (self._own_updates, self._learner, self._round_answers, self._windows, self._labels)
+            for part in kept:
+                if part is not None:
+                    part.reset_published(self._clock())
         self._own_updates.check(self._publisher.digests, accept_unseen=self._settings.accept_unseen)
         if (releases := self._resources.releases) is not None and self._resources.ledger is not None:
             releases.resume(self._resources.ledger, has_state=state is not None)
         self._budget.resume(self._resources.ledger, self._windows)
-        note_experimental(self._contract)
         self._monitoring.resumed(
-            self._contract.statement,
-            self._contract.epsilon_spent,
-            self._totals,
-            self._novel(),
-            from_checkpoint=state is not None,
-            new_log=new_log,
+            self._contract, self._totals, self._novel(), from_checkpoint=state is not None, new_log=new_log
         )
         self._outbox.publish_pending()
 
@@ -272,37 +293,6 @@ class ClientNode:
     def up_to_date(self) -> bool:
         """Whether every reading in the log is learned and published in an update."""
         return not self._learner.has_unpublished and self._intake.lag_records() == 0
-
-    def _make_labels(self) -> Labeller:
-        """Only a client that labels its readings loads what it takes."""
-        from client_nodes.labelling.labeller import Labeller  # noqa: PLC0415 - loaded only to label
-        from client_nodes.labelling.waiting import sequences_of  # noqa: PLC0415 - the same
-
-        readings, key = self._resources.readings, self._resources.noise_key
-        halves, source = self._learner.sequence_halves, readings.identity(READINGS)
-        sequences = sequences_of(self._contract, halves, key, self._client, source)
-        return Labeller(self._contract, self._client, self._settings, self._snapshots, readings, sequences)
-
-    def _make_windows(self, publisher: Publisher, readings_log: bytes) -> CountWindows:
-        """Only a client that masks its counts loads what it takes."""
-        kind: type[CountWindows] = CountWindows
-        if self._contract.mode.masked:
-            from client_nodes.masked_windows import MaskedWindows  # noqa: PLC0415 - loaded only to mask counts
-
-            kind = MaskedWindows
-        resources, settings = self._resources, self._settings
-        windows = kind(
-            self._contract,
-            self._client,
-            publisher,
-            self._snapshots,
-            resources.ledger,
-            resources.noise_key,
-            readings_log,
-            settings.drop_repeats,
-        )
-        windows.at_limit(settings.at_epsilon_max)
-        return windows
 
     def _write_local_results(self, batch: Batch) -> Labelled:
         """Write rejected readings and labels to the client's own log, keyed by the readings' places.
@@ -389,7 +379,7 @@ class ClientNode:
         self._outbox.publish_pending()
         return now
 
-    def _saved_parts(self, readings_log: bytes) -> SavedParts:
+    def _saved_parts(self) -> SavedParts:
         """The whole checkpoint: what it must be of, and every part in the order in which they are restored.
 
         The mechanism is first: it refuses another noise key before anything else is restored.
@@ -410,7 +400,7 @@ class ClientNode:
         }
         made = {name: part for name, part in parts.items() if part is not None}
         # A client that labels now and did not before has no labels to restore.
-        required = required_values(self._contract.digest, readings_log)
+        required = required_values(self._contract.digest, self._resources.readings.identity(READINGS))
         return SavedParts("the client's checkpoint", made, required, optional={LABELS_PART})
 
     def _state(self) -> dict[str, Any]:

@@ -216,7 +216,7 @@ class OwnUpdates:
             bounds = self._log.bounds(self._topic)
             self._seen, self._seen_at = {partition: end for partition, (_, end) in bounds.items()}, now
 
-    def reset(self) -> None:
+    def reset_published(self, _: float) -> None:
         """The federation's log was created anew: look from its beginning."""
         self._seen = {}
 

@@ -7,7 +7,8 @@ versions count only under a newer lease, so that an old snapshot that is publish
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Final, NamedTuple
 
 from shoal.config.contract import Contract
 from shoal.errors import MessageRejected
@@ -25,6 +26,29 @@ LOOK_EVERY_S = 60.0
 """how often a client that needs no snapshots looks for conflicts among them"""
 GENERATIONS_AHEAD_MAX = 1000
 """most by which the generation of a lease may be above the one before: a forged one must not be the newest for ever"""
+
+
+class Published(NamedTuple):
+    """What the server has published by the time that a client starts."""
+
+    records: Mapping[bytes, Record] = {}
+    """the newest record of each key, with those that are of no model"""
+    ends: Mapping[int, int] = {}
+    """partition -> the end of the topic before they were read"""
+
+    def check_contract(self, contract: Contract) -> bool:
+        """Whether the server has published its contract. Raises `ContractDiffers` for another one than this."""
+        return check_contract(self.records.get(CONTRACT_KEY), contract)
+
+
+NOTHING_PUBLISHED: Final = Published()
+
+
+def read_published(log: Log, contract: Contract) -> Published:
+    """The newest records of the topic of snapshots. Raises as the log does."""
+    topic = contract.snapshots_topic
+    ends = {partition: end for partition, (_, end) in log.bounds(topic).items()}
+    return Published(latest(log, topic), ends)
 
 
 class _ModelVersions:
@@ -95,15 +119,16 @@ class Snapshots:
         validator: Validator,
         log: Log,
         on_conflicts: Callable[[Record], None] = lambda _: None,
+        published: Published = NOTHING_PUBLISHED,
     ) -> None:
-        """`on_conflicts` gets each list of conflicts that is published from now on."""
+        """`on_conflicts` gets each list of conflicts that comes after what was `published` at the start."""
         self._on_conflicts = on_conflicts
         self._validator = validator
         self._log = log
         self._contract = contract
         self._topic = contract.snapshots_topic
         self._positions: Positions | None = None
-        self._looked: Positions = {}
+        self._looked: Positions = dict(published.ends)
         """up to where lists of conflicts were looked for"""
         self._looked_at: float | None = None
         self._models: dict[str, _ModelVersions] = {}
@@ -138,11 +163,6 @@ class Snapshots:
                 elif not is_for_servers(record):
                     self._keep_if_newer(record)
             records, self._positions = self._log.read(self._topic, self._positions)
-
-    def newest_records(self) -> dict[bytes, Record]:
-        """The newest record of each key, with those that are of no model. Raises as the log does."""
-        self._looked = self._ends()
-        return latest(self._log, self._topic)
 
     def look_for_conflicts(self, now: float) -> None:
         """Read once in a while what was published since the start, if nothing else needs it. Raises as the log does."""

@@ -179,7 +179,7 @@ def run_command(file: Path, **options: Any) -> None:
                 while not stop.is_set():
                     # Names that people give to clusters on the page are read here.
                     if not run.step():
-                        run.board.set(run.box.server.status())
+                        run.board.post(run.box.server.status())
                         stop.wait(STATUS_EVERY_S)
         finally:
             web.stop()
@@ -200,10 +200,10 @@ def _run_to_the_end(run: Run, stop: Any, as_json: bool) -> float:
             elif not worked:
                 stop.wait(IDLE_S)
             if time.monotonic() - shown > STATUS_EVERY_S or run.finished:
-                run.board.set(run.box.server.status())
+                run.board.post(run.box.server.status())
                 shown = time.monotonic()
                 display.show(run.pump.position, run.pump.total)
-    run.board.set(run.box.server.status())
+    run.board.post(run.box.server.status())
     return time.monotonic() - start
 
 

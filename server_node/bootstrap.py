@@ -120,7 +120,7 @@ class StatusUpdater:
         """Renew the status if it is time to; called before each step."""
         now = self._clock()
         if now >= self._due:
-            self._board.set(node.status())
+            self._board.post(node.status())
             self._due = now + 1 / STATUS_PER_S
 
     @contextmanager
@@ -129,9 +129,9 @@ class StatusUpdater:
         try:
             yield node
             with suppress(ShoalError):  # the status before stays
-                self._board.set(node.status())
+                self._board.post(node.status())
         finally:
-            self._board.set(replace(self._board.status, ready=False))
+            self._board.post(replace(self._board.status, ready=False))
 
 
 def initial_status(config: Config, now: float) -> ServerStatus:

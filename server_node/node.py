@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
+from server_node.clusters.history.recorder import NOTHING_PUBLISHED, PublishedHistory
 from server_node.clusters.history.store import HistoryStore
 from server_node.ingest.ingest import Ingest, Ingested, RecordFailed, Rejections, Unlearning
 from server_node.ingest.masked import MaskedRounds
@@ -21,9 +22,10 @@ from server_node.ingest.quotas import Quotas
 from server_node.ingest.reassembly import Reassembly
 from server_node.ingest.requests import ServerParts, TakenRequests, request_signer
 from server_node.models.base import ModelEvent, PublishedSnapshot, ServedModel
-from server_node.models.factory import PLAIN, make_models
+from server_node.models.rounds import RoundsModel
+from server_node.models.streaming import MaskedModel, StreamingBase, StreamingModel
 from server_node.monitoring import ServerMonitoring
-from server_node.regions.hierarchy import Hierarchy, UpstreamState
+from server_node.regions.hierarchy import PLAIN, Hierarchy, ModelForms, UpstreamState
 from server_node.status import ServerStatus, client_statuses
 from shoal.config.contract import Contract
 from shoal.config.limits import UPDATE_RECORD_BYTES_MAX
@@ -33,7 +35,7 @@ from shoal.errors import InvalidState, LogError, MessageRejected
 from shoal.protocol.lease import is_for_servers
 from shoal.protocol.messages import Snapshot
 from shoal.protocol.published_contract import publish_contract
-from shoal.protocol.signatures import ClientKeys, RequestKeys
+from shoal.protocol.signatures import ServerKeys
 from shoal.protocol.validation import Validator
 from shoal.runtime.checkpoint import (
     Checkpoint,
@@ -45,7 +47,6 @@ from shoal.runtime.checkpoint import (
     SavedValue,
     pairs_of,
 )
-from shoal.runtime.service import note_experimental
 from shoal.telemetry.metrics import ServerMetrics
 from shoal.transports.base import Log, Positions, Record, beginning, first_positions, latest, read_next
 
@@ -95,25 +96,45 @@ def start_fresh(contract: Contract, validator: Validator, log: Log, models: Mode
     if any(name.encode() in published for name in whole_log) and any(oldest.values()):
         raise LogError("the log no longer begins at its first update, so the model cannot be rebuilt from it")
     for name, model in models.items():
-        if record := published.get(name.encode()):
-            model.rebuild(_validated(validator, name, record))
+        if (record := published.get(name.encode())) is None:
+            continue
+        # The newest snapshot alone shows how a model began.
+        try:
+            snapshot = Snapshot.decode(record.value, record.headers)
+            validator.check_snapshot(snapshot)
+            if snapshot.model != name:
+                raise MessageRejected("model", f"it is of {snapshot.model}")
+        except MessageRejected as rejected:
+            raise InvalidState(
+                f"the newest snapshot of model {name} cannot be used to rebuild the model ({rejected}); "
+                "restore the server's checkpoint, or start under a new federation name"
+            ) from None
+        model.rebuild(snapshot)
     # A server that never published reads from the first update ever, so that a log that has lost some is noticed.
     return oldest if published else first_positions(log, contract.updates_topic)
 
 
-def _validated(validator: Validator, name: str, record: Record) -> Snapshot:
-    """The newest snapshot of a model, which alone shows how the model began. Raises `InvalidState`."""
-    try:
-        snapshot = Snapshot.decode(record.value, record.headers)
-        validator.check_snapshot(snapshot)
-        if snapshot.model != name:
-            raise MessageRejected("model", f"it is of {snapshot.model}")
-    except MessageRejected as rejected:
-        raise InvalidState(
-            f"the newest snapshot of model {name} cannot be used to rebuild the model ({rejected}); "
-            "restore the server's checkpoint, or start under a new federation name"
-        ) from None
-    return snapshot
+def make_models(
+    contract: ResolvedContract,
+    settings: ServerSettings,
+    validator: Validator,
+    history: PublishedHistory = NOTHING_PUBLISHED,
+    forms: ModelForms = PLAIN,
+) -> dict[str, ServedModel]:
+    """name -> model without any update yet, in the order of the contract; their histories go on from `history`."""
+    streaming: dict[str, StreamingBase] = {}
+    rounds: dict[str, RoundsModel] = {}
+    for name, model in contract.models.items():
+        if not model.family.in_rounds:
+            plain = MaskedModel if contract.mode.masked else StreamingModel
+            streaming[name] = forms.streaming.get(name, plain)(contract, model, settings, history)
+    # A source may stand anywhere in the contract, so streaming models are made first.
+    for model in contract.in_rounds:
+        form = forms.rounds.get(model.name, RoundsModel)
+        source = None if model.declared.source is None else streaming[model.declared.source]
+        rounds[model.name] = form(contract, model, settings, validator, source, history)
+    made: dict[str, ServedModel] = {**streaming, **rounds}
+    return {name: made[name] for name in contract.models}
 
 
 class _Batch(NamedTuple):
@@ -160,11 +181,11 @@ class ServerNode:
         self._clock = clock
         self._validator = Validator(contract)
         self._statements = {model.name: model.statement for model in contract.models.values()}
-        self._outbox = Outbox(checkpoint, log, request_signer(settings, as_server=True))
+        signer = request_signer(settings, as_server=True)
+        self._keys = ServerKeys(settings, server_keys)
+        self._outbox = Outbox(checkpoint, log, signer)
         self.metrics = metrics or ServerMetrics()
         self._monitoring = ServerMonitoring(self.metrics, contract)
-        self._keys = None if settings.client_keys is None else ClientKeys(settings.client_keys)
-        self._request_keys = RequestKeys(settings, self._keys, server_keys)
         self._rejections = Rejections(self._contract, update_bytes_max)
         self._rebuild = rebuild
         self._history = history
@@ -196,7 +217,7 @@ class ServerNode:
         )
         self._unlearning = Unlearning(parts)
         self._masked = MaskedRounds(self._resolved, self._models)
-        self._ingest = Ingest(parts, self._clock, self._rejections, self._keys, self._request_keys, self._masked)
+        self._ingest = Ingest(parts, self._clock, self._rejections, self._keys, self._masked)
 
     def resume(self) -> None:
         """Restore the checkpoint, and publish its outbox again and the contract. Once, before the first step.
@@ -204,9 +225,8 @@ class ServerNode:
         Raises `InvalidState`: a checkpoint of another contract, or none although snapshots have been published; and as
         the log does.
         """
-        note_experimental(self._resolved)
-        restored = self._restore()
         self._ends_at_start = dict(self._ends())
+        restored = self._restore()
         clients = client_statuses((model.clients for model in self._models.values()), self._started_at)
         self._monitoring.resumed(self._models, clients, restored=restored)
         self._outbox.publish_pending()
@@ -215,18 +235,12 @@ class ServerNode:
 
     def _restore(self) -> bool:
         """Whether there was a checkpoint."""
-        self._saved = self._saved_parts()
+        required = required_values(self._contract.digest, self._log.identity(self._contract.updates_topic))
         state = self._checkpoint.load()
         if state is None:
             self._positions = start_fresh(self._contract, self._validator, self._log, self._models, self._rebuild)
             self._hierarchy.begin_without_checkpoint(self._log)
-        else:
-            self._saved.restore(state)
-        return state is not None
-
-    def _saved_parts(self) -> SavedParts:
-        """The whole checkpoint: what it must be of, and every part."""
-        required = required_values(self._contract.digest, self._log.identity(self._contract.updates_topic))
+        # The whole checkpoint: every part.
         whole = "the server's checkpoint"
         parts: dict[str, SavedPart] = {
             "positions": SavedValue(lambda: pairs_of(self._positions), self._go_to),
@@ -239,7 +253,10 @@ class ServerNode:
             "requests": self._taken,
             "hierarchy": self._hierarchy,
         }
-        return SavedParts(whole, parts, required)
+        self._saved = SavedParts(whole, parts, required)
+        if state is not None:
+            self._saved.restore(state)
+        return state is not None
 
     def _go_to(self, positions: Iterable[tuple[int, int]]) -> None:
         self._positions = dict(positions)
@@ -365,14 +382,13 @@ class ServerNode:
         """Let models do what is due by the clock; the events, and the snapshots due after them."""
         events: list[ModelEvent] = []
         published: list[PublishedSnapshot] = []
-        positions = pairs_of(self._positions)
         self._hierarchy.follow_rounds(now)
         # Those in rounds come last: they may start from clusters that the others find in this step.
         for model in sorted(self._models.values(), key=lambda model: model.rounds is not None):
             if caught_up or model.rounds is None:
                 events += model.on_timer(now)
             if model.snapshot_due(now) and not hidden:
-                published.append(model.take_snapshot(positions, self._statements[model.name], now))
+                published.append(model.take_snapshot(self._positions, self._statements[model.name], now))
         return events, published
 
     def _store(self, records: Sequence[OutboxRecord], outcome: StepOutcome, now: float) -> bool:

@@ -155,6 +155,6 @@ class StatusBoard:
         """The newest status."""
         return self._status
 
-    def set(self, status: ServerStatus) -> None:
+    def post(self, status: ServerStatus) -> None:
         """Replace it."""
         self._status = status

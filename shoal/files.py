@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
 import sqlite3
 import stat
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -87,6 +88,35 @@ def _sync_folder(folder: Path) -> None:
         os.fsync(opened)
     finally:
         os.close(opened)
+
+
+NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO})
+
+
+def create_database(path: Path, statements: Iterable[tuple[str, tuple[str, ...]]]) -> None:
+    """Create an SQLite file that appears whole, unless there is one: a file without its tables is damaged and not new.
+
+    `statements`: each with its parameters. Raises `LogUnavailable` where there is no room, and `SettingsError` where
+    this user may not write.
+    """
+    try:
+        if path.exists():
+            if not os.access(path, os.R_OK | os.W_OK):
+                # SQLite would open it read-only and later report an error of the disk.
+                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+            return
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with atomic_file(path) as temporary, closing(sqlite3.connect(temporary, isolation_level=None)) as file:
+            file.execute("BEGIN")
+            for statement, parameters in statements:
+                file.execute(statement, parameters)
+            file.execute("COMMIT")
+    except OSError as error:
+        if error.errno in NO_ROOM:
+            raise LogUnavailable(f"{path}: cannot be created: {error.strerror}; make room") from None
+        raise SettingsError(
+            f"{path}: cannot be used: {error.strerror}; name a folder that this user may write"
+        ) from None
 
 
 FULL: Final = frozenset({sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_NOMEM})

@@ -82,7 +82,7 @@ class Plant:
             self.store.apply(records)
 
     def _publish(self) -> PublishedSnapshot:
-        return self._publisher.publish(self._arrays, [[0, 0]], self._statement, self.now)
+        return self._publisher.publish(self._arrays, {0: 0}, self._statement, self.now)
 
     def _update(self, client: str, sequence: int) -> Update:
         places = self._arrays["centre"] + self._rng.normal(0, SPREAD, (CLUSTERS, FEATURES))

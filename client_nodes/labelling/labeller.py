@@ -309,7 +309,7 @@ class Labeller:
                 kept.backlog = Backlog(dict(start), {one: learnt[one] for one in start}, again=True)
         return {model: kept.clusters is not None for model, kept in self._models.items()}
 
-    def reset_identities(self) -> None:
+    def reset_published(self, _: float) -> None:
         """Forget what is known by lasting identity: another log of the federation begins with other identities."""
         for kept in self._models.values():
             kept.spread, kept.usual = Spread(), UsualValues(self._contract.width)

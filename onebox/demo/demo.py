@@ -109,7 +109,7 @@ class Demo:
             self.box.wake_rounds()
             self.woken = True
         self.box.run_until_idle()
-        self.board.set(replace(self.box.server.status(), remark=self.board.status.remark))
+        self.board.post(replace(self.box.server.status(), remark=self.board.status.remark))
         return True
 
     @property

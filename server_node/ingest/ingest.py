@@ -27,7 +27,7 @@ from shoal.protocol.conflicts import content_digest, mark_in
 from shoal.protocol.messages import Update
 from shoal.protocol.regions import RegionUpdate, decode_update, update_arrays
 from shoal.protocol.rejected import Rejected
-from shoal.protocol.signatures import ClientKeys, RequestKeys
+from shoal.protocol.signatures import ServerKeys
 from shoal.runtime.checkpoint import OutboxRecord, pairs_of
 from shoal.telemetry.events import log_event
 from shoal.transports.base import Positions, Record
@@ -107,18 +107,14 @@ class Ingest:
         server: ServerParts,
         clock: Callable[[], float],
         rejections: Rejections,
-        keys: ClientKeys | None = None,
-        request_keys: RequestKeys | None = None,
+        keys: ServerKeys,
         masked: MaskedRounds | None = None,
     ) -> None:
-        """`keys` are the clients' signing keys, None: updates need no signature; `request_keys` those of operators.
-
-        `masked`: None where no model learns from masked counts.
-        """
+        """`masked`: None where no model learns from masked counts."""
         self._server, self._masked = server, masked
         self._clock = clock
         self._rejections = rejections
-        self._keys, self._request_keys = keys, request_keys
+        self._keys = keys
 
     def process(self, record: Record) -> Ingested:
         """Validate one record and give its update, once that is whole, to its model.
@@ -131,12 +127,11 @@ class Ingest:
         try:
             self._rejections.check(record)
             if self._masked is not None and self._masked.takes(record):
-                return Ingested(self._masked.take(record, outcome, self._keys, self._request_keys))
+                return Ingested(self._masked.take(record, outcome, self._keys))
             if (request := request_in(record)) is not None:
                 return Ingested(self._apply(request, record, outcome))
             update = decode_update(record.value, record.headers)
-            if self._keys is not None:
-                self._keys.check(update.client, record.topic, record.value or b"", record.headers)
+            self._keys.check_client(update.client, record.topic, record.value or b"", record.headers)
             if self._server.quarantine.excludes(update, record):
                 return Ingested(outcome._replace(result="quarantined", model=update.model, client=update.client))
             if isinstance(update, RegionUpdate):
@@ -160,9 +155,7 @@ class Ingest:
 
     def _apply(self, request: Request, record: Record, outcome: IngestOutcome) -> IngestOutcome:
         """The outcome of a request. Raises `MessageRejected`."""
-        if self._request_keys is not None:
-            kind = request.message_type.TYPE
-            self._request_keys.check(record.topic, record.value or b"", record.headers, kind)
+        self._keys.check_request(record.topic, record.value or b"", record.headers, request.message_type.TYPE)
         return outcome._replace(result="request", model=request.model, request=request.take(self._server, record))
 
     def _take(self, update: Update, record: Record, outcome: IngestOutcome) -> IngestOutcome:

@@ -42,7 +42,7 @@ from shoal.protocol.masked import (
     words_of,
 )
 from shoal.protocol.messages import ModelMessage, Update
-from shoal.protocol.signatures import ClientKeys, RequestKeys
+from shoal.protocol.signatures import ServerKeys
 from shoal.runtime.checkpoint import DAMAGED, OutboxRecord
 from shoal.transports.base import Record
 
@@ -337,27 +337,20 @@ class MaskedRounds:
         """Whether the record is a message of masked counts."""
         return dict(record.headers).get("type", b"") in MESSAGES
 
-    def take(
-        self, record: Record, outcome: IngestOutcome, keys: ClientKeys | None, request_keys: RequestKeys | None
-    ) -> IngestOutcome:
-        """Take one message of masked counts in; `keys` and `request_keys` are those of `Ingest`.
-
-        Raises `MessageRejected`.
-        """
+    def take(self, record: Record, outcome: IngestOutcome, keys: ServerKeys) -> IngestOutcome:
+        """Take one message of masked counts in. Raises `MessageRejected`."""
         message = MESSAGES[dict(record.headers)["type"]].decode(record.value, record.headers)
         check_envelope(message, self._contract.federation, self._contract.digest)
         current = self._rounds.get(message.model)
         if current is None:
             raise MessageRejected("model", "no model of the contract learns from masked counts under this name")
         signed = record.topic, record.value or b"", record.headers, message.TYPE
-        if isinstance(message, MaskedCounts) and keys is not None:
-            keys.check(message.client, *signed)
-        if isinstance(message, CloseRound) and request_keys is not None:
-            request_keys.check(*signed)
         if isinstance(message, MaskedCounts):
+            keys.check_client(message.client, *signed)
             applied = current.take_counts(message, record)
             current.begins_at(outcome.at)
         elif isinstance(message, CloseRound):
+            keys.check_request(*signed)
             applied = current.take_close(message)
         else:
             applied = current.take_sum(cast("HelperSum", message), outcome.at)

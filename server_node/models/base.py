@@ -228,8 +228,8 @@ class PublishingModel(Protocol):
         """Whether to publish a snapshot now."""
         ...
 
-    def take_snapshot(self, positions: list[list[int]], statement: Mapping[str, Any], now: float) -> PublishedSnapshot:
-        """The next snapshot. `positions` is [partition, next offset] of each partition of the updates, `statement` the
+    def take_snapshot(self, positions: Positions, statement: Mapping[str, Any], now: float) -> PublishedSnapshot:
+        """The next snapshot. `positions` is where the updates are read on, `statement` the
         privacy statement of the contract. Raises `MessageRejected` ("oversized") for one too large to travel."""
         ...
 

@@ -217,7 +217,7 @@ class ModelPublisher:
     def publish(
         self,
         arrays: Arrays,
-        positions: list[list[int]],
+        positions: Positions,
         statement: Mapping[str, Any],
         now: float,
         *,
@@ -228,7 +228,7 @@ class ModelPublisher:
     ) -> PublishedSnapshot:
         """Make the next snapshot.
 
-        `positions` is [partition, next offset] for each partition of the updates, `pooled` how many updates were merged
+        `positions` is where the updates are read on, `pooled` how many updates were merged
         together to begin with, `clustered_readings` how many readings the clusters were learnt from where these are not
         those of the federation's own clients, `number` the round of a model in rounds and `request` that of its open
         round.
@@ -245,7 +245,7 @@ class ModelPublisher:
             model=self._model.name,
             algorithm=self._model.algorithm,
             version=self.counts.version,
-            positions=positions,
+            positions=pairs_of(positions),
             updates=self.counts.updates,
             readings=self.counts.readings,
             clients=len(self.clients),

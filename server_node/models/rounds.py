@@ -336,7 +336,7 @@ class RoundsModel:
         """Whether a round was opened, or the model went to sleep, since the newest snapshot."""
         return self._snapshot_due
 
-    def take_snapshot(self, positions: list[list[int]], statement: Mapping[str, Any], now: float) -> PublishedSnapshot:
+    def take_snapshot(self, positions: Positions, statement: Mapping[str, Any], now: float) -> PublishedSnapshot:
         """The newest parameters, with the request of the open round if there is one."""
         state = self._state
         assert state.params is not None, "a snapshot is due only after a transition, which leaves parameters"

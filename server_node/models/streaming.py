@@ -149,7 +149,7 @@ class StreamingBase(ABC):
         wait_s = max(self._settings.snapshot_s, min(self._snapshot_takes_s / SNAPSHOTS_SHARE, SNAPSHOT_WAIT_MAX_S))
         return by_number or self._news.other or now >= self._publisher.counts.snapshot_at + wait_s
 
-    def take_snapshot(self, positions: list[list[int]], statement: Mapping[str, Any], now: float) -> PublishedSnapshot:
+    def take_snapshot(self, positions: Positions, statement: Mapping[str, Any], now: float) -> PublishedSnapshot:
         """The next snapshot of everything absorbed so far."""
         began, pooled, clustered = time.thread_time(), self._pooled_updates, self._clustered_readings
         published = self._publisher.publish(

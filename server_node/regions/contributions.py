@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from server_node.models.base import ServedModel
 from shoal.algorithms.streaming import Aggregator, Arrays
 from shoal.config.contract import Contract
-from shoal.config.resolved import ResolvedContract, ResolvedModel
+from shoal.config.resolved import ResolvedModel
 from shoal.config.upstream import Upstream
 from shoal.errors import InvalidState, MessageRejected
 from shoal.protocol.chunking import encode_update
@@ -80,13 +80,14 @@ class RegionUpdates:
     """Makes a region's updates for all models of both federations, and numbers them."""
 
     def __init__(
-        self, contract: Contract, upstream: Upstream, resolved: ResolvedContract, models: Mapping[str, ServedModel]
+        self, contract: Contract, upstream: Upstream, validator: Validator, models: Mapping[str, ServedModel]
     ) -> None:
-        """`contract` and `models` are the region's, `resolved` is the contract of its upstream federation."""
+        """`contract` and `models` are the region's, `validator` is that of its upstream federation."""
+        resolved = upstream.config.resolved
         self._contract, self._resolved, self._upstream_contract = contract, resolved, resolved.contract
         self._record_bytes_max = upstream.config.log.update_bytes_max
         self._models = models
-        self._validator = Validator(resolved)
+        self._validator = validator
         self._sequences = dict.fromkeys(upstream.models, 0)
         """model -> sequence number of the newest update"""
         self._records: list[OutboxRecord] = []

@@ -4,20 +4,42 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, Final, NamedTuple, Protocol
 
+from server_node.clusters.history.recorder import PublishedHistory
 from server_node.models.base import ServedModel
-from server_node.models.factory import ModelForms
+from server_node.models.rounds import RoundsModel
+from server_node.models.streaming import StreamingBase
 from server_node.regions.contributions import Contributions, Regions, RegionUpdates
 from server_node.regions.following import FollowingModel, FollowingRounds
 from shoal.config.contract import Contract
-from shoal.config.sections import UpstreamSettings
+from shoal.config.resolved import ResolvedContract, ResolvedModel
+from shoal.config.sections import ServerSettings, UpstreamSettings
 from shoal.config.upstream import Upstream
 from shoal.errors import MessageRejected
 from shoal.protocol.messages import RoundRequest, Snapshot, Update, round_request_of
 from shoal.protocol.regions import Region
+from shoal.protocol.validation import Validator
 from shoal.runtime.checkpoint import OutboxRecord
 from shoal.transports.base import Log
+
+
+class StreamingForm(Protocol):
+    """A class of streaming models, or a function that makes them."""
+
+    def __call__(
+        self, contract: ResolvedContract, model: ResolvedModel, settings: ServerSettings, history: PublishedHistory
+    ) -> StreamingBase: ...
+
+
+class ModelForms(NamedTuple):
+    """name -> class of the models that follow those of an upstream federation."""
+
+    streaming: Mapping[str, StreamingForm] = {}
+    rounds: Mapping[str, type[RoundsModel]] = {}
+
+
+PLAIN: Final = ModelForms()
 
 
 class UpstreamState:
@@ -34,6 +56,7 @@ class UpstreamState:
         contributions that are not copied yet."""
         self.federation, self.settings = federation, settings
         self.resolved = federation.config.resolved
+        self.validator = Validator(self.resolved)
         self.newest, self.waiting = newest, waiting
 
     @property
@@ -73,7 +96,7 @@ class Hierarchy:
         """upstream federation -> state of the contributions to it, for those that are not the present one"""
         if upstream is not None:
             settings = upstream.settings
-            self._updates = RegionUpdates(contract, upstream.federation, upstream.resolved, models)
+            self._updates = RegionUpdates(contract, upstream.federation, upstream.validator, models)
             followed = [upstream.resolved.models[name] for name in upstream.federation.models]
             self._contributions = Contributions(
                 contract, followed, self._updates, settings.publish_readings, settings.publish_s

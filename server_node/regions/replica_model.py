@@ -25,7 +25,7 @@ from shoal.config.settings import Config
 from shoal.errors import InvalidState, MessageRejected
 from shoal.protocol.codec import pack, unpack
 from shoal.protocol.messages import Wake
-from shoal.protocol.signatures import ClientKeys, RequestKeys
+from shoal.protocol.signatures import ServerKeys
 from shoal.protocol.validation import Validator
 from shoal.runtime.checkpoint import STATE_BYTES_MAX, OutboxRecord, Required, SavedPart, SavedParts
 from shoal.transports.base import Record
@@ -82,8 +82,7 @@ class RegionModel:
         self.rejections = Rejections(config.contract, config.log.update_bytes_max)
         self.statement = model.statement
         self.sign_request = request_signer(config.server, as_server=True)
-        self._keys = None if config.server.client_keys is None else ClientKeys(config.server.client_keys)
-        self._request_keys = RequestKeys(config.server, self._keys, config.log.server_keys)
+        self._keys = ServerKeys(config.server, config.log.server_keys)
         self._state_name = f"the state of model {model.name} of {config.contract.federation}"
         self._required = self._required_values(log_identity)
         contracted = config.contract
@@ -125,7 +124,7 @@ class RegionModel:
         models, clock = _OneModel({self.model.name: model}), [0.0]
         rejections, hierarchy = self.rejections, Hierarchy(self.contract, None, models)
         server = ServerParts(self.validator, models, reassembly, quarantine, quotas, taken, hierarchy)
-        ingest = Ingest(server, lambda: clock[0], rejections, self._keys, self._request_keys)
+        ingest = Ingest(server, lambda: clock[0], rejections, self._keys)
         named: dict[str, SavedPart] = {
             "model": model,
             "reassembly": reassembly,
@@ -204,7 +203,7 @@ def _absorb(region: RegionModel, parts: _Parts, record: Record) -> Absorbed:
 def _due_snapshot(region: RegionModel, model: StreamingModel, record: Record, now: float) -> list[PublishedSnapshot]:
     if not model.snapshot_due(now):
         return []
-    return [model.take_snapshot([[record.partition, record.offset + 1]], region.statement, now)]
+    return [model.take_snapshot({record.partition: record.offset + 1}, region.statement, now)]
 
 
 def _records(

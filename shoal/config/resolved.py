@@ -207,6 +207,11 @@ class ResolvedContract:
         known = [epsilon for epsilon in parts.values() if epsilon is not None]
         return self.mode.sum_of_epsilons(known) if len(known) == len(parts) else None
 
+    @property
+    def experimental(self) -> dict[str, str]:
+        """Name of each model with an algorithm that may still change -> what the algorithm says of that."""
+        return {name: model.experimental for name, model in self.models.items() if model.experimental}
+
     @cached_property
     def epsilon_spent(self) -> tuple[float, float]:
         """Epsilon that a privacy unit really costs in all that is published, and that it may cost.

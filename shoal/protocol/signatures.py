@@ -134,27 +134,33 @@ class RequestSigner:
         return ((HEADER, signature(read_keys(file)[0], topic, value, kind)),)
 
 
-class RequestKeys:
-    """What the requests of operators and of the server are checked with. A changed file counts at the next start."""
+class ServerKeys:
+    """All that a server checks signatures with: of clients, and of the requests of operators and servers.
 
-    def __init__(
-        self, settings: ServerSettings, client_keys: ClientKeys | None, server_keys: Path | None = None
-    ) -> None:
+    A changed file of an operator counts at the next start.
+    """
+
+    def __init__(self, settings: ServerSettings, server_keys: Path | None = None) -> None:
         """`server_keys` is that of `[log]`: a rebuild finds requests that the server signed with an earlier key.
 
         Raises `SettingsError` for keys that cannot be read.
         """
-        self._client_keys, self._public = client_keys, None
+        self._clients = None if settings.client_keys is None else ClientKeys(settings.client_keys)
+        self._public: PublicKeys | None = None
         if settings.operator_keys is not None:
             own = [] if settings.signing_key_file is None else [read_private_key(settings.signing_key_file).public]
             earlier = [] if server_keys is None else read_public_keys(server_keys)
             self._public = PublicKeys([*read_public_keys(settings.operator_keys), *own, *earlier])
 
-    def check(self, topic: str, value: bytes, headers: Headers, kind: str) -> None:
+    def check_client(self, client: str, topic: str, value: bytes, headers: Headers, kind: str = Update.TYPE) -> None:
+        """Raises `MessageRejected` ("signature") unless this client signed this message, if clients do."""
+        if self._clients is not None:
+            self._clients.check(client, topic, value, headers, kind)
+
+    def check_request(self, topic: str, value: bytes, headers: Headers, kind: str) -> None:
         """Raises `MessageRejected` ("signature") unless an operator or the server signed this request, if they do."""
         if self._public is None:
-            if self._client_keys is not None:
-                self._client_keys.check(OPERATOR, topic, value, headers, kind)
+            self.check_client(OPERATOR, topic, value, headers, kind)
         elif not self._public.have_signed(_start(topic, kind) + value, dict(headers).get(HEADER, b"")):
             raise MessageRejected("signature", "it is not signed with a key of an operator")
 

@@ -9,22 +9,20 @@ open it. The state is put together from named parts (`SavedParts`).
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import math
-import os
 import secrets
 import sqlite3
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import AbstractContextManager, closing
+from contextlib import AbstractContextManager
 from itertools import count
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol, Self
 
 import msgpack
 
-from shoal.errors import InvalidState, LogUnavailable, MessageRejected, SettingsError
-from shoal.files import atomic_file, sqlite_errors, writing
+from shoal.errors import InvalidState, MessageRejected
+from shoal.files import create_database, sqlite_errors, writing
 from shoal.protocol.codec import PART, PART_DEPTH_MAX, Resolve, StoredPart, pack, unpack
 from shoal.transports.base import Headers, Log, Positions
 
@@ -42,7 +40,6 @@ _SCHEMA = (
     "CREATE TABLE parts (number INTEGER PRIMARY KEY, value BLOB NOT NULL)",
     "CREATE TABLE outbox (number INTEGER PRIMARY KEY AUTOINCREMENT, digest BLOB NOT NULL, record BLOB NOT NULL)",
 )
-_NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO})
 
 
 class _Row(NamedTuple):
@@ -199,8 +196,9 @@ class Checkpoint:
         """bytes of these parts"""
         self._numbers = count(1)
         """numbers of the rows of parts"""
+        tables = self._tables()
         with self._sqlite_errors():
-            self._create_if_missing()
+            create_database(path, tables)
             # mode=rw does not create a file: one that was emptied or deleted by now must not pass for a new one.
             self._file = sqlite3.connect(
                 f"{path.absolute().as_uri()}?mode=rw", uri=True, timeout=0.5, isolation_level=None
@@ -286,32 +284,10 @@ class Checkpoint:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _create_if_missing(self) -> None:
-        """Create the file, which appears whole: a file without its tables is damaged and not new."""
-        try:
-            if self._path.exists():
-                if not os.access(self._path, os.R_OK | os.W_OK):
-                    # SQLite would open it read-only and later report an error of the disk.
-                    raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
-                return
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            with atomic_file(self._path) as temporary:
-                self._create_tables(temporary)
-        except OSError as error:
-            if error.errno in _NO_ROOM:
-                raise LogUnavailable(f"{self._path}: cannot be created: {error.strerror}; make room") from None
-            raise SettingsError(
-                f"{self._path}: cannot be used: {error.strerror}; name a folder that this user may write"
-            ) from None
-
-    def _create_tables(self, path: Path) -> None:
-        with closing(sqlite3.connect(path, isolation_level=None)) as file:
-            file.execute("BEGIN")
-            for table in _SCHEMA:
-                file.execute(table)
-            file.execute("INSERT INTO about VALUES ('format', ?), ('owner', ?)", (str(FORMAT), self._owner))
-            file.execute("INSERT INTO about VALUES ('identity', ?)", (secrets.token_hex(16),))
-            file.execute("COMMIT")
+    def _tables(self) -> list[tuple[str, tuple[str, ...]]]:
+        """The statements that make a new file, with their parameters."""
+        about = ("format", str(FORMAT), "owner", self._owner, "identity", secrets.token_hex(16))
+        return [*((table, ()) for table in _SCHEMA), ("INSERT INTO about VALUES (?, ?), (?, ?), (?, ?)", about)]
 
     def _open(self) -> None:
         # The exclusive locking mode keeps the lock until the process ends, however it ends: no stale lock files.

@@ -13,7 +13,6 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from types import FrameType
 from typing import Protocol, TypeVar
 
-from shoal.config.resolved import ResolvedContract
 from shoal.errors import ShoalError
 from shoal.telemetry.events import log_event
 
@@ -133,10 +132,3 @@ def stopped_by_signals() -> Iterator[threading.Event]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def note_experimental(contract: ResolvedContract) -> None:
-    """Log at every start which models have an algorithm that may still change, and what it does not do."""
-    for model in contract.models.values():
-        if model.experimental:
-            log_event("model_experimental", logging.WARNING, model=model.name, detail=model.experimental)

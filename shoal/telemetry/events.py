@@ -10,6 +10,7 @@ import json
 import logging
 import math
 import sys
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import TextIO
 
@@ -81,3 +82,12 @@ def _short(value: object) -> str:
 def _json(value: object) -> object:
     """The value for JSON: NaN and the infinities become text, since JSON has no numbers for them."""
     return str(value) if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def note_experimental(models: Mapping[str, str]) -> None:
+    """Log at every start which models have an algorithm that may still change, and what it does not do.
+
+    `models`: name of each such model -> what its algorithm says of itself (`ResolvedContract.experimental`).
+    """
+    for model, detail in models.items():
+        log_event("model_experimental", logging.WARNING, model=model, detail=detail)

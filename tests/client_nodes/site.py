@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from client_nodes.node import ClientNode, ClientResources
+from client_nodes.snapshots import read_published
 from shoal.config.contract import Contract
 from shoal.config.resolved import resolve
 from shoal.config.sections import ClientSettings
@@ -73,7 +74,9 @@ class Site:
             ensure_topics(log, agreed, labels=self.settings.publish_labels)
             ensure_local_topics(local, self.settings)
             checkpoint = stack.enter_context(Checkpoint(self.folder / "checkpoint.db", f"client {self.client}"))
-            resources = ClientResources(local, checkpoint, key)
+            published = read_published(log, agreed)
+            published.check_contract(agreed)
+            resources = ClientResources(local, checkpoint, key, published=published)
             node = ClientNode(
                 resolve(agreed), self.client, self.settings, resources, log, metrics or ClientMetrics(), self.clock
             )

@@ -74,7 +74,7 @@ class RoundsHarness:
         events = self.model.on_timer(self.now)
         snapshots: list[PublishedSnapshot] = []
         if self.model.snapshot_due(self.now):
-            snapshots.append(self.model.take_snapshot([[0, 0]], self.statement, self.now))
+            snapshots.append(self.model.take_snapshot({0: 0}, self.statement, self.now))
         self._observe([], events, snapshots)
         for snapshot, *_ in snapshots:
             self.validator.check_snapshot(snapshot)

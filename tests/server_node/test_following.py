@@ -64,7 +64,7 @@ def published(model: FollowingModel, snapshot: Snapshot) -> PublishedSnapshot:
     """What the region publishes once it follows this snapshot."""
     model.follow(snapshot)
     assert model.snapshot_due(snapshot.made_at)
-    return model.take_snapshot([[0, 1]], {}, snapshot.made_at)
+    return model.take_snapshot({0: 1}, {}, snapshot.made_at)
 
 
 def kinds(one: PublishedSnapshot) -> list[tuple[str, int]]:

@@ -85,7 +85,7 @@ def test_late_answers_count_for_late_rounds() -> None:
 def test_an_answer_to_a_round_that_was_never_opened_is_rejected() -> None:
     harness = RoundsHarness(contract_with())
     with pytest.raises(AssertionError):
-        harness.model.take_snapshot([], {}, 0.0)
+        harness.model.take_snapshot({}, {}, 0.0)
     harness.tick(0.0)
     with pytest.raises(MessageRejected, match="never opened"):
         harness.answer("attic", SITES["attic"], round=2)

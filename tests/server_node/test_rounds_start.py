@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from server_node.models.factory import make_models
 from server_node.models.rounds import RoundsModel, init_hint_for, known_clusters
 from server_node.models.streaming import StreamingModel
+from server_node.node import make_models
 from shoal.algorithms.registry import streaming_algorithm, streaming_names
 from shoal.algorithms.rounds.choice import Landmarks, choose_clusters
 from shoal.config.contract import Contract, parse_contract
@@ -74,7 +74,7 @@ class Source:
             made_at=0.0,
         )
         assert self.model.process(update, 0.0).new
-        return self.model.take_snapshot([[0, 0]], {}, 0.0).snapshot.known
+        return self.model.take_snapshot({0: 0}, {}, 0.0).snapshot.known
 
 
 def answer_until_asleep(harness: RoundsHarness, clients: Sequence[str] = SITES) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 import server_node
 from server_node.models.base import ServedModel
-from server_node.models.factory import make_models
+from server_node.node import make_models
 from shoal.config.contract import Contract, parse_contract
 from shoal.config.resolved import resolve
 from shoal.config.sections import ServerSettings
@@ -43,12 +43,12 @@ def with_snapshot(family: str) -> ServedModel:
         assert model.process(an_update(contract), 0.0).new
     else:
         assert model.on_timer(0.0)
-        first = model.take_snapshot([[0, 0]], statement, 0.0).snapshot
+        first = model.take_snapshot({0: 0}, statement, 0.0).snapshot
         answer = RoundsHarness(contract).make_answer("attic", rows_of(1), to=first)
         assert model.process(answer, 0.0).new
         assert model.on_timer(0.0)
     assert model.snapshot_due(0.0)
-    model.take_snapshot([[0, 1]], statement, 0.0)
+    model.take_snapshot({0: 1}, statement, 0.0)
     return model
 
 

@@ -229,7 +229,7 @@ def test_a_model_of_one_round_is_combined_anew_at_once_from_the_answers_of_the_o
     tainted.model.quarantine("cellar")
     tainted.model.unlearn("cellar", {})
     assert tainted.model.snapshot_due(tainted.now), "no client has to be asked"
-    published = tainted.model.take_snapshot([[0, 0]], tainted.statement, tainted.now).snapshot
+    published = tainted.model.take_snapshot({0: 0}, tainted.statement, tainted.now).snapshot
     assert same(published, clean.newest)
 
 

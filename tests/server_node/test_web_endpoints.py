@@ -104,7 +104,7 @@ def test_a_snapshot_the_client_has_is_not_sent_again() -> None:
     etag = client.get("/v1/snapshot").headers["etag"]
     again = client.get("/v1/snapshot", headers={"if-none-match": f'"other", W/{etag}'})
     assert (again.status_code, again.content, again.headers["etag"]) == (304, b"", etag)
-    board.set(a_status(contract, [a_snapshot(contract, some_nodes(2, 3, 12), version=2)]))
+    board.post(a_status(contract, [a_snapshot(contract, some_nodes(2, 3, 12), version=2)]))
     newer = client.get("/v1/snapshot", headers={"if-none-match": etag})
     assert (newer.status_code, newer.json()["version"]) == (200, 2)
 
@@ -153,9 +153,9 @@ def test_a_status_the_client_has_is_not_sent_again() -> None:
     board = StatusBoard(status)
     client = WebClient(create_app(board, CollectorRegistry(), predict))
     etag = client.get("/v1/status").headers["etag"]
-    board.set(replace(status, now=status.now + 60))
+    board.post(replace(status, now=status.now + 60))
     assert client.get("/v1/status", headers={"if-none-match": etag}).status_code == 304
-    board.set(replace(status, lag_records=1))
+    board.post(replace(status, lag_records=1))
     assert client.get("/v1/status", headers={"if-none-match": etag}).status_code == 200
 
 

@@ -50,7 +50,7 @@ def test_the_page_shows_the_status_without_console_errors(browser: Browser) -> N
         tab.resize(1280, 900)
         tab.open(f"http://127.0.0.1:{port}/")
         _shows_what_is_missing(tab)
-        board.set(MARKUP)
+        board.post(MARKUP)
         _shows_a_snapshot(tab)
         _explores_nodes_by_keyboard(tab)
         _fits_a_phone_and_the_dark_theme(tab)

@@ -59,7 +59,7 @@ class NamingServer:
 
     def _show(self, model: ModelStatus) -> None:
         status: ServerStatus = self.board.status
-        self.board.set(replace(status, models={**status.models, model.name: model}))
+        self.board.post(replace(status, models={**status.models, model.name: model}))
 
 
 @pytest.fixture

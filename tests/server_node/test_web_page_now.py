@@ -254,14 +254,14 @@ def test_rows_keep_their_order_for_a_minute_and_while_the_pointer_is_on_them(bro
         lightest = np.bincount(arrays["cluster"], weights=arrays["count"]).argmin()
         grown = arrays | {"count": arrays["count"] * np.where(arrays["cluster"] == lightest, 100, 1)}
         grown["centre_weight"] = np.bincount(grown["cluster"], weights=grown["count"])
-        board.set(a_status(CONTRACT, [a_snapshot(CONTRACT, grown, version=2)]))
+        board.post(a_status(CONTRACT, [a_snapshot(CONTRACT, grown, version=2)]))
         tab.until(f"parseInt({rows}[2]) > 90")
         later = "(() => {const now = performance.now.bind(performance); performance.now = () => now() + 61_000})()"
         box = tab.value_of("(({x, y}) => [x, y])(document.querySelector('#clusters tbody tr').getBoundingClientRect())")
         tab.call("Input.dispatchMouseEvent", type="mouseMoved", x=box[0] + 40, y=box[1] + 10)
         tab.until("document.querySelector('#clusters tbody').matches(':hover')")
         tab.value_of(later)
-        board.set(a_status(CONTRACT, [a_snapshot(CONTRACT, grown, version=3)]))
+        board.post(a_status(CONTRACT, [a_snapshot(CONTRACT, grown, version=3)]))
         tab.until("document.getElementById('counters').textContent.includes('Snapshot3')")
         assert int(tab.value_of(rows)[2].split()[0]) > 90
         tab.call("Input.dispatchMouseEvent", type="mouseMoved", x=5, y=5)

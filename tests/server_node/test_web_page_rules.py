@@ -25,7 +25,7 @@ def test_the_page_shows_the_rules_of_a_model_that_predicts_and_of_no_other(brows
         tab.open(f"http://127.0.0.1:{port}/#model=damp")
         tab.until("document.querySelectorAll('[role=tab]').length === 2")
         assert tab.value_of(HIDDEN), "there is no snapshot yet"
-        board.set(STATUS)
+        board.post(STATUS)
         tab.until(f"!{HIDDEN}")
         items = tab.value_of(ITEMS)
         assert len(items) == 3

@@ -107,14 +107,14 @@ def test_the_page_shows_the_rounds(browser: Browser) -> None:
         tab.shows("their first answers have not come yet")
         tab.shows("A first round of answers")
         assert not tab.value_of("document.getElementById('map-help').checkVisibility()")
-        board.set(COLLECTING)
+        board.post(COLLECTING)
         tab.unfold()
         tab.shows("Each mark is the centre of a cluster")
         counters = "document.getElementById('counters').textContent"
         tab.until(f"{counters}.includes('Shift0.0123in the newest round')")
         for words in ("Round7collecting answers", "Answers1of 5 requested", "Readings48,000in newest answers"):
             assert words in tab.value_of(counters)
-        board.set(status_with(RoundStatus(7, Phase.SLEEPING, counted=4, received=0, shift=0.0)))
+        board.post(status_with(RoundStatus(7, Phase.SLEEPING, counted=4, received=0, shift=0.0)))
         tab.until(f"{counters}.includes('Round7sleeping')")
         assert "Answers4in the newest round" in tab.value_of(counters)
         cells = "[...document.querySelectorAll('#clusters tbody tr')].map(row => row.innerText.split(/\\s+/).join(' '))"

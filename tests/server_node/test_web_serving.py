@@ -163,8 +163,8 @@ def test_an_event_is_sent_only_when_more_than_the_clock_changes() -> None:
     with serving() as (board, port, _), subscribed(port) as subscriber:
         assert subscriber.answer.headers["content-type"].startswith("text/event-stream")
         first = subscriber.next()
-        board.set(replace(LEARNT, now=LEARNT.now + 1))  # nothing but the clock
-        board.set(replace(LEARNT, lag_records=3))
+        board.post(replace(LEARNT, now=LEARNT.now + 1))  # nothing but the clock
+        board.post(replace(LEARNT, lag_records=3))
         second = subscriber.next()
         assert first
         assert second
@@ -176,7 +176,7 @@ def test_while_nothing_changes_subscribers_get_heartbeats(monkeypatch: pytest.Mo
     monkeypatch.setattr("server_node.web.page.HEARTBEAT_S", 0.3)
     with serving() as (board, port, _), subscribed(port) as subscriber:
         assert subscriber.next()
-        change = threading.Timer(2.0, lambda: board.set(replace(LEARNT, lag_records=3)))
+        change = threading.Timer(2.0, lambda: board.post(replace(LEARNT, lag_records=3)))
         change.start()
         event = subscriber.next()
         assert event
@@ -193,7 +193,7 @@ def test_a_subscriber_that_reconnects_gets_only_what_is_new() -> None:
             fresh = other.next()
             assert fresh
             assert (fresh.kind, fresh.etag) == ("status", seen.etag)
-            board.set(replace(LEARNT, lag_records=5))
+            board.post(replace(LEARNT, lag_records=5))
             event = subscriber.next()
             assert event
             assert (event.kind, event.status) == ("change", seen.status | {"lag_records": 5})
@@ -264,7 +264,7 @@ def test_too_many_subscribers_are_refused_until_one_leaves() -> None:
         while status_of_a_subscription(port) == 503:
             # The server notices that a subscriber has left when it sends to it.
             lag += 1
-            board.set(replace(LEARNT, lag_records=lag))
+            board.post(replace(LEARNT, lag_records=lag))
         for subscriber in subscribers:
             subscriber.close()
 

@@ -293,7 +293,7 @@ def test_a_thousand_nodes_in_each_of_thirty_updates_neither_skip_one_nor_shift_t
         tab.value_of(OBSERVE)
         for version in range(2, updates + 2):
             moved = {**arrays, "weight": arrays["weight"] + 0.0002 * version}
-            board.set(a_status(contract, [a_snapshot(contract, moved, version)]))
+            board.post(a_status(contract, [a_snapshot(contract, moved, version)]))
             tab.until(f"[...observed.shown].some(shown => Number(shown) >= {version})")
         shown = "[...observed.shown].filter(shown => Number(shown) > 1).length"  # its age may change before
         observed = tab.value_of(f"({{...observed, shown: {shown}}})")
