@@ -390,8 +390,9 @@ def test_every_exception_from_lint_and_types_has_its_reason_beside_it() -> None:
 
 
 def test_the_types_of_arrays_are_declared_in_one_file() -> None:
-    declared = re.compile(r"^\w+(?:: \w+)? = NDArray\[np\.\w+\]", re.MULTILINE)
-    declaring = [name_of(path) for path in FILES if declared.search(path.read_text(encoding="utf-8"))]
+    # A function that returns the type that it is given has a variable for it.
+    written = re.compile(r"NDArray\[(?!Element\])")
+    declaring = [name_of(path) for path in FILES if written.search(path.read_text(encoding="utf-8"))]
     assert declaring == ["shoal.kernels.arrays"]
 
 

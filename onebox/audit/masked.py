@@ -21,7 +21,6 @@ from statistics import NormalDist
 from typing import Any, Final, Self, cast
 
 import numpy as np
-from numpy.typing import NDArray
 
 from helper_node.node import HelperNode, open_helper
 from onebox.audit.canaries import canary_readings, occurrences, traces, what_left
@@ -42,7 +41,7 @@ from server_node.node import ServerNode
 from shoal.config.contract import Privacy
 from shoal.config.resolved import ResolvedModel
 from shoal.config.settings import Config
-from shoal.kernels.arrays import Bools, Floats, Ints
+from shoal.kernels.arrays import Bools, Floats, Ints, Words32
 from shoal.privacy.gaussian import epsilon_of
 from shoal.privacy.masked import Masked, clip_order, readings_within
 from shoal.privacy.masks import helper_public, mask, pair_key
@@ -123,7 +122,7 @@ class MaskedScene:
         total -= words_of(seen.sums[honest].total)
         return signed_counts(total) - self.counts(seen, OTHER, of_other)
 
-    def _mask(self, message: MaskedCounts, helper: str) -> NDArray[np.uint32]:
+    def _mask(self, message: MaskedCounts, helper: str) -> Words32:
         names = message.federation, message.contract, message.model, helper, message.client
         name = message.entry.name(message.round, message.plan)
         return mask(pair_key(self._keys[helper], message.key, names), name, message.cells)

@@ -10,13 +10,12 @@ from importlib.resources import files
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from server_node.clusters.description import Description, describe
 from server_node.models.base import ServedModel
 from shoal.config.contract import Contract
 from shoal.config.resolved import ResolvedContract, ResolvedModel
-from shoal.kernels.arrays import Floats, Ints
+from shoal.kernels.arrays import Dates, Floats, Ints
 
 CLUSTERS_DESCRIBED_MAX = 2
 
@@ -29,7 +28,7 @@ class Office:
     """readings (n, d) in the units of the contract"""
     occupied: Ints
     """1 (n,) where somebody was in the room"""
-    time: NDArray[np.datetime64]
+    time: Dates
     """times (n,) of the readings, local time of the room"""
 
 

@@ -11,13 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from onebox.demo.findings import Office, Result
 from server_node.web.json_values import feature_label
 from shoal.config.contract import Contract
 from shoal.errors import MissingExtra
-from shoal.kernels.arrays import Bools, Floats, Ints
+from shoal.kernels.arrays import Bools, Dates, Floats, Ints
 
 WIDTH_INCHES = 12.0
 MAPS_INCHES, NAMES_INCHES, DAY_ROW_INCHES = 3.4, 0.9, 0.34
@@ -85,7 +84,7 @@ def colours(labels: Ints) -> dict[int, str]:
     return {int(identity[place]): f"C{rank}" for rank, place in enumerate(order)}
 
 
-def stretches(chosen: Bools, time: NDArray[np.datetime64]) -> list[tuple[float, float]]:
+def stretches(chosen: Bools, time: Dates) -> list[tuple[float, float]]:
     """(n,) which readings, (n,) their times -> (begin, length) in days since 1970 of the times that they fill."""
     place = np.flatnonzero(chosen)
     if not len(place):

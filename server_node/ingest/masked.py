@@ -13,7 +13,6 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final, cast
 
 import numpy as np
-from numpy.typing import NDArray
 
 from server_node.ingest.outcome import IngestOutcome
 from server_node.ingest.requests import Applied
@@ -23,7 +22,7 @@ from server_node.models.streaming import MaskedModel
 from shoal.algorithms.counting import Counted
 from shoal.config.resolved import ResolvedContract, ResolvedModel
 from shoal.errors import InvalidState, MessageRejected
-from shoal.kernels.arrays import Ints
+from shoal.kernels.arrays import Ints, Words32
 from shoal.privacy.masked import Masked
 from shoal.protocol.codec import StoredPart
 from shoal.protocol.masked import (
@@ -313,7 +312,7 @@ def packed_pairs(answered: Mapping[str, int]) -> list[list[Any]]:
     return [[client, window] for client, window in answered.items()]
 
 
-def unmasked(messages: list[NDArray[np.uint32]], sums: list[NDArray[np.uint32]]) -> Ints:
+def unmasked(messages: list[Words32], sums: list[Words32]) -> Ints:
     """Masked counts (cells,) of a batch, and the sums (cells,) of all helpers -> the counts with noise (cells,)."""
     total = np.zeros(len(sums[0]), dtype=np.uint32)
     for one in messages:

@@ -8,7 +8,6 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from server_node.clusters.description import describe, event_messages
 from server_node.clusters.history.attribution import POINTS_MAX, WaitingUpdate, WaitingUpdates, points_compared
@@ -32,7 +31,7 @@ from shoal.algorithms.streaming import Arrays, Rows
 from shoal.algorithms.view import ClusteringView
 from shoal.config.resolved import ResolvedContract, ResolvedModel
 from shoal.errors import MessageRejected
-from shoal.kernels.arrays import Floats, Ints
+from shoal.kernels.arrays import AnyArray, Floats, Ints
 from shoal.protocol.checks import COUNT_MAX
 from shoal.protocol.events import ClusterEventMessage
 from shoal.protocol.history import COARSE_S, HistoryMessage
@@ -44,7 +43,7 @@ HISTORY_MAX = 600
 """points that are kept at most"""
 
 
-def as_columns(history: Sequence[HistoryPoint]) -> list[NDArray[Any]]:
+def as_columns(history: Sequence[HistoryPoint]) -> list[AnyArray]:
     """times (n,) and sizes (n, 3): a list for each point would cost more than all else in a checkpoint."""
     times = np.array([point.time for point in history], dtype=np.float64)
     sizes = np.array([point[1:] for point in history], dtype=np.int64).reshape(-1, 3)
@@ -369,7 +368,7 @@ class ModelPublisher:
     def _restore_changes_from(self, state: Iterable[tuple[int, int]]) -> None:
         self._changes_from = dict(state)
 
-    def _restore_history(self, state: Sequence[NDArray[Any]]) -> None:
+    def _restore_history(self, state: Sequence[AnyArray]) -> None:
         self.history = thinned(from_columns(*state))
 
     def _restore_events(self, state: Iterable[Sequence[Any]]) -> None:

@@ -10,7 +10,6 @@ from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from starlette.datastructures import QueryParams
 from starlette.exceptions import HTTPException
 
@@ -18,7 +17,7 @@ from server_node.clusters.history.store import HistoryReader
 from server_node.clusters.history.summary import client_name
 from server_node.web.json_values import as_json
 from server_node.web.tables import feeds_json
-from shoal.kernels.arrays import Ints
+from shoal.kernels.arrays import AnyInts, Ints
 from shoal.protocol.checks import MOMENT_MAX
 from shoal.protocol.history import (
     BINS_KEPT,
@@ -74,7 +73,7 @@ class Columns:
             for number, row in zip(some.tolist(), self._rows(some), strict=True):
                 yield {**fields(number), "readings": row.tolist()}
 
-    def _rows(self, numbers: Ints) -> NDArray[np.integer[Any]]:
+    def _rows(self, numbers: Ints) -> AnyInts:
         """numbers (n,) in their order -> their readings (n, columns)."""
         readings = np.zeros((len(numbers), len(self._packed)), dtype=np.min_scalar_type(self._most))
         for place, packed in enumerate(self._packed):

@@ -12,13 +12,12 @@ import math
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from server_node.clusters.lineage import Lineage
 from shoal.algorithms.view import ClusteringView
 from shoal.config.contract import Feature
 from shoal.config.resolved import ResolvedContract
-from shoal.kernels.arrays import Floats
+from shoal.kernels.arrays import AnyArray, Floats
 from shoal.protocol.messages import Snapshot
 
 
@@ -97,7 +96,7 @@ def snapshot_json(snapshot: Snapshot, lineage: Lineage, contract: ResolvedContra
     }
 
 
-def as_lists(array: NDArray[Any]) -> list[Any]:
+def as_lists(array: AnyArray) -> list[Any]:
     """`array` as nested lists for JSON; numbers that are not finite become None."""
     plain = array.astype(object)
     if np.issubdtype(array.dtype, np.floating):

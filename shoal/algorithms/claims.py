@@ -10,13 +10,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from shoal.errors import InvalidData
-from shoal.kernels.arrays import Floats, unpack_symmetric
+from shoal.kernels.arrays import AnyArray, Floats, unpack_symmetric
 
 ROUNDING_SHARE = 1e-9
 """distance by which a sum of floating-point numbers may lie beyond its bound, as a part of the bound"""
@@ -87,7 +85,7 @@ def require_possible(possible: bool | np.bool_, problem: str) -> None:
         raise InvalidData(f"its claims do not agree: {problem}")
 
 
-def check_masses(name: str, masses: NDArray[Any], claims: Claims, *, spare: float = 0.0) -> None:
+def check_masses(name: str, masses: AnyArray, claims: Claims, *, spare: float = 0.0) -> None:
     """Raises `InvalidData` unless masses or counts (k,) are at least 0 and add up to the readings at most.
 
     `spare` readings more are allowed.
@@ -168,7 +166,7 @@ def check_between(name: str, value: float, least: float, most: float) -> None:
     require_possible(least - slack <= value <= most + slack, f"{name} is not that of its rows within the bounds")
 
 
-def _total(masses: NDArray[Any]) -> float:
+def _total(masses: AnyArray) -> float:
     # As floats, since a sum of whole numbers could overflow.
     with np.errstate(over="ignore"):
         return float(masses.sum(dtype=np.float64))

@@ -13,12 +13,11 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final, NoReturn, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from shoal.algorithms.claims import require_possible
 from shoal.algorithms.streaming import COUNTING, Arrays, ClientHalf, Family, Rows, StreamingAlgorithm
 from shoal.errors import SettingsError
-from shoal.kernels.arrays import Bools, Floats, Ints
+from shoal.kernels.arrays import AnyInts, Bools, Floats, Ints
 
 NOISE_SCALES_MAX: Final = 56.0
 """scales: noise beyond happens in one of e^56 counts"""
@@ -113,10 +112,10 @@ class CountingAlgorithm(StreamingAlgorithm):
 
 
 def check_private_counts(
-    counts: NDArray[np.integer[Any]],
+    counts: AnyInts,
     readings: int,
     noise_variance: float,
-    windows: NDArray[np.integer[Any]] | None = None,
+    windows: AnyInts | None = None,
     window_readings: float = math.inf,
 ) -> None:
     """Raises `InvalidData` for private counts (n,) that no window with this number of readings has, whatever the noise.
@@ -133,9 +132,7 @@ def check_private_counts(
     require_possible(-spread <= total <= readings + spread, "count adds up to more than its readings")
 
 
-def check_block_sums(
-    counts: NDArray[np.integer[Any]], cells: Ints, readings: int, noise_variance: float, windows: Ints
-) -> None:
+def check_block_sums(counts: AnyInts, cells: Ints, readings: int, noise_variance: float, windows: Ints) -> None:
     """Raises `InvalidData` for blocks of cells (b,) whose private counts (n,) add up to what no windows (b,) have.
 
     The noise of a sum over many cells is far smaller than the sum of their largest noise.

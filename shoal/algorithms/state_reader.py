@@ -7,11 +7,10 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from shoal.algorithms.streaming import ArraySpec
 from shoal.errors import InvalidState
-from shoal.kernels.arrays import Floats, Ints
+from shoal.kernels.arrays import AnyArray, Floats, Ints
 
 COUNT_MAX: Final = 2**53
 """largest whole number of a state: kernels count on in 64 bits, and floats are exact up to here"""
@@ -62,7 +61,7 @@ class StateReader:
         self.check(bool((array >= least).all()), f"{name} holds numbers below {least}")
         return array
 
-    def read_arrays(self, name: str, table: Mapping[str, ArraySpec], d: int) -> dict[str, NDArray[Any]]:
+    def read_arrays(self, name: str, table: Mapping[str, ArraySpec], d: int) -> dict[str, AnyArray]:
         """The arrays of a table, for d features. Copies.
 
         They have the declared names, types and shapes, finite values, and positions that exist.
@@ -106,7 +105,7 @@ class StateReader:
         if not holds:
             raise InvalidState(f"saved state contradicts itself: {problem}")
 
-    def _array(self, name: str, dtype: np.dtype[Any], shape: tuple[int | None, ...]) -> NDArray[Any]:
+    def _array(self, name: str, dtype: np.dtype[Any], shape: tuple[int | None, ...]) -> AnyArray:
         return _checked(name, self._entry(name), dtype, shape)
 
     def _entry(self, name: str) -> Any:
@@ -115,7 +114,7 @@ class StateReader:
         return self._state[name]
 
 
-def _checked(name: str, array: Any, dtype: np.dtype[Any], shape: tuple[int | None, ...]) -> NDArray[Any]:
+def _checked(name: str, array: Any, dtype: np.dtype[Any], shape: tuple[int | None, ...]) -> AnyArray:
     """A copy of an array, which must have this type and shape; None in `shape` is any size. Raises `InvalidState`."""
     if not isinstance(array, np.ndarray) or array.dtype != dtype:
         raise InvalidState(f"{name} must be an array of {dtype}")

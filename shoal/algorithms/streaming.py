@@ -17,12 +17,12 @@ from functools import cached_property
 from typing import Any, ClassVar, Final, Protocol
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from shoal.algorithms.claims import Claims
 from shoal.algorithms.view import ClusteringView, Predictor, Summary
 from shoal.errors import InvalidData, SettingsError
-from shoal.kernels.arrays import Floats, Ints
+from shoal.kernels.arrays import AnyArray, Floats, Ints
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ ROUNDS: Final = Family("rounds", "an algorithm in rounds", "noisy rows", client_
 
 Rows = Floats
 """(n, d) noisy rows"""
-Arrays = Mapping[str, NDArray[Any]]
+Arrays = Mapping[str, AnyArray]
 """named arrays that travel, declared by a table of `ArraySpec`"""
 State = dict[str, Any]
 """plain values (None, bool, int, float, str), arrays, and lists and dicts of these; has an int "version" """

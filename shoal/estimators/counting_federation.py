@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, cast
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from shoal.algorithms.density_tree import DensityTreeCounter
 from shoal.algorithms.density_tree.plan import CountedWindow
@@ -23,7 +23,7 @@ from shoal.algorithms.streaming import Contribution, State
 from shoal.errors import InvalidData, InvalidState
 from shoal.estimators.federation import FederationOptions
 from shoal.estimators.progress import Progress
-from shoal.kernels.arrays import Bools, Floats, Ints
+from shoal.kernels.arrays import Bools, Floats, Indices, Ints, Texts
 from shoal.privacy.base import Bounds
 from shoal.privacy.count_noise import CountMechanism, count_noise
 from shoal.privacy.gaussian import certify, gaussian_noise
@@ -186,7 +186,7 @@ class CountingFederation:
         bounds = Bounds(np.zeros(self.width), np.ones(self.width))
         return CoarseReadings(bounds, self._steps, self._key, _MODEL, _SOURCE).spread(rows, places)
 
-    def _filled(self, rows: Floats, names: NDArray[np.str_]) -> list[tuple[int, str, Floats]]:
+    def _filled(self, rows: Floats, names: Texts) -> list[tuple[int, str, Floats]]:
         """The windows that rows (n, d) of clients (n,) fill, see `_full_windows`, in the order in which they do."""
         known, of = np.unique(names, return_inverse=True)
         own = np.split(np.argsort(of, kind="stable"), np.cumsum(np.bincount(of, minlength=len(known)))[:-1])
@@ -196,7 +196,7 @@ class CountingFederation:
         # By the row that fills each window, as a server would receive them; the name decides between equal ones.
         return sorted(full, key=lambda each: each[:2])
 
-    def _full_windows(self, name: str, rows: Floats, own: NDArray[np.intp]) -> list[tuple[int, str, Floats]]:
+    def _full_windows(self, name: str, rows: Floats, own: Indices) -> list[tuple[int, str, Floats]]:
         """(the row that fills it, client, its readings) of each window that is full; the client keeps the rest.
 
         -1 for a row before these.
@@ -238,7 +238,7 @@ class CountingFederation:
             self._clients[name] = _Client(mechanism, np.empty((0, self.width)))
         return self._clients[name]
 
-    def _names_of(self, n: int, client_names: ArrayLike | None) -> NDArray[np.str_]:
+    def _names_of(self, n: int, client_names: ArrayLike | None) -> Texts:
         """(n,) the name of each row's client."""
         if client_names is None:
             return ((self._rows + np.arange(n)) % self._n_clients).astype(str)
@@ -323,7 +323,7 @@ class MaskedFederation(CountingFederation):
                 client.readings = client.readings[size:].copy()
         return found
 
-    def _full_windows(self, name: str, rows: Floats, own: NDArray[np.intp]) -> list[tuple[int, str, Floats]]:
+    def _full_windows(self, name: str, rows: Floats, own: Indices) -> list[tuple[int, str, Floats]]:
         """See `CountingFederation._full_windows`; no window above the budget."""
         full, client = super()._full_windows(name, rows, own), self._client(name)
         most = self._budget.windows

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Protocol, Self
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from pydantic import Field
 
 from shoal.algorithms.options import AlgorithmOptions, option
@@ -15,7 +15,7 @@ from shoal.algorithms.state_reader import StateReader
 from shoal.algorithms.streaming import Arrays, ClientHalf, Contribution, ServerHalf, State
 from shoal.errors import InvalidData, InvalidState
 from shoal.estimators.progress import Progress
-from shoal.kernels.arrays import Floats, Ints
+from shoal.kernels.arrays import Floats, Ints, Texts
 from shoal.kernels.distance import filled_from
 from shoal.privacy.imperfect import EarlierRows
 
@@ -120,7 +120,7 @@ class InMemoryFederation:
         """Points (k, d) in the coordinates in which the algorithm learns -> in the units of the rows."""
         return points
 
-    def names_of(self, n: int, client_names: ArrayLike | None, first: int = 0) -> NDArray[np.str_]:
+    def names_of(self, n: int, client_names: ArrayLike | None, first: int = 0) -> Texts:
         """(n,) the client of each of n rows, of which the first comes after `first` more. Raises `InvalidData`."""
         if client_names is None:
             return np.asarray(((self._rows + first + np.arange(n)) % self._n_clients).astype(str))

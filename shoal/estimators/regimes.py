@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from shoal.algorithms.regimes.server import RegimeServer
 from shoal.algorithms.regimes.streams import NO_REGIME, RegimeStreams
@@ -21,7 +21,7 @@ from shoal.estimators.base import (
     row_values,
     shortened,
 )
-from shoal.kernels.arrays import Floats, Ints
+from shoal.kernels.arrays import Floats, Ints, Objects
 
 
 class Regimes(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
@@ -234,7 +234,7 @@ class Regimes(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         return int(self._n_features)
 
     @property
-    def feature_names_in_(self) -> NDArray[np.object_]:
+    def feature_names_in_(self) -> Objects:
         """(d,) names of the features, if the first rows had names."""
         self._server("feature_names_in_")
         if self._names is None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Final, Self
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from shoal.algorithms.registry import streaming_algorithm
 from shoal.algorithms.state_reader import StateReader
@@ -29,7 +29,7 @@ from shoal.estimators.base import (
 from shoal.estimators.federation import Federation, InMemoryFederation
 from shoal.estimators.progress import Progress
 from shoal.estimators.scaling import ScaledFederation
-from shoal.kernels.arrays import Floats, Ints
+from shoal.kernels.arrays import Floats, Ints, Objects
 
 STATE_VERSION = 1
 WARNED_ROWS_MIN = 50
@@ -110,7 +110,7 @@ class StreamingEstimator(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # 
         return self._federation.width
 
     @property
-    def feature_names_in_(self) -> NDArray[np.object_]:
+    def feature_names_in_(self) -> Objects:
         """(d,) names of the features, if the first rows had names."""
         self._require_rows("feature_names_in_")
         if self._names is None:

@@ -13,10 +13,21 @@ Singles = NDArray[np.float32]
 Ints = NDArray[np.int64]
 Words = NDArray[np.uint64]
 """64 bits each, of hashes and random numbers"""
+Words32 = NDArray[np.uint32]
+"""32 bits each: masks, and counts under them"""
 Bools = NDArray[np.bool_]
+Octets = NDArray[np.uint8]
+Ints32 = NDArray[np.int32]
+Indices = NDArray[np.intp]
+"""positions in other arrays, as NumPy gives them"""
+AnyInts = NDArray[np.integer[Any]]
+Texts = NDArray[np.str_]
+Objects = NDArray[np.object_]
+Dates = NDArray[np.datetime64]
+AnyArray = NDArray[Any]
 
 
-def all_finite(array: NDArray[Any]) -> bool:
+def all_finite(array: AnyArray) -> bool:
     """Whether an array of any shape and type holds neither an infinity nor NaN.
 
     The sum of squares is not finite if a number is not, and a product takes less than half of the time of a look at

@@ -12,10 +12,9 @@ from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from shoal.kernels import forms
-from shoal.kernels.arrays import Bools, Floats, Ints, Singles
+from shoal.kernels.arrays import Bools, Floats, Ints, Ints32, Singles
 from shoal.kernels.compiled import CompiledKernels
 
 BLOCK_ROWS = 64
@@ -49,7 +48,7 @@ class Neighbours:
         self._squared = np.ascontiguousarray(squared)
         self._near: list[Ints] = []
         """(n, q) the positions of the nearest of each point of a block, in their order"""
-        self._keys: tuple[NDArray[np.int32], Ints] | None = None
+        self._keys: tuple[Ints32, Ints] | None = None
         """the same in the form of the compiled kernel: (k, q), and how many there are of each point, (k,)"""
 
     def core_distances(self, masses: Floats, masses_within: Sequence[float]) -> Singles:

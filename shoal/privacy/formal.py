@@ -8,10 +8,9 @@ from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from shoal.errors import SettingsError
-from shoal.kernels.arrays import Floats, Ints, Words
+from shoal.kernels.arrays import Floats, Indices, Ints, Words
 from shoal.privacy.base import (
     GAPS_IN_COUNTS,
     GAPS_IN_ROWS,
@@ -239,7 +238,7 @@ class FormalNoise:
         check_state(state, STATE_VERSION, Formal.name, self._randomness.fingerprint)
 
 
-_Group = tuple[DiscreteLaplace, NDArray[np.intp], NDArray[np.intp]]
+_Group = tuple[DiscreteLaplace, Indices, Indices]
 
 
 def _group(noises: Sequence[DiscreteLaplace]) -> list[_Group]:

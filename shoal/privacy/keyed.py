@@ -26,12 +26,11 @@ from pathlib import Path
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from shoal.errors import InvalidData, SettingsError
 from shoal.files import read_secret, write_secret
 from shoal.kernels import forms
-from shoal.kernels.arrays import Ints, Words
+from shoal.kernels.arrays import Ints, Ints32, Words
 
 WORD_BITS: Final = 63
 """bits of a word that is looked up, and of the sum of all weights"""
@@ -52,7 +51,7 @@ class Lookup:
         self.shift = WORD_BITS - bits
         edges = np.arange(2**bits + 1, dtype=np.uint64) << np.uint64(self.shift)
         found = np.searchsorted(sums, edges, side="right")
-        self.guide: NDArray[np.int32] = found[:-1].astype(np.int32)
+        self.guide: Ints32 = found[:-1].astype(np.int32)
         """(2^b,) the value of the first word of each part"""
         # A sum that is the first word of the next part does not count.
         inside = np.searchsorted(sums, edges[1:], side="left") - found[:-1]

@@ -30,14 +30,12 @@ import math
 from dataclasses import dataclass
 from decimal import ROUND_HALF_EVEN, Context, Decimal
 from functools import cached_property, lru_cache
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from shoal.errors import SettingsError
 from shoal.kernels import forms
-from shoal.kernels.arrays import Floats, Ints, Words
+from shoal.kernels.arrays import AnyArray, Floats, Ints, Words
 from shoal.privacy.keyed import Lookup
 
 FINE_STEPS = 4096
@@ -154,7 +152,7 @@ class DiscreteLaplace:
         return bounded
 
     @cached_property
-    def _tables(self) -> tuple[NDArray[Any], ...]:
+    def _tables(self) -> tuple[AnyArray, ...]:
         """Tables of all digits, the scales last, in the form of `shoal.kernels.compiled.noise`."""
         digits = (*self.inner, self.scales)
         sums, guides = [digit.lookup.sums for digit in digits], [digit.lookup.guide for digit in digits]

@@ -16,9 +16,9 @@ from collections.abc import Iterable
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from shoal.errors import MissingExtra, SettingsError
+from shoal.kernels.arrays import Words32
 
 try:
     from cryptography.exceptions import InvalidSignature
@@ -75,7 +75,7 @@ def pair_key(secret: bytes, public: bytes, names: Iterable[str]) -> bytes:
     return bytes(HKDF(hashes.SHA256(), SECRET_BYTES, b"shoal", info).derive(shared))
 
 
-def mask(pair: bytes, name: bytes, cells: int) -> NDArray[np.uint32]:
+def mask(pair: bytes, name: bytes, cells: int) -> Words32:
     """The mask (cells,), modulo 2^32, of the message of this name between the two that share `pair`."""
     key = hashlib.blake2b(name, key=pair, digest_size=SECRET_BYTES).digest()
     stream = Cipher(algorithms.AES(key), modes.CTR(_ZERO)).encryptor().update(bytes(4 * cells))

@@ -14,10 +14,10 @@ from typing import Any, NamedTuple
 
 import msgpack
 import numpy as np
-from numpy.typing import NDArray
 
 from shoal.config.limits import PACKED_BYTES_MAX
 from shoal.errors import MessageRejected
+from shoal.kernels.arrays import AnyArray
 
 ARRAY = 1
 """the msgpack extension type of an array: dtype (3 letters), dimensions (u1), shape (u8 each), then the elements"""
@@ -136,7 +136,7 @@ def _encode_extension(value: Any) -> Any:
     return msgpack.ExtType(ARRAY, header + little.tobytes())
 
 
-def _decode_extension(code: int, packed: bytes) -> NDArray[Any]:
+def _decode_extension(code: int, packed: bytes) -> AnyArray:
     if code != ARRAY:
         raise MessageRejected("malformed", f"unknown extension type {code}")
     form = packed[:FORM_BYTES].decode("ascii", "replace")

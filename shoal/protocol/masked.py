@@ -14,10 +14,9 @@ from itertools import islice, pairwise
 from typing import ClassVar, Final, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from shoal.errors import MessageRejected
-from shoal.kernels.arrays import Ints
+from shoal.kernels.arrays import Ints, Words32
 from shoal.protocol.checks import is_count, is_name, require
 from shoal.protocol.messages import Envelope, ModelMessage
 
@@ -248,17 +247,17 @@ def is_open_round(key: bytes | None) -> bool:
     return (key or b"").startswith(ROUND_KEY.encode())
 
 
-def words_of(value: bytes) -> NDArray[np.uint32]:
+def words_of(value: bytes) -> Words32:
     """The numbers (cells,) modulo 2^32 in a message."""
     return np.frombuffer(value, dtype="<u4").astype(np.uint32)
 
 
-def bytes_of(words: NDArray[np.uint32]) -> bytes:
+def bytes_of(words: Words32) -> bytes:
     """The same as a message has them."""
     return words.astype("<u4").tobytes()
 
 
-def signed_counts(words: NDArray[np.uint32]) -> Ints:
+def signed_counts(words: Words32) -> Ints:
     """Numbers (cells,) modulo 2^32 -> those from -2^31 to 2^31 - 1 that they stand for."""
     return words.astype(np.uint32).view(np.int32).astype(np.int64)
 

@@ -14,11 +14,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, Final, NamedTuple, Self
 
-from numpy.typing import NDArray
-
 from shoal.config.contract import Rounds
 from shoal.config.limits import MESSAGE_BYTES_MAX
 from shoal.errors import MessageRejected
+from shoal.kernels.arrays import AnyArray
 from shoal.protocol.checks import (
     CLUSTER_NAME_CHARACTERS_MAX,
     is_arrays,
@@ -256,7 +255,7 @@ class Update(ModelMessage):
     rejected readings included, so that the number does not tell whether one was valid"""
     privacy: dict[str, Any]
     """the privacy statement (`shoal.privacy`)"""
-    arrays: Mapping[str, NDArray[Any]]
+    arrays: Mapping[str, AnyArray]
     made_at: float
     """seconds since 1970, by the client's clock"""
     newest_reading_at: float | None = None
@@ -324,7 +323,7 @@ class Snapshot(ModelMessage):
     pooled: int
     """updates merged together in the first clustering: a rebuild from the log starts with the same ones"""
     privacy: dict[str, Any]
-    arrays: Mapping[str, NDArray[Any]]
+    arrays: Mapping[str, AnyArray]
     made_at: float
     newest_reading_at: float | None = None
     round: int | None = None

@@ -9,9 +9,8 @@ from functools import lru_cache
 from typing import Any, ClassVar, Final, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from shoal.kernels.arrays import Bools, Floats
+from shoal.kernels.arrays import Bools, Floats, Indices, Octets
 from shoal.protocol.checks import MOMENT_MAX, is_moment, require
 from shoal.protocol.messages import Envelope
 from shoal.transports.base import Headers, Record, RecordColumns
@@ -88,7 +87,7 @@ def user_of(headers: Headers) -> bytes | None:
 class DecodedReadings(NamedTuple):
     """What `Reading.decode_many` decoded."""
 
-    indices: NDArray[np.intp]
+    indices: Indices
     """(m,) which of the records, ascending"""
     times: Floats
     """(m,) event times, seconds since 1970; NaN for a reading without one"""
@@ -99,7 +98,7 @@ class DecodedReadings(NamedTuple):
 class _Layout(NamedTuple):
     """The bytes of an encoded reading of d float64 values, with a float time or without one."""
 
-    template: NDArray[np.uint8]
+    template: Octets
     """(bytes,) of one such reading"""
     is_fixed: Bools
     """(bytes,) which of them are the same in all"""
@@ -121,7 +120,7 @@ def _layout_of(width: int, timed: bool) -> _Layout:
     return _Layout(np.frombuffer(encoded, dtype=np.uint8), is_fixed, time_at, values_at)
 
 
-def _encode_block(times: Sequence[float | None], values: RowsOfValues) -> NDArray[np.uint8] | None:
+def _encode_block(times: Sequence[float | None], values: RowsOfValues) -> Octets | None:
     """(n, bytes) the encoded readings; None for any that are not usual."""
     kinds, numbers = set(map(type, times)), _as_numbers(values)
     if numbers is None or len(kinds) != 1 or not kinds <= {float, type(None)}:
@@ -164,7 +163,7 @@ def _decode_block(records: Sequence[Record], layout: _Layout, headers: Headers, 
     return DecodedReadings(candidates[fits], times[fits], values[fits])
 
 
-def _of_length(records: Sequence[Record], size: int, headers: Headers) -> tuple[NDArray[np.intp], Sequence[bytes]]:
+def _of_length(records: Sequence[Record], size: int, headers: Headers) -> tuple[Indices, Sequence[bytes]]:
     """Which records have these headers and a value of this many bytes; and their values."""
     if isinstance(records, RecordColumns):
         values = [value or b"" for value in records.values]

@@ -10,13 +10,12 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from shoal.algorithms.claims import Box, Claims
 from shoal.algorithms.streaming import DIVISOR_MIN, MAGNITUDE_MAX, Arrays, ArraySpec
 from shoal.config.resolved import ResolvedContract, ResolvedModel
 from shoal.errors import InvalidData, MessageRejected
-from shoal.kernels.arrays import all_finite
+from shoal.kernels.arrays import AnyArray, all_finite
 from shoal.protocol.codec import pack
 from shoal.protocol.messages import ModelMessage, Snapshot, Update, round_request_of
 from shoal.protocol.regions import RegionUpdate, update_arrays
@@ -170,12 +169,12 @@ class Validator:
             if spec.rowlike and not self._within_reach(arrays[name]):
                 raise MessageRejected("bounds", f"{name} holds a row outside the bounds of the contract")
 
-    def _within_reach(self, rows: NDArray[Any]) -> bool:
+    def _within_reach(self, rows: AnyArray) -> bool:
         lowest, highest = self._reach
         return bool((rows >= lowest).all() and (rows <= highest).all())
 
 
-def _check_form(name: str, array: NDArray[Any], spec: ArraySpec, sizes: dict[str, int]) -> None:
+def _check_form(name: str, array: AnyArray, spec: ArraySpec, sizes: dict[str, int]) -> None:
     if array.dtype != np.dtype(spec.dtype) or array.ndim != len(spec.shape):
         raise MessageRejected("arrays", f"{name} must be {spec.dtype} of shape {spec.shape}")
     if spec.not_empty and not len(array):
@@ -187,7 +186,7 @@ def _check_form(name: str, array: NDArray[Any], spec: ArraySpec, sizes: dict[str
             raise MessageRejected("arrays", f"{name} has shape {array.shape}, the declared one is {spec.shape}")
 
 
-def _check_values(name: str, array: NDArray[Any], spec: ArraySpec, sizes: Mapping[str, int]) -> None:
+def _check_values(name: str, array: AnyArray, spec: ArraySpec, sizes: Mapping[str, int]) -> None:
     if not all_finite(array):
         raise MessageRejected("not_finite", f"{name} holds a value that is not finite")
     # Rows have the bounds of the contract.
@@ -203,7 +202,7 @@ def _check_values(name: str, array: NDArray[Any], spec: ArraySpec, sizes: Mappin
         raise MessageRejected("bounds", f"{name} holds an index out of range")
 
 
-def _squares_are_finite(array: NDArray[Any]) -> bool:
+def _squares_are_finite(array: AnyArray) -> bool:
     # As a number of Python: the limit is beyond the range of 32 bits.
     return float(array.max()) <= MAGNITUDE_MAX and float(array.min()) >= -MAGNITUDE_MAX
 

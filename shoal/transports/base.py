@@ -14,12 +14,10 @@ from itertools import repeat
 from pathlib import Path
 from typing import Final, NamedTuple, Protocol, overload, runtime_checkable
 
-import numpy as np
-from numpy.typing import NDArray
-
 from shoal.config.base import Settings
 from shoal.config.limits import DEFAULT_RECORD_BYTES_MAX
 from shoal.errors import LogError, OffsetOutOfRange, SettingsError
+from shoal.kernels.arrays import Indices
 from shoal.telemetry.events import log_event
 
 Headers = tuple[tuple[str, bytes], ...]
@@ -53,7 +51,7 @@ class RecordColumns(Sequence[Record]):
         partition: int,
         columns: tuple[Sequence[int], Sequence[int], Sequence[bytes | None], Sequence[bytes | None]],
         forms: Sequence[Headers],
-        form_of: NDArray[np.intp],
+        form_of: Indices,
         last_contents: Sequence[bytes],
     ) -> None:
         """`columns`: offsets, times in ms, keys and values, (n,) each; `form_of` (n,): which of the forms."""

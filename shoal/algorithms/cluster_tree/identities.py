@@ -6,16 +6,14 @@ import math
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from shoal.algorithms.cluster_tree.cells import Cells
 from shoal.algorithms.cluster_tree.partition import Pair, Partition
 from shoal.algorithms.state_reader import StateReader
 from shoal.algorithms.streaming import State
-from shoal.kernels.arrays import Bools, Floats, Ints
+from shoal.kernels.arrays import AnyArray, Bools, Floats, Ints
 
 RECENT_READINGS = 500.0
 """readings of all clusters in which the recent readings of a cluster fade to 1/e"""
@@ -222,7 +220,7 @@ class Identities:
         self._doubted = {(a, b): at for (a, b), at in zip(doubted.tolist(), since, strict=True)}
 
 
-def _each(numbers: Ints, of: Callable[[int], float]) -> NDArray[Any]:
+def _each(numbers: Ints, of: Callable[[int], float]) -> AnyArray:
     """numbers (k,), many equal -> (k,) what `of` gives for each; it is called once for equal ones."""
     once, place = np.unique(numbers, return_inverse=True)
     return np.array([of(number) for number in once.tolist()])[place]

@@ -17,7 +17,6 @@ from functools import cached_property
 from typing import Final, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
 from shoal.algorithms.density_tree.arrays import SHARE_BITS, SHARE_ONE
 from shoal.algorithms.density_tree.leaf import BINS, NO_ZOOM, SPANS, Axes, Leaf
@@ -25,7 +24,7 @@ from shoal.algorithms.density_tree.tree import leaf_of
 from shoal.algorithms.streaming import Arrays, Rows
 from shoal.errors import InvalidData
 from shoal.kernels import forms
-from shoal.kernels.arrays import Bools, Floats, Ints, Words
+from shoal.kernels.arrays import Bools, Floats, Ints, Words, Words32
 from shoal.kernels.constants import GOLDEN_RATIO
 
 MIDDLE_80: Final = 2.563
@@ -403,14 +402,14 @@ class CountingPlan:
         own_axis = sampled_axes - self._first_axis[in_leaf]
         return CountedWindow(counts, self.leaf_ids[in_leaf], own_axis, self.epoch[sampled_axes], size, len(rows))
 
-    def _counted(self, rows: Rows, words: NDArray[np.uint32], sampled_axes: Ints, size: Ints) -> Ints:
+    def _counted(self, rows: Rows, words: Words32, sampled_axes: Ints, size: Ints) -> Ints:
         """readings (m, d), a random word for each, the sampled axes (b,), the cells of each -> counts of all cells."""
         x = np.clip(rows, 0.0, 1.0)
         leaf = leaf_of(x, self.cut_axes, self.cut_at, self.cut_parts)
         block, place = self._places_on_axes(x, words, leaf, sampled_axes)
         return self._in_cells(block, place, sampled_axes, size)
 
-    def _counted_with_gaps(self, rows: Rows, words: NDArray[np.uint32], sampled_axes: Ints, size: Ints) -> Ints:
+    def _counted_with_gaps(self, rows: Rows, words: Words32, sampled_axes: Ints, size: Ints) -> Ints:
         """The counts of `_counted`, of readings that lack values."""
         x = np.clip(rows, 0.0, 1.0)
         pairs = possible_leaves(x, self.cut_axes, self.cut_at, self.cut_parts)
@@ -421,9 +420,7 @@ class CountingPlan:
         there = ~np.isnan(place)
         return self._in_cells(block[there], place[there], sampled_axes, size)
 
-    def _places_on_axes(
-        self, x: Floats, words: NDArray[np.uint32], leaf: Ints, sampled_axes: Ints
-    ) -> tuple[Ints, Floats]:
+    def _places_on_axes(self, x: Floats, words: Words32, leaf: Ints, sampled_axes: Ints) -> tuple[Ints, Floats]:
         """Rows (m, d) with their leaves (m,) -> (m,) the block of cells drawn for each, (m,) the place on its axis."""
         of_leaf = np.diff(self._sampled_before)[leaf]
         block = self._sampled_before[leaf] + ((words.astype(np.int64) * of_leaf) >> 32)

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from shoal.algorithms.counting import FOUND_SIGNIFICANCE, without_far_noise
 from shoal.algorithms.density_tree.arrays import SHARE_ONE, SNAPSHOT, Block, DensityTreeOptions, blocks_of
@@ -45,12 +45,12 @@ from shoal.algorithms.state_reader import StateReader
 from shoal.algorithms.streaming import Arrays, Contribution, Rows, State, check_dimensions, check_rows
 from shoal.algorithms.view import ClusteringView, Cuts
 from shoal.errors import InvalidData, InvalidState
-from shoal.kernels.arrays import Floats, Ints
+from shoal.kernels.arrays import AnyArray, Floats, Ints
 
 _AXES = ("first", "second", "first_weight", "second_weight")
 
 
-def plan_arrays(root: Node, shares: Sequence[Ints]) -> dict[str, NDArray[Any]]:
+def plan_arrays(root: Node, shares: Sequence[Ints]) -> dict[str, AnyArray]:
     """The arrays from which clients count: cuts, leaves, and the axes of all leaves with their shares, leaf by leaf."""
     leaves, cuts = leaves_of(root), list(cuts_of(root))
     position: dict[int, int] = {id(cut): i for i, cut in enumerate(cuts)}
@@ -79,7 +79,7 @@ def plan_arrays(root: Node, shares: Sequence[Ints]) -> dict[str, NDArray[Any]]:
 
 def cluster_arrays(
     root: Node, mass: Floats, cluster: Ints, identity: Ints, identities: Identities, readings: int
-) -> dict[str, NDArray[Any]]:
+) -> dict[str, AnyArray]:
     """The arrays that describe the leaves (l,) with their shares and clusters, and the clusters (c,)."""
     leaves = leaves_of(root)
     extent = extents(root)
@@ -173,7 +173,7 @@ def nothing_found(dimensions: int, identities: bool = True) -> ClusteringView:
     )
 
 
-def _axis_arrays(name: str, axes: Axes) -> dict[str, NDArray[Any]]:
+def _axis_arrays(name: str, axes: Axes) -> dict[str, AnyArray]:
     return {f"{name}_{part}": values.copy() for part, values in zip(_AXES, axes.parts(), strict=True)}
 
 
@@ -225,7 +225,7 @@ class DensityTreeServer:
         """counted blocks that fitted no leaf any more"""
         self._counted = self._counted_noise = 0.0
         self._found = False
-        self._snapshot: dict[str, NDArray[Any]]
+        self._snapshot: dict[str, AnyArray]
         self._publish()
 
     @property

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from shoal.algorithms.claims import Claims
 from shoal.algorithms.counting import CountingAlgorithm
@@ -31,7 +31,7 @@ from shoal.algorithms.state_reader import StateReader
 from shoal.algorithms.streaming import Arrays, Contribution, Rows, State, check_rows
 from shoal.algorithms.view import ClusteringView, NearestPoint, Predictor
 from shoal.errors import SettingsError
-from shoal.kernels.arrays import Ints
+from shoal.kernels.arrays import AnyArray, Ints
 
 STATE_VERSION: Final = 1
 DRAWN_ROWS: Final = 4000
@@ -165,7 +165,7 @@ def _parted(learner: RoundsAlgorithm, options: Options) -> tuple[dict[str, Any],
     return learner.options.parse(own, f"{learner.name}_from_counts").as_dict(), tree
 
 
-def _copies(arrays: Arrays) -> dict[str, NDArray[Any]]:
+def _copies(arrays: Arrays) -> dict[str, AnyArray]:
     return {name: array.copy() for name, array in arrays.items()}
 
 

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from shoal.errors import InvalidState
-from shoal.kernels.arrays import Bools, Floats, Singles
+from shoal.kernels.arrays import AnyArray, Bools, Floats, Singles
 
 SCALES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 """readings of a block; each divides the last"""
@@ -154,12 +152,12 @@ class BlockMemory:
         """(n, features) the remembered blocks of scale w, as a copy."""
         return self._blocks[w].astype(np.float64)
 
-    def state(self) -> dict[str, NDArray[Any]]:
+    def state(self) -> dict[str, AnyArray]:
         """Everything that further blocks depend on, as copies: readings, those of no whole block yet, and blocks."""
         kept = {f"blocks_{w}": blocks.copy() for w, blocks in self._blocks.items()}
         return {"readings": np.array([self.n_readings]), "open": self._open.copy(), **kept}
 
-    def restore(self, arrays: Mapping[str, NDArray[Any]]) -> None:
+    def restore(self, arrays: Mapping[str, AnyArray]) -> None:
         """Become the memory that `state` was of; the arrays have its names and types. Raises `InvalidState`."""
         readings, largest = int(arrays["readings"][0]), self.scales[-1]
         if len(arrays["readings"]) != 1 or readings < 0 or len(arrays["open"]) != readings % largest:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, Final
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from shoal.algorithms.options import AlgorithmOptions, option
 from shoal.algorithms.regimes.blocks import (
@@ -35,7 +35,7 @@ from shoal.algorithms.regimes.messages import (
 from shoal.algorithms.state_reader import StateReader
 from shoal.algorithms.streaming import Arrays, ArraySpec, Rows, State, check_dimensions, check_rows
 from shoal.errors import InvalidData, InvalidState
-from shoal.kernels.arrays import Floats, Ints
+from shoal.kernels.arrays import AnyArray, Floats, Ints, Ints32
 
 STATE_VERSION: Final = 1
 READINGS_MIN: Final = 2
@@ -314,7 +314,7 @@ class RegimesClient(RegimesHalf):
         """Pairs of as many scales and lags as an update has room for; at least one."""
         tables = [(place, lag) for place in self._ask.asked() for lag in (1, 2)]
         parts: list[tuple[int, int, int]] = []
-        entries: list[NDArray[np.int32]] = []
+        entries: list[Ints32] = []
         while self._pieces < len(tables):
             place, lag = tables[self._pieces]
             found = pairs_entries(self._client.pairs(self._ask.plans[place], lag))
@@ -418,5 +418,5 @@ def _memory_table(width: int) -> Mapping[str, ArraySpec]:
     return {"readings": ArraySpec("<i8", (1,)), "open": ArraySpec("<f8", ("n", width)), **blocks}
 
 
-def _empty(spec: ArraySpec) -> NDArray[Any]:
+def _empty(spec: ArraySpec) -> AnyArray:
     return np.empty([size if isinstance(size, int) else 0 for size in spec.shape], spec.dtype)

@@ -9,10 +9,9 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from shoal.algorithms.regimes.blocks import BLOCKS_MAX, n_block_features
 from shoal.algorithms.regimes.client import sample_bytes, sample_of
@@ -21,7 +20,7 @@ from shoal.algorithms.regimes.plan import CELLS, SLOW_MAX, ScalePlan, Scaling
 from shoal.algorithms.regimes.sets import CellSets
 from shoal.algorithms.streaming import Arrays, ArraySpec
 from shoal.errors import InvalidData
-from shoal.kernels.arrays import Floats, Ints
+from shoal.kernels.arrays import AnyArray, Floats, Ints, Ints32, Octets
 
 UPDATE: Final = {
     "head": ArraySpec("<i8", ("h",)),
@@ -186,7 +185,7 @@ class Packing:
 class Unpacking:
     """Reads what a `Packing` has put; every method raises `InvalidData` for what cannot be that."""
 
-    def __init__(self, layout: NDArray[Any], number: NDArray[Any], keys: tuple[Key, ...], name: str) -> None:
+    def __init__(self, layout: AnyArray, number: AnyArray, keys: tuple[Key, ...], name: str) -> None:
         self._layout, self._number, self._keys, self._name = layout, number, keys, name
         self._whole, self._part = 0, 0
 
@@ -278,10 +277,10 @@ class Piece:
     products: Floats = field(default_factory=lambda: np.empty(0))
     parts: tuple[tuple[int, int, int], ...] = ()
     """place of each array of the piece, lag (0: blocks) and entries"""
-    sample: NDArray[np.uint8] = field(default_factory=lambda: np.empty(0, np.uint8))
-    pairs: NDArray[np.int32] = field(default_factory=lambda: np.empty(0, np.int32))
+    sample: Octets = field(default_factory=lambda: np.empty(0, np.uint8))
+    pairs: Ints32 = field(default_factory=lambda: np.empty(0, np.int32))
 
-    def packed(self) -> dict[str, NDArray[Any]]:
+    def packed(self) -> dict[str, AnyArray]:
         """Arrays of the update table."""
         return {
             "part": np.array(self.parts, np.int64).reshape(-1, 3),
@@ -309,7 +308,7 @@ def dense_piece(ask: Ask, answer: Sums, d: int, number: int = 0) -> tuple[Piece,
     return Piece(products=_joined(products), parts=parts, sample=sample), number + 1 >= pieces
 
 
-def pairs_entries(pairs: Floats) -> NDArray[np.int32]:
+def pairs_entries(pairs: Floats) -> Ints32:
     """(c, c) counts -> (z,) the pairs that occur, each with its number."""
     code = np.flatnonzero(pairs)
     return ((code << COUNT_BITS) + pairs.ravel()[code].astype(np.int64)).astype(np.int32)
@@ -340,7 +339,7 @@ def unpack_answer(ask: Ask, arrays: Arrays, d: int) -> Sums | None:
     return _unpack_products(ask, forms, arrays, d)
 
 
-def _split(numbers: NDArray[Any], forms: dict[str, tuple[int, ...]]) -> Sums | None:
+def _split(numbers: AnyArray, forms: dict[str, tuple[int, ...]]) -> Sums | None:
     sizes = [int(np.prod(shape)) for shape in forms.values()]
     if len(numbers) != sum(sizes):
         return None

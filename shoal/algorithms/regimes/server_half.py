@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from shoal.algorithms.claims import ROUNDING_SHARE, Claims, require_possible
 from shoal.algorithms.regimes.blocks import BLOCKS_MAX, READING_MAX, SCALES, n_block_features
@@ -30,7 +30,7 @@ from shoal.algorithms.state_reader import StateReader
 from shoal.algorithms.streaming import Arrays, Contribution, Rows, State, check_rows
 from shoal.algorithms.view import ClusteringView, RegimeView
 from shoal.errors import InvalidData
-from shoal.kernels.arrays import Floats, Ints
+from shoal.kernels.arrays import AnyArray, Floats, Ints
 from shoal.kernels.distance import nearest
 
 GROWTH: Final = 1.25
@@ -149,7 +149,7 @@ class RegimesServer(RegimesHalf):
             self._mass[identity] = self._mass.get(identity, 0.0) + count
             self._recent[identity] = self._recent.get(identity, 0.0) + count / n * RECENT_READINGS * (1.0 - fade)
 
-    def _count_changes(self, change: NDArray[Any]) -> None:
+    def _count_changes(self, change: AnyArray) -> None:
         book = self._server.book
         if book is None or len(change) != 2 * len(book.identity) ** 2:
             return
@@ -267,7 +267,7 @@ class RegimesServer(RegimesHalf):
             **self._gone(shown["identity"], shown["centre"]),
         }
 
-    def _described(self, d: int) -> dict[str, NDArray[Any]]:
+    def _described(self, d: int) -> dict[str, AnyArray]:
         """Identity, mass, centre, spread, roughness and slope of each regime, in unit coordinates."""
         server, profiles = self._server, self._server.profiles
         identity = np.array(self._identity() if self._column.of_client or server.look else [], np.int64)
@@ -287,7 +287,7 @@ class RegimesServer(RegimesHalf):
         forms = {"identity": identity, "centre": centre, "centre_mass": mass, "spread": spread, "rough": rough}
         return forms | {"slope": slope.copy()}
 
-    def _gone(self, identity: Ints, centre: Floats) -> dict[str, NDArray[Any]]:
+    def _gone(self, identity: Ints, centre: Floats) -> dict[str, AnyArray]:
         place = {one: number for number, one in enumerate(identity.tolist())}
         merged = {one: place[into] for one, into in self._server.merged.items() if into in place and one not in place}
         into = np.array(list(merged.values()), np.int64)

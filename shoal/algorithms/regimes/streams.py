@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Final
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from shoal.algorithms.regimes.blocks import READING_MAX, SCALES, window_features
 from shoal.algorithms.regimes.client import RegimeClient
 from shoal.algorithms.regimes.exchange import Book, Candidate, Columns, Profiles, Sums, add_answer
 from shoal.algorithms.regimes.server import RegimeServer
 from shoal.errors import InvalidData, SettingsError
-from shoal.kernels.arrays import Bools, Floats, Ints
+from shoal.kernels.arrays import Bools, Floats, Ints, Texts
 
 NO_REGIME: Final = -1
 """label of a row whose regime is not known"""
@@ -60,7 +60,7 @@ class RegimeStreams:
         self._first_time: dict[str, float] = {}
         self._last_time: dict[str, float] = {}
         self._last_slot: dict[str, int] = {}
-        self._collected: list[tuple[Floats, NDArray[np.str_], Floats | None]] = []
+        self._collected: list[tuple[Floats, Texts, Floats | None]] = []
         self._columns: Columns | None = None
         self._n, self._next_rebuild = 0, int(rebuild_readings)
 
@@ -95,7 +95,7 @@ class RegimeStreams:
                 self._plan_next_rebuild()
                 self.server.rebuild(list(self._clients.values()))
 
-    def _learn_table(self, standard: Floats, names: NDArray[np.str_], seconds: Floats | None) -> None:
+    def _learn_table(self, standard: Floats, names: Texts, seconds: Floats | None) -> None:
         """A whole table is looked at twice, to see whether what its first three quarters show lasts."""
         early = _early(names)
         for part in (early, ~early):
@@ -176,14 +176,14 @@ class RegimeStreams:
         client.begin(self.server.ask())
         return client
 
-    def _join_collected(self) -> tuple[Floats, NDArray[np.str_], Floats | None]:
+    def _join_collected(self) -> tuple[Floats, Texts, Floats | None]:
         rows = np.concatenate([part[0] for part in self._collected])
         names = np.concatenate([part[1] for part in self._collected])
         with_times = [part[2] for part in self._collected if part[2] is not None]
         self._collected = []
         return rows, names, np.concatenate(with_times) if with_times else None
 
-    def _add(self, standard: Floats, names: NDArray[np.str_], seconds: Floats | None) -> None:
+    def _add(self, standard: Floats, names: Texts, seconds: Floats | None) -> None:
         """Standardized rows (n, d) are learnt by their clients."""
         for name in np.unique(names).tolist():
             own = names == name
@@ -200,7 +200,7 @@ class RegimeStreams:
     def _slots(self, seconds: Floats, origin: float) -> Ints:
         return np.round((seconds - origin) / (self._interval or 1.0)).astype(np.int64)
 
-    def _check_times(self, names: NDArray[np.str_], seconds: Floats | None) -> None:
+    def _check_times(self, names: Texts, seconds: Floats | None) -> None:
         """Times must be given always or never, and not decrease within a client. Raises `InvalidData`."""
         known = [part[2] is not None for part in self._collected] + [bool(self._last_time)] * bool(self._n)
         if known and known[0] != (seconds is not None):
@@ -214,7 +214,7 @@ class RegimeStreams:
                 raise InvalidData("times decrease within a client; give its rows in the order of time")
 
 
-def _early(names: NDArray[np.str_]) -> Bools:
+def _early(names: Texts) -> Bools:
     """(n,) whether a row is of the first three quarters of its client's rows."""
     early = np.zeros(len(names), dtype=bool)
     for name in np.unique(names):
@@ -223,7 +223,7 @@ def _early(names: NDArray[np.str_]) -> Bools:
     return early
 
 
-def _client_names(clients: ArrayLike | None, n: int) -> NDArray[np.str_]:
+def _client_names(clients: ArrayLike | None, n: int) -> Texts:
     if clients is None:
         return np.full(n, ONLY_CLIENT)
     names = np.asarray(clients)
@@ -249,7 +249,7 @@ def _seconds(times: ArrayLike | None, n: int) -> Floats | None:
     return seconds
 
 
-def _usual_step(names: NDArray[np.str_], seconds: Floats) -> float:
+def _usual_step(names: Texts, seconds: Floats) -> float:
     """Median of the steps of time within clients; 1 if there is none."""
     steps = np.concatenate([np.diff(seconds[names == name]) for name in np.unique(names)])
     return float(np.median(steps[steps > 0])) if (steps > 0).any() else 1.0

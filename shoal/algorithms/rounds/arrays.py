@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from shoal.algorithms.options import INT_MAX
 from shoal.algorithms.streaming import MAGNITUDE_MAX, Arrays, ArraySpec, Rows, check_rows
 from shoal.algorithms.view import ClusteringView, NearestPoint
 from shoal.errors import InvalidData
-from shoal.kernels.arrays import Floats, Ints, all_finite
+from shoal.kernels.arrays import AnyArray, Floats, Ints, all_finite
 from shoal.kernels.distance import block_rows, nearest
 
 Params = Arrays
@@ -176,7 +176,7 @@ def check_answer(table: Mapping[str, ArraySpec], answer: Stats, d: int) -> None:
             raise InvalidData(f"{name} in an answer holds numbers that are not finite")
 
 
-def check_shape(array: NDArray[Any], published: NDArray[Any], what: str) -> None:
+def check_shape(array: AnyArray, published: AnyArray, what: str) -> None:
     """Raises `InvalidData` unless an array of an answer has the shape of the published one that it belongs to."""
     reject_unless(array.shape == published.shape, f"another {what} than the round request has")
 

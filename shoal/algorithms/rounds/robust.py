@@ -22,10 +22,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from shoal.algorithms.streaming import Arrays
-from shoal.kernels.arrays import Floats
+from shoal.kernels.arrays import AnyArray, Floats
 
 METHODS: Final = ("none", "median", "trimmed", "clip")
 ROWS_FACTOR: Final = 2.0
@@ -68,7 +67,7 @@ def combine_robustly(form: RobustForm, method: str, answers: Sequence[Arrays]) -
     mass = np.stack([each[form.mass] for each in filled])
     parts = mass * _row_factors(mass.sum(axis=1))[:, None]
     total = parts.sum(axis=0)
-    combined: dict[str, NDArray[Any]] = {form.mass: total}
+    combined: dict[str, AnyArray] = {form.mass: total}
     moments = [_moments(form, name, filled, mass) for name in form.moments]
     places = _locations(method, np.concatenate(moments, axis=2), parts)
     first = 0

@@ -16,9 +16,9 @@ from typing import Any, NamedTuple
 
 import msgpack
 import numpy as np
-from numpy.typing import NDArray
 
 from shoal.errors import LogError, OffsetOutOfRange
+from shoal.kernels.arrays import Indices
 from shoal.transports.base import (
     UNREADABLE,
     Headers,
@@ -166,7 +166,7 @@ def _in_columns(source: Source, rows: Sequence[tuple[Any, ...]]) -> RecordColumn
     )
 
 
-def _forms_of(packed: Sequence[bytes | None]) -> tuple[list[Headers], NDArray[np.intp], Sequence[bytes]] | None:
+def _forms_of(packed: Sequence[bytes | None]) -> tuple[list[Headers], Indices, Sequence[bytes]] | None:
     """The forms of packed headers, which form each one has, and its last content; None for more than `FORMS_MAX`."""
     form_of = np.zeros(len(packed), dtype=np.intp)
     headers = [each for each in packed if each is not None]
