@@ -9,11 +9,11 @@ from contextlib import ExitStack, closing, contextmanager
 from typing import TYPE_CHECKING, Final
 
 from client_nodes.node import ClientNode, ClientResources
-from client_nodes.privacy import Releases
+from client_nodes.privacy import Releases, check_ledger_counts
 from client_nodes.snapshots import read_published
 from shoal.config.base import check_client_name
 from shoal.config.settings import Config
-from shoal.errors import ContractMissing, InvalidState, SettingsError
+from shoal.errors import InvalidState
 from shoal.privacy import load_or_create_key
 from shoal.privacy.ledger import LEDGER, Ledger, account
 from shoal.protocol.signatures import read_client_key
@@ -63,19 +63,10 @@ def open_client(
         # has marked nothing yet, which a later start would not know. So the contract is compared before it is made.
         key_is_new = not (folder / NOISE_KEY).exists()
         owner, ledger_file = checkpoint_owner(config, client), config.readings_folder / client / LEDGER
+        check_ledger_counts(ledger_file, contract.mode)
         releases = Releases(readings, owner) if contract.mode.formal else None
-        if releases is None and ledger_file.exists():
-            raise SettingsError(
-                f'{ledger_file} counts what is spent of these readings, and mode = "{contract.mode.name}" guarantees '
-                "nothing, so that no ledger could count it; give this federation readings of its own"
-            )
         published = read_published(log, config.contract)
-        if not published.check_contract(config.contract) and key_is_new and needs_contract:
-            raise ContractMissing(
-                f"no server has published the contract of federation {config.contract.federation} yet, and a new "
-                "client compares its own with it before it publishes anything: start `shoal server`, or go on with "
-                "--no-wait"
-            )
+        published.check_contract(config.contract, required=key_is_new and needs_contract)
         if key_is_new and releases is not None:
             releases.check_new(has_ledger=ledger_file.exists())
         noise_key = load_or_create_key(folder / NOISE_KEY)

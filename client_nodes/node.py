@@ -159,16 +159,8 @@ class ClientNode:
         # Noise is bound to the identity of the readings log.
         self._mechanism = row_mechanism(contract.mode, key, client, readings_log) if contract.takes_rows else None
         self._coarse = CoarseReadings(contract.bounds, contract.contract.steps, key, client, readings_log)
-        self._windows = windows(
-            contract,
-            client,
-            publisher,
-            self._snapshots,
-            resources.ledger,
-            key,
-            readings_log,
-            settings.drop_repeats,
-        )
+        ledger, drops = resources.ledger, settings.drop_repeats
+        self._windows = windows(contract, client, publisher, self._snapshots, ledger, key, readings_log, drops)
         self._windows.at_limit(settings.at_epsilon_max)
         self._labels: Labeller | None = None
         if settings.label:

@@ -17,6 +17,7 @@ import secrets
 import time
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -28,7 +29,7 @@ from shoal.config.resolved import ResolvedContract
 from shoal.config.sections import ClientSettings
 from shoal.errors import InvalidState, LogError, MessageRejected, SettingsError
 from shoal.kernels.arrays import Ints
-from shoal.privacy import Bounds, Mechanism
+from shoal.privacy import Bounds, Mechanism, PrivacyMode
 from shoal.privacy.ledger import NANO, Ledger, Noised, Spending, nano
 from shoal.protocol.codec import pack, unpack
 from shoal.protocol.reading_faults import outside_of
@@ -207,6 +208,15 @@ class Budget:
             self._spending.models,
             Noised(before.places + rows, self._rows_epsilon),
             sorted(windows.items(), reverse=True),
+        )
+
+
+def check_ledger_counts(file: Path, mode: PrivacyMode) -> None:
+    """Raises `SettingsError` where a ledger counts what is spent of readings, and `mode` has nothing to count."""
+    if not mode.formal and file.exists():
+        raise SettingsError(
+            f'{file} counts what is spent of these readings, and mode = "{mode.name}" guarantees nothing, so that no '
+            "ledger could count it; give this federation readings of its own"
         )
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
 from shoal.config.contract import Contract
-from shoal.errors import MessageRejected
+from shoal.errors import ContractMissing, MessageRejected
 from shoal.protocol.conflicts import CONFLICTS_KEY
 from shoal.protocol.lease import Lease, is_for_servers, is_lease
 from shoal.protocol.masked import OpenRound, check_envelope, is_open_round
@@ -36,9 +36,13 @@ class Published(NamedTuple):
     ends: Mapping[int, int] = {}
     """partition -> the end of the topic before they were read"""
 
-    def check_contract(self, contract: Contract) -> bool:
-        """Whether the server has published its contract. Raises `ContractDiffers` for another one than this."""
-        return check_contract(self.records.get(CONTRACT_KEY), contract)
+    def check_contract(self, contract: Contract, *, required: bool = False) -> None:
+        """Raises `ContractDiffers` for another contract than this; if it is `required`, `ContractMissing` for none."""
+        if not check_contract(self.records.get(CONTRACT_KEY), contract) and required:
+            raise ContractMissing(
+                f"no server has published the contract of federation {contract.federation} yet, and a new client "
+                "compares its own with it before it publishes anything: start `shoal server`, or go on with --no-wait"
+            )
 
 
 NOTHING_PUBLISHED: Final = Published()

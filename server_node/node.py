@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
-from server_node.clusters.history.recorder import NOTHING_PUBLISHED, PublishedHistory
 from server_node.clusters.history.store import HistoryStore
 from server_node.ingest.ingest import Ingest, Ingested, RecordFailed, Rejections, Unlearning
 from server_node.ingest.masked import MaskedRounds
@@ -22,10 +21,9 @@ from server_node.ingest.quotas import Quotas
 from server_node.ingest.reassembly import Reassembly
 from server_node.ingest.requests import ServerParts, TakenRequests, request_signer
 from server_node.models.base import ModelEvent, PublishedSnapshot, ServedModel
-from server_node.models.rounds import RoundsModel
-from server_node.models.streaming import MaskedModel, StreamingBase, StreamingModel
+from server_node.models.factory import PLAIN, make_models
 from server_node.monitoring import ServerMonitoring
-from server_node.regions.hierarchy import PLAIN, Hierarchy, ModelForms, UpstreamState
+from server_node.regions.hierarchy import Hierarchy, UpstreamState
 from server_node.status import ServerStatus, client_statuses
 from shoal.config.contract import Contract
 from shoal.config.limits import UPDATE_RECORD_BYTES_MAX
@@ -112,29 +110,6 @@ def start_fresh(contract: Contract, validator: Validator, log: Log, models: Mode
         model.rebuild(snapshot)
     # A server that never published reads from the first update ever, so that a log that has lost some is noticed.
     return oldest if published else first_positions(log, contract.updates_topic)
-
-
-def make_models(
-    contract: ResolvedContract,
-    settings: ServerSettings,
-    validator: Validator,
-    history: PublishedHistory = NOTHING_PUBLISHED,
-    forms: ModelForms = PLAIN,
-) -> dict[str, ServedModel]:
-    """name -> model without any update yet, in the order of the contract; their histories go on from `history`."""
-    streaming: dict[str, StreamingBase] = {}
-    rounds: dict[str, RoundsModel] = {}
-    for name, model in contract.models.items():
-        if not model.family.in_rounds:
-            plain = MaskedModel if contract.mode.masked else StreamingModel
-            streaming[name] = forms.streaming.get(name, plain)(contract, model, settings, history)
-    # A source may stand anywhere in the contract, so streaming models are made first.
-    for model in contract.in_rounds:
-        form = forms.rounds.get(model.name, RoundsModel)
-        source = None if model.declared.source is None else streaming[model.declared.source]
-        rounds[model.name] = form(contract, model, settings, validator, source, history)
-    made: dict[str, ServedModel] = {**streaming, **rounds}
-    return {name: made[name] for name in contract.models}
 
 
 class _Batch(NamedTuple):

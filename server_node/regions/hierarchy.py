@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any
 
-from server_node.clusters.history.recorder import PublishedHistory
 from server_node.models.base import ServedModel
-from server_node.models.rounds import RoundsModel
-from server_node.models.streaming import StreamingBase
+from server_node.models.factory import ModelForms
 from server_node.regions.contributions import Contributions, Regions, RegionUpdates
 from server_node.regions.following import FollowingModel, FollowingRounds
 from shoal.config.contract import Contract
-from shoal.config.resolved import ResolvedContract, ResolvedModel
-from shoal.config.sections import ServerSettings, UpstreamSettings
+from shoal.config.sections import UpstreamSettings
 from shoal.config.upstream import Upstream
 from shoal.errors import MessageRejected
 from shoal.protocol.messages import RoundRequest, Snapshot, Update, round_request_of
@@ -22,24 +19,6 @@ from shoal.protocol.regions import Region
 from shoal.protocol.validation import Validator
 from shoal.runtime.checkpoint import OutboxRecord
 from shoal.transports.base import Log
-
-
-class StreamingForm(Protocol):
-    """A class of streaming models, or a function that makes them."""
-
-    def __call__(
-        self, contract: ResolvedContract, model: ResolvedModel, settings: ServerSettings, history: PublishedHistory
-    ) -> StreamingBase: ...
-
-
-class ModelForms(NamedTuple):
-    """name -> class of the models that follow those of an upstream federation."""
-
-    streaming: Mapping[str, StreamingForm] = {}
-    rounds: Mapping[str, type[RoundsModel]] = {}
-
-
-PLAIN: Final = ModelForms()
 
 
 class UpstreamState:

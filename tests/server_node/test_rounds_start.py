@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from server_node.models.factory import make_models
 from server_node.models.rounds import RoundsModel, init_hint_for, known_clusters
 from server_node.models.streaming import StreamingModel
-from server_node.node import make_models
 from shoal.algorithms.registry import streaming_algorithm, streaming_names
 from shoal.algorithms.rounds.choice import Landmarks, choose_clusters
 from shoal.config.contract import Contract, parse_contract

@@ -9,7 +9,7 @@ import pytest
 
 import server_node
 from server_node.models.base import ServedModel
-from server_node.node import make_models
+from server_node.models.factory import make_models
 from shoal.config.contract import Contract, parse_contract
 from shoal.config.resolved import resolve
 from shoal.config.sections import ServerSettings
