@@ -40,7 +40,7 @@ TYPES: Final = {
     "None": "nil",
     "bytes": "bytes",
     "dict[str, Any]": "mapping",
-    "Mapping[str, NDArray[Any]]": "mapping of arrays",
+    "Mapping[str, AnyArray]": "mapping of arrays",
     "Floats": "array",
     "list[Any]": "list",
     "list[int]": "list of whole numbers",
