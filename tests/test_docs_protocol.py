@@ -62,13 +62,6 @@ def test_keys_headers_limits_and_reasons_are_those_of_the_code() -> None:
     assert all(f"{kept} bins of {width} s" in text for width, kept in BINS_KEPT.items())
 
 
-def test_the_page_on_errors_explains_each_reason_once() -> None:
-    page = (HERE / "docs" / "how-to" / "troubleshooting.md").read_text(encoding="utf-8")
-    table = page.partition("| reason | the message |\n|---|---|\n")[2].partition("\n\n")[0]
-    explained = [reason for line in table.splitlines() for reason in re.findall(r"`(\w+)`", line.split(" | ")[0])]
-    assert sorted(explained) == sorted(REASONS)
-
-
 def rewritten(page: str) -> str:
     """The page with its tables of topics, arrays and reasons, and those of messages, made anew."""
     reasons = "\n".join(f"| `{reason}` | it {why} |" for reason, why in REASONS.items())

@@ -183,7 +183,7 @@ def delimiter_of(lines: Sequence[str]) -> str:
 def preamble_of(lines: Sequence[str]) -> int:
     """How many lines stand before the header; 0 where the first line is one.
 
-    The header is then the first line that has as many cells as nearly all after it, more than one, and no number.
+    The header is then the first line that has as many cells as nearly all after it, names in several, and no number.
     """
 
     def agreeing(lines: Sequence[str]) -> tuple[float, list[str]]:
@@ -201,7 +201,8 @@ def preamble_of(lines: Sequence[str]) -> int:
             return 0
         for place in range(1, min(PREAMBLE_LINES_MAX + 1, len(lines) - 2)):
             share, header = agreeing(lines[place:]) if lines[place].strip() else (0.0, [])
-            if share >= ROWS_AGREE and not any(map(_NUMBER.fullmatch, map(str.strip, header))):
+            names = [cell.strip() for cell in header]
+            if share >= ROWS_AGREE and sum(map(bool, names)) > 1 and not any(map(_NUMBER.fullmatch, names)):
                 return place
     except csv.Error:  # the row is counted as broken when it is read
         pass

@@ -184,6 +184,9 @@ def test_a_header_that_is_repeated_is_no_reading_and_no_client(tmp_path: Path) -
 def test_a_first_row_of_numbers_is_not_taken_for_a_header_below_a_title() -> None:
     assert preamble_of(["a,b\n", "1,2,3\n", "4,5,6\n", "7,8,9\n"]) == 0
     assert preamble_of(["title\n", "a,b,c\n", "4,5,6\n", "7,8,9\n"]) == 1
+    assert preamble_of(["a,b,c\n", *(3 * ["1\n"]), *(3 * ["1,2,3\n"]), '"\n', ",,\n", "1,2,3\n", "4,5,6\n"]) == 0, (
+        "a row without names"
+    )
 
 
 def test_a_unit_behind_all_numbers_of_a_column_and_the_typographic_minus_are_understood(tmp_path: Path) -> None:
