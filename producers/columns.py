@@ -24,9 +24,14 @@ Kind = Literal["feature", "time", "client", "label", "left out"]
 
 _THINGS = "device|sensor|station|machine|client|room|mote|unit|user|site|node|engine"
 _NAMES: Mapping[Kind, re.Pattern[str]] = {
-    "time": re.compile(r"time|timestamp|date|datetime|datum|zeit|uhrzeit|ts|epoch|heure|fecha|hora"),
+    "time": re.compile(
+        r"((received|reported|recorded|measured|mess|log|obs|utc|local)[_ -]?)?"
+        r"(date|time|datum|zeit)([_ -]?(utc|local))?|"
+        r"timestamp|zeitstempel|date[_ -]?time|uhrzeit|ts|epoch|heure|fecha|hora"
+    ),
     "client": re.compile(
-        rf"({_THINGS})([_ -]?(id|name|no|nr))?|plant|location|place|house|building|hall|line|area|"
+        rf"({_THINGS})([_ -]?(id|name|no|nr))?|(dev|device)[_ -]?(eui|addr)|plant|location|place|house|building|"
+        r"hall|line|area|"
         r"raum|ger(ä|ae)t|anlage|standort|werk|maschine|halle|linie|bereich"
     ),
     "label": re.compile(r"label|class|target|klasse|y|changepoint|anomaly"),
@@ -40,7 +45,7 @@ _NUMBERED = re.compile(r" #\d+$")
 
 def is_named(kind: Kind, name: str) -> bool:
     """Whether a column of that name, or a field at the end of that path, is usually of this kind."""
-    parts = _NUMBERED.sub("", " ".join(name.replace('"', "").split())).split(".")
+    parts = unit_of(_NUMBERED.sub("", " ".join(name.replace('"', "").split())))[0].split(".")
     return any(_NAMES[kind].fullmatch("_".join(parts[first:]).lower().strip("# ")) for first in range(len(parts)))
 
 
@@ -154,6 +159,8 @@ class Understood:
     """cells that stand for "no value": words, and numbers"""
     missing: float = 0.0
     """share of rows without a value of some feature"""
+    order: str | None = None
+    """order of day, month and year in its dates; None where nothing has to be known of it"""
 
     def of(self, kind: Kind) -> tuple[Column, ...]:
         """The columns of that kind, in the order of the data."""
@@ -303,8 +310,8 @@ def understand(
     clients = tuple(dict.fromkeys(cells[client_found].texts)) if client_found else ()
     words = () if na else _na_words(cells[name] for name in cells if name not in others)
     written = (*words, *(f"{code:g}" for code in codes))
-    interval = _interval(sample, times_found, client_found, times)
-    return Understood(tuple(columns), len(rows), clients, interval, written, missing)
+    interval, order = _interval(sample, times_found, client_found, times)
+    return Understood(tuple(columns), len(rows), clients, interval, written, missing, order)
 
 
 def _time_columns(cells: Mapping[str, _Cells]) -> list[str]:
@@ -421,7 +428,9 @@ def _categories(cells: _Cells, numbers: Floats) -> tuple[str, ...]:
 
 def _left_out(cells: _Cells, numbers: Floats) -> str:
     """Why a column is no feature; "" for one that is. `numbers` are its finite ones."""
-    if cells.texts and len(numbers) < NUMBERS_SHARE * len(cells.texts) and not len(numbers):
+    if cells.texts and not len(numbers):
+        if all(text.startswith(("{", "[")) for text in cells.texts):
+            return "JSON: put its fields into columns, or let shoal init look at the topic that it came from"
         return "text"
     if len(numbers) < (1 - MISSING_MAX) * len(cells.numbers):
         return f"{1 - len(numbers) / max(1, len(cells.numbers)):.0%} of its cells have no number"
@@ -434,10 +443,12 @@ def _left_out(cells: _Cells, numbers: Floats) -> str:
     return ""
 
 
-def _interval(sample: Sample, times: Sequence[str], client: str | None, options: TimeOptions) -> float | None:
-    """The usual seconds between two readings of a client; None without times."""
+def _interval(
+    sample: Sample, times: Sequence[str], client: str | None, options: TimeOptions
+) -> tuple[float | None, str | None]:
+    """The usual seconds between two readings of a client, None without times; and the order of dates."""
     if not times:
-        return None
+        return None, None
     places = [sample.names.index(name) for name in times]
     cells = [[row[place] for place in places] for row in sample.rows]
     read = time_reader(lambda: cells, options, sample.where)
@@ -450,4 +461,4 @@ def _interval(sample: Sample, times: Sequence[str], client: str | None, options:
         if name in last and found > last[name]:
             gaps.append(found - last[name])
         last[name] = found
-    return float(np.median(gaps)) if gaps else None
+    return (float(np.median(gaps)) if gaps else None), read.order

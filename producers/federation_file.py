@@ -291,6 +291,7 @@ def plan_of(files: Sequence[Path], options: Mapping[str, Any]) -> Plan:
     if len(features) > FEATURES_MAX:
         raise InvalidData(f"{files[0]}: {len(features)} features; a federation has at most {FEATURES_MAX}")
     sentences = [f"{table.path.name}: {table.dialect.sentence()}" for table in tables if isinstance(table, CsvTable)]
+    sentences += [f"{understood.order} dates (--date-format)"] * (understood.order is not None)
     client = understood.of("client")
     names = feature_names(column.name for column in features)
     columns = tuple(replace(one, name=names.get(one.name, one.name)) for one in understood.columns)
@@ -301,7 +302,8 @@ def plan_of(files: Sequence[Path], options: Mapping[str, Any]) -> Plan:
         "split": f"column:{client[0].name}" if client else "",
         "label_column": next((column.name for column in understood.of("label")), ""),
         "decimal": options["decimal"],
-        "date_format": options["date_format"],
+        # Later files of the same kind may be too short to show it.
+        "date_format": options["date_format"] or understood.order or "",
         "timezone": options["timezone"],
         "encoding": options["encoding"],
         "na_values": list(form.dialect.na_values or understood.na_values),

@@ -221,6 +221,36 @@ def column_names(header: Iterable[str]) -> tuple[str, ...]:
     return tuple(found)
 
 
+_BRACKETED = re.compile(r"[\[(].{0,16}[\])]|[-\u2013]?")
+_BARE_UNIT = re.compile(rf"{_UNIT}|[-\u2013]?")
+_SIGN_OF_UNIT = re.compile(r"[%\u2030\u00b0\u00b5\u00b2\u00b3\[(]")
+
+
+def units_below(header: Sequence[str], below: Sequence[Sequence[str] | None]) -> bool:
+    """Whether the first row below a header holds the units of its columns, as loggers write them: [bar], or °C and hPa.
+
+    Columns with a unit have numbers in the next `UNITS_SEEN` rows; `below` has these rows.
+    """
+    whole = [row for row in below[: 1 + UNITS_SEEN] if row is not None and len(row) == len(header)]
+    if len(whole) <= UNITS_SEEN:
+        return False
+    units, *rows = ([cell.strip() for cell in row] for row in whole)
+    if not any(map(_SIGN_OF_UNIT.search, units)):
+        return False
+    if not (all(map(_BRACKETED.fullmatch, units)) or all(map(_BARE_UNIT.fullmatch, units))):
+        return False
+    signs = [place for place, unit in enumerate(units) if _SIGN_OF_UNIT.match(unit) and unit.strip("[]()-")]
+    return all(_NUMBER.fullmatch(row[place]) for row in rows for place in signs)
+
+
+def with_units(header: Sequence[str], row: Sequence[str]) -> list[str]:
+    """The names of a header, each followed by its unit of the row below."""
+    units = [cell.strip().strip("[]()").strip("-\u2013 ") for cell in row]
+    return [
+        f"{name.strip()} [{unit}]" if unit and name.strip() else name for name, unit in zip(header, units, strict=True)
+    ]
+
+
 def unit_behind(cell: str) -> str:
     """The unit that follows the number of a cell, as in "12.5 °C"; "" for none."""
     found = _WITH_UNIT.fullmatch(cell)
@@ -291,8 +321,12 @@ def dialect_of(
     rows = csv.reader(lines[preamble:], delimiter=delimiter)
     cells: list[list[str]] = []
     try:
-        header = column_names(next(rows, []))
-        whole = [row for row in islice(rows, HEAD_LINES) if len(row) == len(header)]
+        first = next(rows, [])
+        below = list(islice(rows, HEAD_LINES))
+        if units_below(first, below):
+            first, below = with_units(first, below[0]), below[1:]
+        header = column_names(first)
+        whole = [row for row in below if len(row) == len(header)]
         cells = [[row[place] for row in whole] for place, name in enumerate(header) if not columns or name in columns]
     except csv.Error:  # the row is counted as broken when it is read
         pass

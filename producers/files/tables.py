@@ -26,12 +26,15 @@ from producers.files.dialect import (
     FOUND,
     HEAD_BYTES,
     HEAD_LINES,
+    UNITS_SEEN,
     Dialect,
     DialectOptions,
     column_names,
     dialect_of,
     encoding_of,
     known_encoding,
+    units_below,
+    with_units,
 )
 from producers.files.parsing import (
     BLOCK_LINES,
@@ -221,11 +224,15 @@ class CsvTable:
         if head[:1] == [OVERLONG]:
             raise SettingsError(f"{path}: the header is longer than {LINE_CHARS_MAX} characters; is this a CSV file?")
         self.dialect: Dialect = dialect_of(head, encoding, said, numbers, str(path))
-        header = next(self._records(self._record_lines()), None) or []
-        self.columns = column_names(header)
+        found = islice(self._records(self._record_lines()), 2 + UNITS_SEEN)
+        header = next(found, None) or []
+        below = list(found)
+        units = (below[0] or []) if units_below(header, below) else []
+        self.columns = column_names(with_units(header, units) if units else header)
         # Names that are numbers may be those of a row as well.
         is_text = not any(isinstance(number_of(self.dialect.number_text(name)), float) for name in header)
-        self._header = header if is_text else None
+        self._headers = [header] * is_text + [units] * bool(units)
+        """rows that are no readings"""
 
     def _lines(self) -> Iterator[str]:
         """The lines from the header on."""
@@ -287,11 +294,11 @@ class CsvTable:
         """The cells at these places of every row below the header; None for a broken row."""
         width = len(self.columns)
         for row in self._records(lines, self._unclosed):
-            if row is not None and len(row) == width and row != self._header:
+            if row is not None and len(row) == width and row not in self._headers:
                 yield [row[place] for place in places]
             else:
                 if row is not None:
-                    self._faults["header" if row == self._header else "ragged"] += 1
+                    self._faults["header" if row in self._headers else "ragged"] += 1
                 yield None
 
     def _records(

@@ -6,6 +6,7 @@ Whether 03/04/2024 is in March or in April is found from other rows of the file,
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Any, NamedTuple
@@ -29,10 +30,12 @@ _NAMED = re.compile(
 )
 """5-Jan-2024 or January 5, 2024"""
 _SPACED = re.compile(r"(\d{4}) (\d{1,2}) (\d{1,2})((?: \d{1,2}(?:\.0)?){0,3})")
-_COMPACT = re.compile(r"(19|20)\d\d(0[1-9]|1[0-2])(0[1-9]|[12]\d|3[01])(([01]\d|2[0-3])[0-5]\d([0-5]\d)?)?")
-"""20240131 or 202401311245: a date; as an epoch it would be a day in 1970"""
+_COMPACT = re.compile(r"(19|20)\d\d(0[1-9]|1[0-2])(0[1-9]|[12]\d|3[01])(([01]\d|2[0-3])([0-5]\d([0-5]\d)?)?)?")
+"""20240131, 2024013112 or 202401311245: a date; as an epoch it would be a day in 1970, or after 2033"""
 
 
+FOLLOWS_S = 60.0
+"""seconds besides twice the longest step within a day in which the next day's first row follows at once"""
 ROWS_SEEN = 2000
 """rows from which the form of times is found, where they tell days from months"""
 
@@ -68,7 +71,7 @@ class TimeReader:
     def __init__(self, options: TimeOptions, order: str | None, compact: bool = False) -> None:
         """`order` is one of `ORDERS` for dates that ISO 8601 does not read; `compact`: digits alone are a date."""
         self._zone = zone_of(options.timezone)
-        self._order, self._compact = order, compact
+        self.order, self._compact = order, compact
         given = options.date_format
         self._codes = None if given is None or given in ORDERS else given
         self._zone_name = options.timezone
@@ -89,7 +92,7 @@ class TimeReader:
                 found = datetime.strptime(text, self._codes)
             elif self._compact and _COMPACT.fullmatch(text):
                 found = datetime.fromisoformat(text[:8] + ("T" + text[8:] if len(text) > 8 else ""))
-            elif (read := _iso(text) or _written(text, self._order)) is not None:
+            elif (read := _iso(text) or _written(text, self.order)) is not None:
                 found = read
             else:
                 return text
@@ -99,7 +102,7 @@ class TimeReader:
 
     def sentence(self) -> str:
         """How times are read, for people."""
-        form = self._codes or (f"{self._order} dates" if self._order else "ISO 8601 or epochs")
+        form = self._codes or (f"{self.order} dates" if self.order else "ISO 8601 or epochs")
         zone = self._zone_name or "UTC where they name no zone (--timezone)"
         return f"times: {form}, {zone}"
 
@@ -118,34 +121,92 @@ def time_reader(rows: Callable[[], Iterable[Sequence[Any]]], options: TimeOption
                 "%d.%m.%Y %H:%M"
             )
         return TimeReader(options, order)
-    found: set[str] = set()
-    ambiguous = False
-    seen = digits = 0
+    dates = _Dates()
     for cells in rows():
-        text = _joined(cells)
-        if not text:
-            continue
-        seen += 1
-        digits += bool(_COMPACT.fullmatch(text))
-        if _iso(text) is None and (written := _WRITTEN.fullmatch(text)) is not None:
-            order = _order_of(written)
-            ambiguous = ambiguous or order is None
-            if order is not None:
-                found.add(order)
+        dates.add(_joined(cells))
         # Rows beyond the first are only needed to tell days from months.
-        if seen >= ROWS_SEEN and (found or not ambiguous):
+        if dates.seen >= ROWS_SEEN and not dates.unknown:
             break
-    if len(found) > 1:
+    if len(dates.found) > 1:
         raise SettingsError(
             f"{where}: some dates can only be day-first and some only month-first; give --date-format day-first or "
             "--date-format month-first, and the others have no time"
         )
-    if ambiguous and not found:
+    if dates.unknown:
         raise SettingsError(
             f"{where}: its dates may be day-first or month-first; give --date-format day-first or "
             "--date-format month-first"
         )
-    return TimeReader(options, next(iter(found), None), compact=0 < digits == seen)
+    return TimeReader(options, dates.order, compact=0 < dates.digits == dates.seen)
+
+
+class _Dates:
+    """What the dates of a file show of their order."""
+
+    def __init__(self) -> None:
+        self.found: set[str] = set()
+        """orders that some date can only have"""
+        self.seen = self.digits = 0
+        """times, and those of them that are of digits alone"""
+        self._ambiguous = False
+        self._days = _Days()
+
+    @property
+    def order(self) -> str | None:
+        """The order of all dates; None where nothing has to be known of it, or is."""
+        return next(iter(self.found), self._days.order if self._ambiguous else None)
+
+    @property
+    def unknown(self) -> bool:
+        """Whether some dates may be day-first or month-first, and nothing shows which."""
+        return self._ambiguous and self.order is None
+
+    def add(self, text: str) -> None:
+        """Look at the next time; an empty text is none."""
+        if not text:
+            return
+        self.seen += 1
+        self.digits += bool(_COMPACT.fullmatch(text))
+        if _iso(text) is not None or (written := _WRITTEN.fullmatch(text)) is None:
+            return
+        order = _order_of(written)
+        if order is not None:
+            self.found.add(order)
+        elif not self.found:
+            self._ambiguous = True
+            self._days.add(text)
+
+
+class _Days:
+    """Dates that may be day-first or month-first, told apart by the order in which days follow each other at once.
+
+    Where readings come every five minutes, the row after 23:55 is of the next day and not of a day a month later.
+    """
+
+    def __init__(self) -> None:
+        self._before: dict[str, datetime] = {}
+        self._step_s = 0.0
+        """longest step between two rows of a day that shows how close rows follow each other"""
+        self._followed: Counter[str] = Counter()
+
+    @property
+    def order(self) -> str | None:
+        """The order under which days follow each other; None as long as none do, or under both."""
+        return next(iter(self._followed)) if len(self._followed) == 1 else None
+
+    def add(self, text: str) -> None:
+        """Look at the next time."""
+        try:
+            moments = {order: moment for order in ORDERS[:2] if (moment := _written(text, order)) is not None}
+        except ValueError:  # no such time of day
+            return
+        before, self._before = self._before, moments
+        both = moments.keys() & before.keys()
+        steps = {order: abs((moments[order] - before[order]).total_seconds()) for order in both}
+        if all(moments[order].date() == before[order].date() for order in both):
+            self._step_s = max(self._step_s, *steps.values(), 0.0)
+        elif self._step_s:
+            self._followed.update(order for order, step in steps.items() if step <= FOLLOWS_S + 2 * self._step_s)
 
 
 def _joined(cells: Sequence[Any]) -> str:

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from producers.files.dialect import Dialect, DialectOptions, encoding_of, preamble_of
+from producers.files.dialect import Dialect, DialectOptions, encoding_of, preamble_of, units_below
 from producers.files.form import AS_FOUND, FileForm
 from producers.files.replay import Columns, Replay
 from producers.files.split import split_of
@@ -303,3 +303,45 @@ def test_a_source_gives_gaps_only_where_the_contract_lets_them_be_learnt() -> No
     with pytest.raises(SettingsError, match=r'needs missing = "learn" in \[privacy\]'):
         missing_of("learn", drop)
     assert drop.digest != learn.digest
+
+
+def written_days(rows: int, minutes: int) -> list[datetime]:
+    """Times from the second to the twelfth day of some month, in which no date tells days from months."""
+    begin = datetime(2024, 8, 2, 9, 7)
+    return [begin + timedelta(minutes=minutes * place) for place in range(rows)]
+
+
+@pytest.mark.parametrize("order", ["%d/%m/%Y %H:%M", "%m/%d/%Y %I:%M %p"])
+def test_days_and_months_are_told_apart_by_the_row_after_midnight(order: str, tmp_path: Path) -> None:
+    path = tmp_path / "days.csv"
+    moments = written_days(900, 15)
+    path.write_text("when,a\n" + "".join(f"{moment.strftime(order)},{n}\n" for n, moment in enumerate(moments)))
+    found = all_of(Replay([path], Columns(("a",), ("when",)), split_of("round-robin", 1, 0)))
+    assert list(found.times) == [moment.replace(tzinfo=UTC).timestamp() for moment in moments]
+
+
+@pytest.mark.parametrize("minutes", [1440, 1500])
+def test_rows_that_do_not_follow_each_other_over_midnight_leave_it_open(minutes: int, tmp_path: Path) -> None:
+    path = tmp_path / "days.csv"
+    rows = "".join(f"{m.strftime('%d/%m/%Y %H:%M')},{n}\n" for n, m in enumerate(written_days(8, minutes)))
+    path.write_text(f"when,a\n{rows}")
+    with pytest.raises(SettingsError, match="day-first or month-first"):
+        Replay([path], Columns(("a",), ("when",)), split_of("round-robin", 1, 0))
+
+
+def test_a_row_of_units_below_the_header_gives_units_and_is_no_reading(tmp_path: Path) -> None:
+    for number, units in enumerate(("[h]\t[bar]\t[-]", "UTC\t°C\t%")):
+        path = tmp_path / f"{number}.tsv"
+        rows = "2024010207\t1.5\t2\n2024010208\t2.5\t3\n" * 3
+        path.write_text(f"# logger\n# of the press\nwhen\ta\tb\n{units}\n{rows}", encoding="utf-8")
+        columns = Columns((f"a [{('bar', '°C')[number]}]",), (("when [h]", "when [UTC]")[number],))
+        source = Replay([path], columns, split_of("round-robin", 1, 0))
+        found = all_of(source)
+        assert [list(row) for row in found.values if len(row)] == [[1.5], [2.5]] * 3
+        assert datetime(2024, 1, 2, 7, tzinfo=UTC).timestamp() in found.times
+        assert source.faults == {"header": 1}
+    numbers = [["1", "2"]] * 3
+    assert units_below(["a", "b"], [["°C", "-"], *numbers])
+    for first in (["n/a", "n/a"], ["2024-01-01", "12 %"], ["", ""]):
+        assert not units_below(["a", "b"], [first, *numbers])
+    assert not units_below(["a", "b"], [["°C", "-"], *numbers[1:]]), "too few rows to know"

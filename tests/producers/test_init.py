@@ -72,6 +72,7 @@ def test_one_command_understands_a_file_and_writes_one_that_runs(folder: Path) -
     assert files.model_dump(exclude_defaults=True) == {
         "time_columns": ("Datum", "Uhrzeit"),
         "split": "column:Raum",
+        "date_format": "day-first",
         "na_values": ("-999",),
     }
     for said in ("delimiter ';', decimal sign ',', encoding cp1252", "the same value everywhere", "text", "PROPOSALS"):
@@ -255,6 +256,20 @@ def test_an_export_of_a_spreadsheet_is_understood(folder: Path) -> None:
     assert (files.na_values, files.time_columns) == (("#DIV/0!",), ("Time\nStamp",))
     source = FILES.open(config.contract, with_settings({**PLAIN_REPLAY, "files": (folder / "a.csv",)}, config))
     assert [list(row)[:3] for row in source.read(2).values] == [[0.5, 0.25, 0.0], [5.5, 5.25, 7.0]]
+
+
+def test_a_logger_with_units_below_its_header_and_addresses_of_devices_is_understood(folder: Path) -> None:
+    lines = [f"{1735700000000 + 2000 * n}\t70b3d5499{n % 3:07x}\t{7 * n % 17}.5\t{n % 5}\t{{}}" for n in range(600)]
+    header = "# trace V2\n# station 4\n#\nZeit\tDevEUI\tDruck\tWeg\tRest\n[ms]\t[-]\t[bar]\t[mm]\t[-]"
+    (folder / "a.tsv").write_text("\r\n".join([header, *lines]), encoding="utf-8")
+    output = run("a.tsv", "--private").output
+    assert "names 3 clients" in output
+    assert "left out: JSON" in output
+    contract = load_config(folder / "a.toml").contract
+    assert [(feature.name, feature.unit) for feature in contract.features] == [
+        ("Druck [bar]", "bar"),
+        ("Weg [mm]", "mm"),
+    ]
 
 
 def test_a_word_with_a_point_stands_for_no_value_in_a_file_of_decimal_commas(folder: Path) -> None:
