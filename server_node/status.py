@@ -97,6 +97,8 @@ class ModelStatus:
     """lasting identities of its clusters"""
     events: Sequence[RecentEvent] = ()
     """newest events of clusters, the newest last"""
+    unusual: bool = False
+    """whether an alarm is on: the shares of its clusters are unusual for the time of day"""
 
 
 @dataclass(frozen=True)

@@ -330,7 +330,8 @@ class ModelPublisher:
     def status(self, waiting_for: str, rounds: RoundStatus | None = None) -> ModelStatus:
         """Status of the model for people; `waiting_for` is empty once there is a clustering."""
         name, algorithm = self._model.name, self._model.algorithm
-        return ModelStatus(name, algorithm, self.snapshot, waiting_for, self.history, rounds, self.lineage, self.events)
+        parts = (self.history, rounds, self.lineage, self.events, self._watch.unusual)
+        return ModelStatus(name, algorithm, self.snapshot, waiting_for, *parts)
 
     def state(self) -> dict[str, Any]:
         """Plain values and parts for `restore`."""

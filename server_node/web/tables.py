@@ -163,8 +163,14 @@ def overview_json(model: ModelStatus, recent: RecentHistory | None, usual: Usual
     return {
         "events": [event._asdict() for event in model.events[-EVENTS_MAX:]],
         "usual": None if usual is None else _usual_json(usual),
+        "alarm": model.unusual,
+        "most_from": None if recent is None or recent.most_from is None else _most_from_json(*recent.most_from),
         "feeds": {} if recent is None else feeds_json(recent.by_client),
     }
+
+
+def _most_from_json(client: str, share: float) -> dict[str, Any]:
+    return {"client": client, "percent": round(100 * share)}
 
 
 def _usual_json(usual: Usual) -> dict[str, Any]:

@@ -704,6 +704,23 @@ def test_the_clients_that_feed_a_cluster_come_from_its_newest_bins(tmp_path: Pat
     assert RecentHistory(0, 300, {}, {1: [("attic", 1.0)]}, {}).feeding_text(1) == "attic 100 %"
 
 
+@pytest.mark.parametrize(
+    ("clients", "shares", "found"),
+    [(4, (70, 10, 10, 10), ("attic", 0.7)), (4, (50, 50, 0, 0), None), (3, (90, 5, 5), None), (4, (), None)],
+)
+def test_a_client_is_named_that_supplies_most_of_the_newest_readings_of_several(
+    clients: int, shares: tuple[int, ...], found: tuple[str, float] | None, tmp_path: Path
+) -> None:
+    flat = [number for pair in enumerate(shares) for number in pair]
+    origin = "plant", plant().digest, "clusters"
+    bins = [HistoryBin.of(*origin, width, START, 1, [5, 100], flat, []) for width in (FINE_S, COARSE_S)]
+    recent = recent_history(
+        store_of(tmp_path, *bins, clients=("attic", "cellar", "roof", "yard")[:clients]), "clusters"
+    )
+    assert recent is not None
+    assert recent.most_from == found
+
+
 def test_the_readings_of_a_client_are_divided_among_the_clusters_that_they_fell_to(tmp_path: Path) -> None:
     older, newer = (0, 6, 10, 1, 6, 5), (0, 5, 30, 1, 5, 10)
     fine = a_bin(START, {6: 15}, cells=older), a_bin(START + FINE_S, {5: 40}, cells=newer)

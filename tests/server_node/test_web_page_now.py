@@ -48,15 +48,17 @@ def days_before(days: int) -> int:
     return int((datetime.fromtimestamp(NEWEST) - timedelta(days=days)).timestamp())
 
 
-def history(folder: Path, now: dict[int, int], earlier: dict[int, int], days: int = 28) -> HistoryReader:
-    """A history that has the newest half hour and the same one of earlier days."""
+def history(
+    folder: Path, now: dict[int, int], earlier: dict[int, int], days: int = 28, clients: tuple[str, ...] = ()
+) -> HistoryReader:
+    """A history that has the newest half hour and the same one of earlier days; `clients` are more than two."""
     cells = (0, 0, 30, 0, 1, 10, 1, 2, 40)
     bins: list[HistoryBin | HistoryNames] = [a_bin(NEWEST, now, FINE_S, cells), a_bin(NEWEST, now, COARSE_S)]
     bins += [a_bin(days_before(back), earlier, COARSE_S) for back in range(1, days + 1)]
     bins += [a_bin(NEWEST - FINE_S * back, earlier, FINE_S) for back in range(12, 75)]
     bins += [a_bin(NEWEST - COARSE_S * back, earlier, COARSE_S) for back in range(1, 14)]
     clusters = [[identity, "", f"label {identity}"] for identity in range(9)]
-    bins.append(HistoryNames(CONTRACT.federation, CONTRACT.digest, "fcac", ["attic", "cellar"], clusters))
+    bins.append(HistoryNames(CONTRACT.federation, CONTRACT.digest, "fcac", ["attic", "cellar", *clients], clusters))
     store = HistoryStore(CONTRACT, folder / HISTORY_FILE)
     store.apply([HistoryRecord(one.record_key, one) for one in bins])
     store.close()
@@ -130,6 +132,18 @@ def test_what_is_unusual_new_and_inactive_is_marked_by_a_sign_and_words(browser:
         assert tab.value_of(cells) == ["Rejected", "–", "7"]
         signs = "[...document.querySelectorAll('#answers .warn .sign')].map(sign => sign.textContent)"
         assert tab.value_of(signs) == ["!", "!", "!"]
+
+
+def test_an_alarm_that_is_on_and_a_client_with_most_of_the_readings_are_named(browser: Browser, tmp_path: Path) -> None:
+    status = the_status(clients=ACTIVE)
+    alarmed = replace(status, models={name: replace(one, unusual=True) for name, one in status.models.items()})
+    past = history(tmp_path, {0: 60, 1: 40}, {0: 60, 1: 40}, clients=("roof", "yard"))
+    with shown(browser, alarmed, past) as (tab, _):
+        answers = tab.value_of(ANSWERS)
+        assert answers["Usual?"][0] == "warn", "although the newest half hour is as on other days"
+        said = "No, an alarm is on: clusters have other shares than usual at this time, 100 % as on earlier w"
+        assert answers["Usual?"][1].startswith(said)
+        assert " 100 % of the newest readings are those of attic. " in answers["Complete?"][1]
 
 
 def test_a_young_history_says_that_it_is_too_early(browser: Browser, tmp_path: Path) -> None:

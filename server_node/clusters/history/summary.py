@@ -47,6 +47,10 @@ FEEDING_BINS = 12
 CLIENTS_NAMED_MAX = 2
 
 
+MANY_CLIENTS = 4
+"""clients of which one that supplies most of the readings is named"""
+
+
 @dataclass(frozen=True)
 class RecentHistory:
     """The recent history of one model."""
@@ -61,6 +65,8 @@ class RecentHistory:
     by_client: Mapping[str, Sequence[tuple[int, float]]]
     """client -> the clusters that its newest readings fell to with their shares of these, the largest first; clients
     with the most readings first"""
+    most_from: tuple[str, float] | None = None
+    """one of `MANY_CLIENTS` or more that supplies more than half of the newest readings, and its share of these"""
 
     def trend_text(self, identity: int) -> str:
         """Movement of a cluster's share, such as "4 to 62 % in 7 days"; empty if it is not known."""
@@ -99,7 +105,10 @@ def recent_history(reader: HistoryReader, model: str) -> RecentHistory | None:
         # The newest step is a whole one.
         start = newest - step * math.ceil((newest - oldest.start) / step)
         shares = _shares(chain([oldest], bins), start, step, (newest - start) // step)
-        return RecentHistory(start, step, shares, *_feeding(reader, model))
+        newest_bins = reader.newest_bins(model, FINE_S, FEEDING_BINS)
+        names = reader.names(model)
+        clients = [] if names is None else names.clients
+        return RecentHistory(start, step, shares, *_feeding(newest_bins, clients), _most_from(newest_bins, clients))
     except LogUnavailable:
         return None
 
@@ -135,11 +144,20 @@ def _shares(bins: Iterable[HistoryBin], start: int, step: int, steps: int) -> di
     }
 
 
-def _feeding(reader: HistoryReader, model: str) -> tuple[Divided[int, str], Divided[str, int]]:
+def _most_from(bins: Sequence[HistoryBin], clients: Sequence[str]) -> tuple[str, float] | None:
+    """The client with more than half of the readings of these bins, and its share; None with few clients."""
+    counts: Counter[int] = Counter()
+    for one in bins:
+        counts.update(dict(pairs(one.clients)))
+    if len(clients) < MANY_CLIENTS or not counts.total():
+        return None
+    number, readings = counts.most_common(1)[0]
+    share = readings / counts.total()
+    return (client_name(number, clients), share) if number != OTHER_CLIENTS and share > 0.5 else None
+
+
+def _feeding(bins: Sequence[HistoryBin], clients: Sequence[str]) -> tuple[Divided[int, str], Divided[str, int]]:
     """Clients that feed each cluster, and clusters that each client feeds."""
-    names = reader.names(model)
-    clients = [] if names is None else names.clients
-    bins = reader.newest_bins(model, FINE_S, FEEDING_BINS)
     cells = np.concatenate([np.empty((0, 3), np.int64), *(cells_table(one.cells) for one in bins)])
     cells = cells[cells[:, 1] >= 0]
     identities, columns = np.unique(cells[:, 1], return_inverse=True)

@@ -19,9 +19,9 @@ export function showSummary(status, model, now, connected, onChoose) {
   showHeadline(model, shown, connected);
   showChanges(shown ? clustering.events : [], now);
   showAnswers([
-    ["Usual?", ...usual(shown ? clustering.usual : null)],
+    ["Usual?", ...usual(shown ? clustering.usual : null, shown && clustering.alarm)],
     ["New?", ...newReadings(shown ? clustering.usual : null)],
-    ["Complete?", ...complete(status, now, connected)],
+    ["Complete?", ...complete(status, now, connected, shown ? clustering.most_from : null)],
     ["Private?", ...privacy(status.privacy, model)],
   ]);
   showShares(shown ? clustering.clusters : [], shown ? clustering.newPercent : 0, onChoose);
@@ -52,7 +52,9 @@ export function momentText(moment, now) {
 
 const share = (thousandths) => percent(thousandths / 1000);
 
-function usual(known) {
+// `alarm`: shares have been unusual for so long that an event said so, and no event has said since that they are usual again.
+function usual(known, alarm) {
+  if (alarm) return ["warn", `No, an alarm is on: clusters have other shares than usual at this time${likenessWords(known)}.`];
   if (!known) return ["none", "There is nothing to compare with yet."];
   const days = known.weekend ? "weekend days" : "working days";
   if (known.likeness === null) {
@@ -65,6 +67,11 @@ function usual(known) {
   return ["warn", `No: ${words}, else ${usual}.`];
 }
 
+// Such as ", 62 % as on earlier working days".
+function likenessWords(known) {
+  return known && known.likeness !== null ? `, ${share(known.likeness)} as on earlier ${known.weekend ? "weekend" : "working"} days` : "";
+}
+
 function newReadings(known) {
   if (!known || known.new === null) return ["none", "There are no readings to judge yet."];
   const words = `${share(known.new)} of the last hour's readings belonged to no cluster known then`;
@@ -72,7 +79,8 @@ function newReadings(known) {
   return [known.new <= known.new_usual + NEW_SPARE ? "good" : "warn", `${words}, up to ${share(known.new_usual)} is usual.`];
 }
 
-function complete(status, now, connected) {
+// `most` is the client of several from which most of the newest readings come, if there is one.
+function complete(status, now, connected, most) {
   if (!connected) return ["warn", "No: the server does not respond; clients go on learning meanwhile."];
   const clients = clientsOf(status, now);
   const absent = clients.filter(({ inactive }) => inactive);
@@ -83,11 +91,12 @@ function complete(status, now, connected) {
   if (!clients.length) return ["none", "No client has sent an update yet."];
   const active = `${clients.length - absent.length} of ${plural(clients.length, "client")} active`;
   const more = rest.length ? `, ${rest.join(", ")}` : "";
+  const large = most ? ` ${most.percent} % of the newest readings are those of ${most.client}.` : "";
   const hidden = status.privacy.formal ? " Rejected readings are not published: each client's own metrics and log have them." : "";
-  if (!absent.length) return [rejected || refused ? "warn" : "good", `${active}${more || ", no message rejected"}.${hidden}`];
+  if (!absent.length) return [rejected || refused ? "warn" : "good", `${active}${more || ", no message rejected"}.${large}${hidden}`];
   const named = absent.slice(0, 2).map(({ name }) => name).join(", ");
   const others = absent.length > 2 ? ` and ${absent.length - 2} more` : "";
-  return ["warn", `${named}${others} inactive; ${active}${more}.`];
+  return ["warn", `${named}${others} inactive; ${active}${more}.${large}`];
 }
 
 // What the model costs, then the sum over all models.
