@@ -19,14 +19,18 @@ from shoal.protocol.reading_faults import unusable
 from shoal.telemetry.events import start_logging
 
 
-def source_types() -> list[SourceType]:
-    """All installed source types, by name. Raises `SettingsError`."""
+def source_types(told: list[str] | None = None) -> list[SourceType]:
+    """All installed source types, by name, but for broken ones: the others can be used. `told` gets what is wrong."""
     found = []
     for name in SOURCES.names():
-        source = SOURCES.load(name)
-        if not isinstance(source, SourceType):
-            raise SettingsError(f"source of readings {name!r} is not a producers.source_type.SourceType")
-        found.append(source)
+        try:
+            source = SOURCES.load(name)
+            if not isinstance(source, SourceType):
+                raise SettingsError(f"source of readings {name!r} is not a producers.source_type.SourceType")
+            found.append(source)
+        except SettingsError as broken:
+            if told is not None:
+                told.append(str(broken))
     return found
 
 
@@ -64,7 +68,10 @@ def producer(context: click.Context, /, **options: Any) -> None:
     shoal producer --config rooms.toml rooms.csv.gz --time-column date --split column:room --speed max
     shoal producer --config rooms.toml --mqtt --name room-1
     """
-    sources = source_types()
+    broken: list[str] = []
+    sources = source_types(broken)
+    for line in broken:
+        click.echo(f"shoal: left out: {line}", err=True)
     chosen = [source for source in sources if source.is_chosen(options)]
     if options["print_federation"]:
         click.echo(_federation_file(sources, chosen, options), nl=False)

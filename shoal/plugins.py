@@ -48,7 +48,7 @@ class Plugins(Generic[P]):
         try:
             found = point.load()
         # The code of another package runs here: whatever it raises is reported as that package's fault.
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise SettingsError(f"{origin} cannot be imported: {type(error).__name__}: {error}") from error
         if not self._accepts(found):
             raise SettingsError(f"{origin} leads to {found!r}; it must be {self._wanted}")

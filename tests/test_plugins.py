@@ -94,3 +94,12 @@ def test_without_any_entry_point_the_error_says_what_to_do(
     installed.clear()
     with pytest.raises(SettingsError, match=r"no colour is installed: .*install shoal again"):
         colours.names()
+
+
+def test_a_plug_in_that_ends_the_process_when_it_is_imported_is_named(
+    installed: list[EntryPoint], colours: Plugins[SimpleNamespace], tmp_path: Path
+) -> None:
+    (tmp_path / "ending_plugin.py").write_text("raise SystemExit(0)\n")
+    installed.append(offered("black", "ending_plugin:BLACK", "ends"))
+    with pytest.raises(SettingsError, match=r"colour 'black' of package ends .* cannot be imported: SystemExit: 0"):
+        colours.load("black")

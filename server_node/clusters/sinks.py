@@ -10,11 +10,14 @@ import hashlib
 import hmac
 import http.client
 import json
+import socket
+import threading
 import time
 import urllib.error
 import urllib.request
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
@@ -30,7 +33,8 @@ from shoal.errors import LogUnavailable, MissingExtra, SettingsError
 from shoal.files import read_password
 from shoal.protocol.events import SITE_EVENT_KINDS
 
-TIMEOUT_S = 10.0
+TIMEOUT_S, ANSWER_S = 10.0, 30.0
+"""seconds without a byte of a receiver, and in all until it has answered"""
 BUSY = frozenset({408, 425, 429})
 """HTTP statuses below 500 with which the same request may succeed later"""
 
@@ -109,6 +113,61 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
         """Let the answer be an error."""
 
 
+class _Deadline(http.client.HTTPConnection):
+    """A connection that is shut down `ANSWER_S` after it was made, unless it has been answered.
+
+    The time limit of a socket begins anew with each byte: a receiver that sends one at a time would hold all alerts.
+    """
+
+    _timer: threading.Timer | None = None
+    _late = False
+
+    def connect(self) -> None:
+        """Connect, and begin to count."""
+        super().connect()
+        connected = self.sock
+
+        def shut() -> None:
+            self._late = True
+            with suppress(OSError):
+                connected.shutdown(socket.SHUT_RDWR)
+
+        self._timer = threading.Timer(ANSWER_S, shut)
+        self._timer.daemon = True
+        self._timer.start()
+
+    def getresponse(self) -> http.client.HTTPResponse:
+        """The answer's status and headers."""
+        try:
+            answer = super().getresponse()
+        finally:
+            if self._timer is not None:
+                self._timer.cancel()
+        if self._late:  # what was cut off can look like an answer
+            raise TimeoutError(f"no whole answer in {ANSWER_S:g} s")
+        return answer
+
+
+class _SecureDeadline(_Deadline, http.client.HTTPSConnection):
+    """The same over TLS."""
+
+
+class _Plain(urllib.request.HTTPHandler):
+    """Opens connections that end."""
+
+    def http_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
+        """Open one without TLS."""
+        return self.do_open(_Deadline, req)
+
+
+class _Secure(urllib.request.HTTPSHandler):
+    """The same over TLS."""
+
+    def https_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
+        """Open one with TLS."""
+        return self.do_open(_SecureDeadline, req)
+
+
 def cloud_event_headers(alert: Mapping[str, Any]) -> dict[str, str]:
     """The attributes of an alert as headers (CloudEvents 1.0, HTTP binding, binary mode).
 
@@ -164,7 +223,7 @@ class Webhook:
         """`token_file`: sent as `Authorization: Bearer`; `signing_key_file`: signs. Both are read at each request."""
         self._url, self._token_file, self._signing_key_file = url, token_file, signing_key_file
         self._host, self._clock = host_of(url), clock
-        self._opener = urllib.request.build_opener(_NoRedirects)
+        self._opener = urllib.request.build_opener(_NoRedirects, _Plain, _Secure)
 
     def deliver(self, alert: Mapping[str, Any], event: str, model: str) -> bool:
         """See `Sink.deliver`."""

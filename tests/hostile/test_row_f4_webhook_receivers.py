@@ -1,0 +1,80 @@
+"""Row F4: a webhook's receiver that never ends its answer, or answers what is no HTTP, holds no alert for long."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Callable
+
+import pytest
+
+from server_node.clusters import sinks
+from server_node.clusters.sinks import Webhook
+from shoal.errors import LogUnavailable
+
+ALERT = {
+    "alert": "all",
+    "event": {"id": "p/m/1", "kind": "birth", "model": "m", "cluster": 1, "federation": "p", "at": 0.0},
+}
+
+
+def receiver(answer: Callable[[socket.socket], None]) -> str:
+    """The URL of a server that takes one request."""
+    listening = socket.create_server(("127.0.0.1", 0))
+
+    def serve() -> None:
+        with listening, listening.accept()[0] as connection:
+            connection.recv(65536)
+            try:
+                answer(connection)
+            except OSError:
+                return
+
+    threading.Thread(target=serve, daemon=True).start()
+    return f"http://127.0.0.1:{listening.getsockname()[1]}/secret"
+
+
+def drip(connection: socket.socket) -> None:
+    connection.sendall(b"HTTP/1.1 200 OK\r\nX-Slow: ")
+    while True:
+        connection.sendall(b"x")
+        time.sleep(0.02)
+
+
+def headers_without_end(connection: socket.socket) -> None:
+    connection.sendall(b"HTTP/1.1 200 OK\r\n")
+    while True:
+        connection.sendall(b"X-More: 1\r\n")
+
+
+def test_an_answer_that_comes_byte_by_byte_is_given_up_and_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sinks, "ANSWER_S", 0.3)
+    start = time.monotonic()
+    with pytest.raises(LogUnavailable, match=r"no whole answer in 0\.3 s") as away:
+        Webhook(receiver(drip), None).deliver(ALERT, "birth", "m")
+    assert time.monotonic() - start < 8.0
+    assert "secret" not in str(away.value)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        headers_without_end,
+        lambda connection: connection.sendall(b"\0" * 100_000),
+        lambda connection: connection.close(),
+    ],
+    ids=["headers without end", "no HTTP", "nothing"],
+)
+def test_what_is_no_answer_is_tried_again(answer: Callable[[socket.socket], None]) -> None:
+    with pytest.raises(LogUnavailable):
+        Webhook(receiver(answer), None).deliver(ALERT, "birth", "m")
+
+
+def test_a_body_without_end_is_not_read() -> None:
+    def endless(connection: socket.socket) -> None:
+        connection.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
+        while True:
+            connection.sendall(b"x" * 65536)
+
+    assert Webhook(receiver(endless), None).deliver(ALERT, "birth", "m")

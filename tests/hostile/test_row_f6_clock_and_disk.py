@@ -1,0 +1,88 @@
+"""Row F6: the wall clock steps hours back and forth, and each fsync takes seconds: every reading counts once.
+
+A library that is loaded before all others (`clock_and_disk.c`) steps the wall clock of real processes; sleeps and the
+steady clock stay as they are.
+"""
+
+from __future__ import annotations
+
+import random
+import shutil
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.house import federation_processes
+from tests.house.federation_processes import (
+    check_exactly_once,
+    finish,
+    keep_feeding,
+    prepare_federation,
+    start_all,
+    wait_for_updates,
+)
+from tests.house.processes import killed_on_exit
+
+MINUTES_AT_0 = 100_000
+
+
+@pytest.fixture
+def preloaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The library, compiled and preloaded in every process that is started from now on."""
+    compiler = shutil.which("cc")
+    if compiler is None:
+        pytest.skip("no C compiler (cc) on this machine")
+    library = tmp_path / "clock_and_disk.so"
+    source = Path(__file__).with_name("clock_and_disk.c")
+    subprocess.run([compiler, "-shared", "-fPIC", "-o", str(library), str(source), "-ldl"], check=True)
+    monkeypatch.setenv("LD_PRELOAD", str(library))
+    return library
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("kind", ["sqlite", "kafka"])
+def test_steps_of_the_clock_neither_lose_nor_repeat_a_reading(
+    preloaded: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, request: pytest.FixtureRequest
+) -> None:
+    address = "sqlite:federation.db"
+    if kind == "kafka":
+        address = f"kafka://{request.getfixturevalue('kafka_bootstrap')}"
+    steps, chance = tmp_path / "steps", random.Random(6)
+    steps.write_bytes(b"")
+    with steps.open("r+b") as file:
+        file.truncate(MINUTES_AT_0)
+    monkeypatch.setenv("STEP_FILE", str(steps))
+    plant = prepare_federation(tmp_path, address)
+    processes = start_all(plant, 600)
+    with killed_on_exit(processes), steps.open("r+b") as file:
+        for _ in range(12):
+            keep_feeding(processes, plant)
+            file.truncate(MINUTES_AT_0 + chance.choice([-180, -1, 0, 1, 180]))
+            time.sleep(chance.uniform(0.2, 1.0))
+            if chance.random() < 0.3:
+                place = chance.randrange(len(processes) - 1)
+                processes[place].kill()
+                processes[place] = processes[place].restarted()
+        file.truncate(MINUTES_AT_0)
+        wait_for_updates(processes, plant)
+        assert all(process.running() for process in processes[:-1]), "none has ended by itself"
+        finish(processes, tmp_path)
+    check_exactly_once(plant, tmp_path)
+
+
+@pytest.mark.integration
+def test_a_disk_whose_fsync_takes_a_second_slows_everything_and_breaks_nothing(
+    preloaded: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(federation_processes, "PART_READINGS", 300)
+    monkeypatch.setenv("SLOW_MS", "1000")
+    plant = prepare_federation(tmp_path, "sqlite:federation.db")
+    processes = start_all(plant)
+    with killed_on_exit(processes):
+        wait_for_updates(processes, plant)
+        assert all(process.running() for process in processes[:-1])
+        monkeypatch.delenv("SLOW_MS")
+        finish(processes, tmp_path)
+    check_exactly_once(plant, tmp_path)
