@@ -11,6 +11,7 @@ import json
 import os
 import sys
 from importlib.metadata import EntryPoint, entry_points
+from resource import RLIMIT_CORE, getrlimit, setrlimit
 from typing import Any, NoReturn
 
 import click
@@ -146,6 +147,8 @@ def main() -> None:
     """Run the command line. A `ShoalError` becomes one line, or one JSON object with --json, and its exit code."""
     # Before NumPy is imported, which starts its threads then.
     os.environ.update(THREADS | os.environ)
+    # The memory of a process holds keys and readings, and a dump of it would be a file of them.
+    setrlimit(RLIMIT_CORE, (0, getrlimit(RLIMIT_CORE)[1]))
     try:
         result = shoal.main(standalone_mode=False)
     except ShoalError as error:

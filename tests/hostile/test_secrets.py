@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import logging
 import re
+import resource
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
@@ -28,6 +31,7 @@ from shoal.protocol.events import ClusterEventMessage
 from tests.house.small_federation import clock, create_federation
 from tests.server_node.web_client import WebClient
 
+ROOT = Path(__file__).parent.parent.parent
 SECRET = re.compile(r"(^|_)(token|secret|password|key|keys)(_|$)")
 MORE = """
 [events.webhook]
@@ -76,6 +80,37 @@ def test_no_option_and_no_setting_takes_a_secret_itself() -> None:
     ]
     assert len(settings) > 10
     assert [one for one in settings if "Path" not in str(one[2])] == []
+
+
+def test_no_process_leaves_a_dump_of_its_memory() -> None:
+    ask = "from shoal.cli.main import main; import resource, sys; sys.argv = ['shoal', 'check', '--example']"
+    end = "print(resource.getrlimit(resource.RLIMIT_CORE)[0])"
+    run = subprocess.run(
+        [sys.executable, "-c", f"{ask}\ntry: main()\nfinally: {end}"],
+        capture_output=True, text=True, check=False, preexec_fn=_allow_dumps, timeout=60,
+    )  # fmt: skip
+    assert run.stdout.splitlines()[-1] == "0", run.stderr
+
+
+def _allow_dumps() -> None:
+    most = resource.getrlimit(resource.RLIMIT_CORE)[1]
+    resource.setrlimit(resource.RLIMIT_CORE, (most, most))
+
+
+def test_compose_passes_no_secret_as_an_argument_or_a_variable() -> None:
+    """Arguments are in the list of processes, and both are in `docker inspect`."""
+    lines = [line.strip() for line in (ROOT / "docker-compose.yml").read_text(encoding="utf-8").splitlines()]
+    lines += (ROOT / "deploy" / "mosquitto" / "start.sh").read_text(encoding="utf-8").splitlines()
+    reads = [line for line in lines if "$(cat" in line and not line.startswith("#")]
+    # A shell's own printf is no process.
+    assert [line for line in reads if not re.search(r"(^|&& )printf [^;&|]*\$\(cat [^)]*\)", line)] == []
+    variables = [
+        found
+        for line in lines
+        for found in re.findall(r"\b([A-Z_]*(?:PASSWORD|TOKEN|SECRET|KEY)[A-Z_]*): *(\S*)", line)
+    ]
+    assert variables
+    assert [one for one in variables if not one[0].endswith(("_FILE", "__FILE"))] == []
 
 
 @pytest.fixture
