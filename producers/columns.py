@@ -18,6 +18,7 @@ from producers.files.dialect import unit_behind
 from producers.files.parsing import number_of
 from producers.files.split import CLIENTS_MAX
 from producers.files.times import TimeOptions, TimeReader, time_reader
+from producers.values import cut_of, period_of
 from shoal.kernels.arrays import Floats
 
 Kind = Literal["feature", "time", "client", "label", "left out"]
@@ -142,6 +143,8 @@ class Column:
     """(n,) its values that were looked at; they are kept nowhere"""
     values: tuple[str, ...] = ()
     """all that it holds, where it is a category; () for numbers"""
+    period: float = 0.0
+    """period after which it begins again, where it is circular; it is cut at `low`"""
 
 
 @dataclass(frozen=True)
@@ -410,8 +413,17 @@ def _column(name: str, cells: _Cells, times: Sequence[str], client: str | None) 
         return Column(name, "feature", "few texts", examples, values=values, low=-0.5, high=len(values) - 0.5)
     if reason := _left_out(cells, numbers):
         return Column(name, "left out", reason, examples)
+    return _feature_of_numbers(name, examples, numbers)
+
+
+def _feature_of_numbers(name: str, examples: tuple[str, ...], numbers: Floats) -> Column:
     behind = {unit_behind(text) for text in examples}
     unit = unit_of(name)[1] or (behind.pop() if len(behind) == 1 else "")
+    if period := period_of(unit_of(name)[0], unit, numbers):
+        low = cut_of(numbers, period)
+        return Column(
+            name, "feature", "numbers", examples, unit, low, low + period, step=step_of(numbers), period=period
+        )
     low, high = bounds_of(numbers, unit)
     outside = float(((numbers < low) | (numbers > high)).mean())
     return Column(name, "feature", "numbers", examples, unit, low, high, outside, step_of(numbers), numbers)

@@ -57,6 +57,8 @@ def _meaning(column: Column) -> str:
         if column.values:
             return f"feature, a category: {', '.join(column.values)}"
         unit = f" {column.unit}" if column.unit else ""
+        if column.period:
+            return f"feature, circular: begins again after {column.period:g}{unit}"
         step = f", in steps of {column.step:g}" if column.step else ""
         return f"feature, bounds {column.low:g} to {column.high:g}{unit}{step}"
     return f"{column.kind}: {column.reason}"
@@ -79,7 +81,9 @@ def _meaning(column: Column) -> str:
     show_default=True,
     help=f"Wait this long for messages; {MESSAGES_MAX:,} are looked at, at most.",
 )
-@click.option("--sheet", type=PATH, help="A CSV that lists the features, one a line: name, unit, lower, upper; step.")
+@click.option(
+    "--sheet", type=PATH, help="A CSV that lists the features, one a line: name, unit, lower, upper; step, kind."
+)
 @click.option("--out", type=PATH, help="The federation file to write. [default: the name of the first file, .toml]")
 @click.option("--name", help="Name of the federation. [default: from the file]")
 @click.option("--private/--public", "private", default=None, help="Protect each reading, or not: the data are public.")
@@ -156,7 +160,7 @@ def _clipped(plan: Plan, file: Path) -> list[str]:
     bounds = {feature.name: (feature.low, feature.high) for feature in load_config(file).contract.features}
     remarks = []
     for column in plan.understood.of("feature"):
-        if column.values:
+        if column.values or column.period:
             continue
         low, high = bounds.get(column.name, (-math.inf, math.inf))
         share = float(((column.numbers < low) | (column.numbers > high)).mean()) if len(column.numbers) else 0.0

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from producers.files.parsing import number_of, seconds_of, text_of, user_of
-from producers.values import Codes
 from shoal.kernels.arrays import Floats
+from shoal.protocol.readings import Codes
 from shoal.telemetry.events import log_event
 
 PATH = re.compile(r'("[^"]+"|[^".]+)(\.("[^"]+"|[^".]+))*')

@@ -27,6 +27,7 @@ from server_node.models.base import (
 from server_node.regions.hierarchy import Hierarchy
 from server_node.status import CLIENTS_SHOWN_MAX, ClientStatus
 from shoal.algorithms.view import ClusteringView
+from shoal.config.contract import within
 from shoal.config.resolved import ResolvedContract
 from shoal.protocol.events import EVENT_KINDS
 from shoal.protocol.history import NO_CLUSTER, HistoryMessage, pairs
@@ -116,10 +117,10 @@ class ClusterMonitoring:
             if identity not in heaviest or view.centre_mass[number] > view.centre_mass[heaviest[identity]]:
                 heaviest[identity] = number
         there = [cluster for cluster in shown if cluster.identity in heaviest]
-        centres = self._bounds.from_unit(view.centres[[heaviest[cluster.identity] for cluster in there]])
+        centres = self._bounds.shown(view.centres[[heaviest[cluster.identity] for cluster in there]])
         features = self._contract.features[:FEATURES_LABELLED_MAX]
         return {
-            (*_labels(model, cluster), feature.name, feature.unit): min(max(value, feature.low), feature.high)
+            (*_labels(model, cluster), feature.name, feature.unit): within(value, feature)
             for cluster, centre in zip(there, centres.tolist(), strict=True)
             for feature, value in zip(features, centre, strict=False)
         }

@@ -17,7 +17,7 @@ from shoal.algorithms.fcac import FcacOptions
 from shoal.algorithms.options import AlgorithmOptions
 from shoal.algorithms.regimes.client_half import RegimesOptions
 from shoal.algorithms.registry import rounds_algorithm, rounds_names
-from shoal.config.resolved import GIVEN_BY_PRIVACY
+from shoal.config.resolved import GIVEN_BY_CONTRACT
 from shoal.errors import SettingsError
 
 HERE = Path(__file__).parent.parent
@@ -57,7 +57,7 @@ def options_table(names: Sequence[str]) -> str:
     owners: dict[tuple[str, ...], list[str]] = {}
     for name in names:
         declared = options_of(name)
-        for option in declared.model_fields.keys() - set(GIVEN_BY_PRIVACY):
+        for option in declared.model_fields.keys() - set(GIVEN_BY_CONTRACT):
             owners.setdefault(_cells(declared, option), []).append(f"`{name}`")
     lines = ["| option | default | values | meaning |", "|---|---|---|---|"]
     if len(names) > 1:

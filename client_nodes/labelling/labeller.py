@@ -21,6 +21,7 @@ from client_nodes.monitoring import Labelled
 from client_nodes.snapshots import Snapshots
 from shoal.algorithms.registry import Algorithm, predict_rows
 from shoal.algorithms.streaming import Rows, SequenceLabels
+from shoal.config.contract import Feature, within
 from shoal.config.resolved import ResolvedContract
 from shoal.config.sections import ClientSettings
 from shoal.errors import InvalidState
@@ -429,6 +430,10 @@ class Labeller:
     def _in_units(self, outside: Sequence[Outside]) -> tuple[Reason, ...]:
         features = self._contract.contract.features
         return tuple(
-            Reason(j, above, *(features[j].low + end * (features[j].high - features[j].low) for end in (low, high)))
-            for j, above, low, high in outside
+            Reason(one.feature, one.above, *(_in_unit(end, features[one.feature]) for end in (one.low, one.high)))
+            for one in outside
         )
+
+
+def _in_unit(end: float, feature: Feature) -> float:
+    return within(feature.low + end * (feature.high - feature.low), feature)

@@ -306,6 +306,6 @@ class Streak:
 
     def _beyond(self, reason: Reason) -> str:
         feature = self._contract.features[reason.feature]
-        side = "above" if reason.above else "below"
+        side = {"category": "not", "circular": "outside"}.get(feature.kind, "above" if reason.above else "below")
         usual = range_text(reason.low, reason.high, feature)
-        return f"{feature.name} {'not' if feature.kind == 'category' else side} its usual {usual}"
+        return f"{feature.name} {side} its usual {usual}"

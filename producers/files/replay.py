@@ -20,8 +20,9 @@ from producers.files.tables import CsvTable, Table, beginning_of, open_table, re
 from producers.files.times import TimeReader, time_reader, with_times
 from producers.repeats import BEGINNING_BYTES, SourceFiles
 from producers.source import SourceReadings, identity_of, joined
-from producers.values import Categories, Codes, Gaps
+from producers.values import Categories, Gaps
 from shoal.errors import InvalidData, SettingsError, ShoalError
+from shoal.protocol.readings import Codes
 
 
 class AssignedRows(NamedTuple):

@@ -16,12 +16,13 @@ from producers.files.times import ORDERS
 from producers.repeats import SourceFiles
 from producers.source import Source
 from producers.source_type import CLIENTS, PATH, PUMP_PARAMETERS, SEED, ProducerTask, ProducerTotals, PumpedSource
-from producers.values import HELD_MAX, MISSING_MEANS, MissingOfSource, codes_of
+from producers.values import HELD_MAX, MISSING_MEANS, MissingOfSource
 from shoal.cli.options import CLIENT_NAME
 from shoal.config.contract import Contract
 from shoal.config.extension_settings import SourceSettings
 from shoal.config.settings import Config
 from shoal.errors import SettingsError
+from shoal.protocol.readings import codes_of
 
 
 class FilesSettings(SourceSettings):

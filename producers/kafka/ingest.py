@@ -24,9 +24,10 @@ from producers.progress import display_on
 from producers.publisher import Mark, ReadingsPublisher, client_folder
 from producers.source import SourceReading, SourceReadings, identity_of
 from producers.source_type import ProducerTask, ProducerTotals
-from producers.values import Gaps, codes_of, missing_of
+from producers.values import Gaps, missing_of
 from shoal.config.base import client_name_of
 from shoal.errors import InvalidState, LogUnavailable
+from shoal.protocol.readings import codes_of
 from shoal.protocol.topics import READINGS, readings_settings
 from shoal.runtime.checkpoint import Checkpoint
 from shoal.runtime.logs import open_readings

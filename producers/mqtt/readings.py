@@ -21,11 +21,11 @@ from typing import Any, NamedTuple
 
 from producers.messages import SensorValues, TopicField, values_with_gaps
 from producers.mqtt.settings import MqttSettings, parse_place
-from producers.values import codes_of
 from shoal.config.contract import Contract
 from shoal.errors import SettingsError
 from shoal.kernels.arrays import Floats
 from shoal.privacy.base import Missing
+from shoal.protocol.readings import codes_of
 
 GROUPS_MAX = 1000
 """most open readings; above it the oldest one is closed"""

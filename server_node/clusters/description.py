@@ -19,7 +19,7 @@ import numpy as np
 
 from server_node.clusters.lineage import Cluster, ClusterEvent, EventKind, Lineage
 from shoal.algorithms.view import ClusteringView, RegimeView
-from shoal.config.contract import Contract, Feature, category_text, ends_text, rounded, value_text
+from shoal.config.contract import Contract, Feature, category_text, ends_text, range_text, rounded, value_text, within
 from shoal.kernels.arrays import Bools, Floats, Ints
 from shoal.protocol.events import ClusterEventMessage
 from shoal.protocol.messages import Snapshot
@@ -42,7 +42,10 @@ ORDINARY: Final = "ordinary"
 
 @dataclass(frozen=True)
 class Interval:
-    """Interval of the middle 80 % of some mass, in the units of the feature, within the declared bounds."""
+    """Interval of the middle 80 % of some mass, in the units of the feature, within the declared bounds.
+
+    That of a circular feature goes from `low` up to `high` around the circle, and may begin again at 0 on the way.
+    """
 
     low: float
     middle: float
@@ -132,8 +135,8 @@ def describe(
         return {}
     bounds = contract.bounds
     places, mass, cluster = places_of(view, member)
-    nodes = bounds.from_unit(places)
-    centres = bounds.from_unit(view.centres)
+    nodes = bounds.shown(places)
+    centres = bounds.shown(view.centres)
     described: dict[int, Description] = {}
     weaker: dict[int, Distinction] = {}
     for number in numbers:
@@ -142,7 +145,7 @@ def describe(
         elsewhere = {}
         if len(numbers) > 1:
             elsewhere = {j: _interval(nodes[~own, j], mass[~own], each) for j, each in enumerate(contract.features)}
-        centre = tuple(_within(float(centres[number, j]), each) for j, each in enumerate(contract.features))
+        centre = tuple(within(float(centres[number, j]), each) for j, each in enumerate(contract.features))
         compared = _compared(intervals, elsewhere, contract)
         apart, manners = _most_telling(compared, _manners(view, number, numbers, contract))
         described[number] = Description(centre, tuple(intervals), apart, manners, time=times.get(number, ""))
@@ -166,9 +169,29 @@ def places_of(view: ClusteringView, member: Bools) -> tuple[Floats, Floats, Ints
 
 
 def _interval(values: Floats, mass: Floats, feature: Feature) -> Interval:
-    low, middle, high = weighted_quantiles(values, mass, (LOW_QUANTILE, 0.5, HIGH_QUANTILE))
-    shown = _within(low, feature), _within(middle, feature), _within(high, feature)
+    shares = (LOW_QUANTILE, 0.5, HIGH_QUANTILE)
+    if feature.kind == "circular":
+        # Quantiles along the circle, which is cut opposite the mean of the directions.
+        weights, turn = mass if mass.sum() > 0 else np.ones(len(values)), feature.period
+        mean = np.angle((weights * np.exp(2j * np.pi / turn * values)).sum()) * turn / (2 * np.pi)
+        around = weighted_quantiles((values - mean + turn / 2) % turn - turn / 2, mass, shares)
+        low, middle, high = (float(mean + each) % turn for each in around)
+        return Interval(low, middle, high)
+    low, middle, high = weighted_quantiles(values, mass, shares)
+    shown = within(low, feature), within(middle, feature), within(high, feature)
     return Interval(*shown, beyond_bounds=shown != (low, middle, high))
+
+
+def interval_width(interval: Interval, feature: Feature) -> float:
+    """Distance from its low end to its high one, on a circle around it."""
+    width = interval.high - interval.low
+    return width % feature.period if feature.kind == "circular" else width
+
+
+def distance_between(here: float, there: float, feature: Feature) -> float:
+    """Distance between two values, on a circle the shorter way."""
+    distance = abs(here - there)
+    return min(distance, feature.period - distance) if feature.kind == "circular" else distance
 
 
 def weighted_quantiles(values: Floats, mass: Floats, shares: tuple[float, ...]) -> list[float]:
@@ -179,10 +202,6 @@ def weighted_quantiles(values: Floats, mass: Floats, shares: tuple[float, ...]) 
     return [float(np.interp(share * weights.sum(), reached, values[order])) for share in shares]
 
 
-def _within(value: float, feature: Feature) -> float:
-    return min(max(value, feature.low), feature.high)
-
-
 def _compared(
     intervals: list[Interval], elsewhere: Mapping[int, Interval], contract: Contract
 ) -> list[tuple[float, Distinction]]:
@@ -191,8 +210,8 @@ def _compared(
     for j, others in elsewhere.items():
         here, feature = intervals[j], contract.features[j]
         least = WIDTH_MIN * (feature.high - feature.low)
-        widths = max(here.high - here.low, least) + max(others.high - others.low, least)
-        apart = 2 * abs(here.middle - others.middle) / widths
+        widths = max(interval_width(here, feature), least) + max(interval_width(others, feature), least)
+        apart = 2 * distance_between(here.middle, others.middle, feature) / widths
         scored.append((apart, Distinction(j, here.middle > others.middle, here, others)))
     return sorted(scored, key=lambda pair: (-pair[0], pair[1].feature))
 
@@ -270,7 +289,7 @@ def _labels(
             words = [ORDINARY]
         elif number in weaker and not words:
             each = weaker[number]
-            er = "" if contract.features[each.feature].kind == "category" else "er"
+            er = "er" if contract.features[each.feature].kind == "number" else ""
             words = [f"{names[each.feature]} {_direction(each, contract.features[each.feature])}{er}"]
         words += [f"mostly {one.time}"] * bool(one.time)
         labels[number] = ", ".join(words) or ORDINARY
@@ -292,12 +311,11 @@ def _told_apart(label: str, alike: Mapping[int, Description], contract: Contract
 
     best = max(range(contract.width), key=lambda j: (spread(j), -j))
     feature, name = contract.features[best], names_without_units(contract)[best]
-    unit = f" {feature.unit}" if feature.unit else ""
-    values = {number: rounded((one.intervals[best].middle,), feature)[0] for number, one in alike.items()}
+    values = {number: value_text(one.intervals[best].middle, feature) for number, one in alike.items()}
     times = Counter(values.values())
     labels = {}
     for place, number in enumerate(sorted(alike), start=1):
-        value = f"{name} {values[number]}{unit}"
+        value = f"{name} {values[number]}"
         labels[number] = f"{label} ({value})" if times[values[number]] == 1 else f"{label} ({value}, no. {place})"
     return labels
 
@@ -305,16 +323,17 @@ def _told_apart(label: str, alike: Mapping[int, Description], contract: Contract
 def _direction(distinction: Distinction, feature: Feature) -> str:
     if feature.kind == "category":
         return category_text(distinction.here.middle, feature)
+    if feature.kind == "circular":
+        return range_text(distinction.here.low, distinction.here.high, feature)
     return "high" if distinction.high else "low"
 
 
 def _sentence(name: str, distinction: Distinction, feature: Feature) -> str:
-    unit = f" {feature.unit}" if feature.unit else ""
-    here = ends_text(distinction.here.low, distinction.here.high, feature)
+    here = range_text(distinction.here.low, distinction.here.high, feature)
     elsewhere = ends_text(distinction.elsewhere.low, distinction.elsewhere.high, feature)
-    if feature.kind == "category":
+    if feature.kind != "number":
         return f"{name} {here}, elsewhere {elsewhere}"
-    return f"{name} {_direction(distinction, feature)}: {here}{unit}, elsewhere {elsewhere}"
+    return f"{name} {_direction(distinction, feature)}: {here}, elsewhere {elsewhere}"
 
 
 BINS = 28
@@ -355,9 +374,9 @@ def histograms(view: ClusteringView, lineage: Lineage, identity: int, contract: 
     own = np.isin(cluster, numbers)
     if not own.any():
         return []
-    values = contract.bounds.from_unit(places)
+    values = contract.bounds.shown(places)
     return [
-        _histogram(np.clip(values[:, j], feature.low, feature.high), mass, own)
+        _histogram(values[:, j] if feature.period else np.clip(values[:, j], feature.low, feature.high), mass, own)
         for j, feature in enumerate(contract.features)
     ]
 
@@ -375,6 +394,11 @@ def _shares(place: Ints, mass: Floats) -> Floats:
     """Share of the mass in each bin; zeros where there is none at all."""
     counts = np.bincount(place, mass, minlength=BINS)
     return counts / (counts.sum() or 1.0)
+
+
+def _centre_by_name(centre: tuple[float, ...], contract: Contract) -> dict[str, float | str]:
+    pairs = zip(contract.features, centre, strict=True)
+    return {one.name: category_text(value, one) if one.kind == "category" else value for one, value in pairs}
 
 
 def event_messages(
@@ -401,7 +425,7 @@ def event_messages(
         label = "" if description is None else description.label
         centre = None
         if description is not None:
-            centre = {feature.name: value for feature, value in zip(contract.features, description.centre, strict=True)}
+            centre = _centre_by_name(description.centre, contract)
         messages.append(
             ClusterEventMessage(
                 id=f"{snapshot.model}/{snapshot.version}/{place}",

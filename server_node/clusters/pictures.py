@@ -7,14 +7,14 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from itertools import pairwise
+from itertools import combinations, pairwise
 from pathlib import Path
 from typing import Any, Final
 
 import click
 import numpy as np
 
-from server_node.clusters.description import WIDTH_MIN, Description, describe
+from server_node.clusters.description import WIDTH_MIN, Description, describe, distance_between, interval_width
 from server_node.clusters.figures import QUIET, heading, saved, without_frame, wrapped
 from server_node.clusters.history.changes import CHANCE, Changes
 from server_node.clusters.history.changes_command import logged_changes
@@ -236,11 +236,13 @@ def _cluster(figure_type: Any, picture: Picture, cluster: PicturedCluster) -> An
     past.set_title(wrapped(cluster.description.text(picture.contract.contract), 130), fontsize=10, loc="left")
     _draw_share(past, picture.bands, cluster)
     charts = lower.subplots(1, len(features), squeeze=False)[0]
-    values = picture.contract.bounds.from_unit(picture.view.nodes)
+    values = picture.contract.bounds.shown(picture.view.nodes)
     own = picture.view.cluster == cluster.number
     for chart, position in zip(charts, features, strict=True):
         feature = picture.contract.features[position]
-        shown = np.clip(values[:, position], feature.low, feature.high)
+        shown = values[:, position]
+        if feature.kind != "circular":
+            shown = np.clip(shown, feature.low, feature.high)
         low, high = float(shown.min()), float(shown.max())
         edges = np.linspace(low, high if high > low else low + 1.0, HISTOGRAM_BINS + 1)
         for member, colour, alpha in ((slice(None), "0.8", 1.0), (own, _colour(cluster), 0.85)):
@@ -311,7 +313,11 @@ def _ranges(chart: Any, picture: Picture, position: int, feature: Feature) -> No
     clusters = picture.clusters[:CLUSTERS_MAX]
     for place, cluster in enumerate(clusters):
         interval = cluster.description.intervals[position]
-        chart.barh(place, interval.high - interval.low, left=interval.low, height=0.5, color=_colour(cluster))
+        ends = [(interval.low, interval.high)]
+        if interval.high < interval.low:
+            ends = [(0.0, interval.high), (interval.low, feature.period)]
+        for low, high in ends:
+            chart.barh(place, high - low, left=low, height=0.5, color=_colour(cluster))
         chart.plot([interval.middle] * 2, [place - 0.38, place + 0.38], color="black", linewidth=1.2)
     chart.set(yticks=np.arange(len(clusters)), yticklabels=[axis_title(cluster) for cluster in clusters])
     chart.set(ylim=(len(clusters) - 0.5, -0.5))
@@ -333,8 +339,8 @@ def telling_features(picture: Picture, cluster: PicturedCluster | None = None) -
         feature = picture.contract.features[j]
         intervals = [each.intervals[j] for each in described]
         middles = [interval.middle for interval in intervals]
-        between = max(middles, default=0.0) - min(middles, default=0.0)
-        within = sum(interval.high - interval.low for interval in intervals) / max(1, len(intervals))
+        between = max((distance_between(*pair, feature) for pair in combinations(middles, 2)), default=0.0)
+        within = sum(interval_width(interval, feature) for interval in intervals) / max(1, len(intervals))
         apart = between / max(within, WIDTH_MIN * (feature.high - feature.low))
         return own.index(j) if j in own else len(own), -apart, -within / (feature.high - feature.low), j
 

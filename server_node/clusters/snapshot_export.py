@@ -14,7 +14,7 @@ import numpy as np
 from server_node.clusters.lineage import Lineage
 from server_node.clusters.lineage_step import lineage_of
 from server_node.clusters.regression import newest_snapshot
-from server_node.web.json_values import snapshot_json, view_of
+from server_node.web.json_values import kind_json, snapshot_json, view_of
 from shoal.algorithms.view import Cuts, NearestPoint, Predictor
 from shoal.cli.options import chosen_model, config_option, model_option
 from shoal.config.resolved import ResolvedContract
@@ -69,7 +69,7 @@ def predictor_of(snapshot: Snapshot, contract: ResolvedContract) -> Predictor | 
 
 def facts_of(snapshot: Snapshot, contract: ResolvedContract) -> dict[str, str]:
     """What names the snapshot, as texts."""
-    features = [{"name": one.name, "unit": one.unit, "low": one.low, "high": one.high} for one in contract.features]
+    features = [{**kind_json(one), "low": one.low, "high": one.high} for one in contract.features]
     return {
         "federation": snapshot.federation,
         "model": snapshot.model,
@@ -83,7 +83,10 @@ def facts_of(snapshot: Snapshot, contract: ResolvedContract) -> dict[str, str]:
 
 def _as_json(snapshot: Snapshot, lineage: Lineage, contract: ResolvedContract) -> bytes:
     predictor = predictor_of(snapshot, contract)
-    bounds = [{"low": one.low, "high": one.high} for one in contract.features]
+    bounds = [
+        {"low": one.low, "high": one.high, **({"period": one.period} if one.period else {})}
+        for one in contract.features
+    ]
     body = {
         **snapshot_json(snapshot, lineage, contract),
         "predictor": None if predictor is None else {"bounds": bounds, **predictor.as_dict()},
@@ -108,7 +111,7 @@ def _as_parquet(snapshot: Snapshot, lineage: Lineage, contract: ResolvedContract
     except ModuleNotFoundError:
         raise MissingExtra("Export as Parquet", "parquet") from None
     view = view_of(snapshot, contract)
-    places = contract.bounds.from_unit(view.nodes)
+    places = contract.bounds.shown(view.nodes)
     identities = [lineage.of_number.get(number) for number in view.cluster.tolist()]
     names = [None if each is None else lineage.clusters[each].name for each in identities]
     columns: dict[str, Any] = {
@@ -207,10 +210,17 @@ def onnx_model(
 
 
 def _unit_rows(graph: _Graph, contract: ResolvedContract) -> str:
-    """Readings, clipped to the bounds, in unit coordinates."""
+    """Readings, clipped to the bounds, those of circular features wrapped into them, in unit coordinates."""
     bounds = contract.bounds
     low, high = graph.constant(bounds.low), graph.constant(bounds.high)
     inside = graph.add("Min", graph.add("Max", READINGS, low), high)
+    if bounds.circular:
+        span = graph.constant(bounds.span)
+        turns = graph.add("Floor", graph.add("Div", graph.add("Sub", READINGS, low), span))
+        wrapped = graph.add("Sub", READINGS, graph.add("Mul", turns, span))
+        whole = graph.add("Equal", READINGS, high)
+        circular = graph.constant(np.isin(np.arange(bounds.d), bounds.circular))
+        inside = graph.add("Where", circular, graph.add("Where", whole, READINGS, wrapped), inside)
     return graph.add("Div", graph.add("Sub", inside, low), graph.constant(bounds.span))
 
 

@@ -11,6 +11,7 @@ from server_node.web.app import PublishRequest, create_app
 from server_node.web.connections import DEFAULT_LIMITS, Limits
 from server_node.web.server import TlsFiles, WebServer
 from server_node.web.topic_pages import OpenLog
+from shoal.algorithms.registry import predict_rows
 from shoal.config.resolved import ResolvedContract
 from shoal.config.sections import ServerSettings
 from shoal.kernels.arrays import Floats, Ints
@@ -74,5 +75,5 @@ def page_server(  # noqa: PLR0913 - one argument for each part of a page
 
 
 def predict(snapshot: Snapshot, rows: Floats, contract: ResolvedContract) -> Ints:
-    """rows (n, d) in unit coordinates -> (n,) clusters by the snapshot's own algorithm, -1 where there is none."""
-    return contract.models[snapshot.model].algorithm.predict(snapshot.arrays, rows)
+    """rows (n, d) in unit coordinates, NaN for missing values -> (n,) clusters by the snapshot's algorithm, or -1."""
+    return predict_rows(contract.models[snapshot.model].algorithm, snapshot.arrays, rows)

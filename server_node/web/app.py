@@ -230,7 +230,8 @@ class Endpoints:
 
         Both are -1 before the first snapshot. At most 10 000 readings in 4 MiB, as JSON, CSV with names in the first
         line, Parquet (uncompressed or Snappy) or a stream of uncompressed Arrow record batches; those two where the
-        extra `parquet` is installed. Other columns are ignored. Readings are clipped to the bounds of the contract. Of
+        extra `parquet` is installed. Other columns are ignored. Readings are clipped to the bounds of the contract. A
+        category is one of its values; with `missing = "learn"` values may be null, or not there. Of
         a model that predicts a feature, also the predictions.
         """
         media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
@@ -251,7 +252,7 @@ class Endpoints:
             more = predictions_json(target, None, readings, status.contract)
             return JSONResponse(answer | {"clusters": none, "identities": none, "version": version, **more})
         bounds = status.contract.bounds
-        rows = bounds.to_unit(bounds.clip(readings)[0])
+        rows = bounds.to_unit(bounds.clip(readings, gaps=True)[0])
         clusters = await in_thread(self._predict, snapshot, rows, status.contract)
         numbers = np.asarray(clusters).tolist()
         identities = [model.lineage.of_number.get(number, -1) for number in numbers]

@@ -19,7 +19,7 @@ from server_node.clusters.history.summary import RecentHistory, recent_history
 from server_node.clusters.lineage import Cluster
 from server_node.status import ModelStatus, ServerStatus, StatusBoard
 from server_node.web.history_json import asked_span, read_feeds, read_history
-from server_node.web.json_values import NO_SNAPSHOT, digits, feature_json, view_of
+from server_node.web.json_values import NO_SNAPSHOT, digits, feature_json, kind_json, view_of
 from server_node.web.operations import (
     CHANGES,
     CLUSTERS,
@@ -192,7 +192,7 @@ def clusters_json(model: ModelStatus, contract: ResolvedContract, recent: Recent
     return {
         "model": model.name,
         "version": model.snapshot.version if model.snapshot else 0,
-        "features": [{"name": feature.name, "unit": feature.unit} for feature in contract.features],
+        "features": [kind_json(feature) for feature in contract.features],
         "trend_from": recent.start if recent else None,
         "trend_step_s": recent.step_s if recent else None,
         "clusters": [

@@ -23,7 +23,7 @@ from shoal.protocol.messages import Snapshot
 
 def in_units(points: Floats, contract: ResolvedContract, shown: list[int]) -> list[list[float]]:
     """points (n, d) in unit coordinates -> values (n, k) of the k features shown, rounded for display."""
-    values = contract.bounds.from_unit(points)
+    values = contract.bounds.shown(points)
     columns = [np.round(values[:, j], digits(contract.features[j])) for j in shown]
     rows: list[list[float]] = np.column_stack(columns).tolist()
     return rows
@@ -35,9 +35,19 @@ def rounded(numbers: Floats) -> list[float]:
 
 
 def feature_json(feature: Feature) -> dict[str, Any]:
-    """A feature as the page gets it: name, unit, digits after the point, and the values of a category."""
+    """A feature as the page gets it: `kind_json`, and digits after the point."""
+    return {**kind_json(feature), "digits": digits(feature)}
+
+
+def kind_json(feature: Feature) -> dict[str, Any]:
+    """Name and unit of a feature, the values of a category in the order of their numbers, the period of a circle."""
     values = {"values": list(feature.values)} if feature.values else {}
-    return {"name": feature.name, "unit": feature.unit, "digits": digits(feature), **values}
+    return {
+        "name": feature.name,
+        "unit": feature.unit,
+        **values,
+        **({"period": feature.period} if feature.period else {}),
+    }
 
 
 def feature_label(feature: Feature) -> str:
@@ -65,13 +75,13 @@ def snapshot_json(snapshot: Snapshot, lineage: Lineage, contract: ResolvedContra
     bandwidths = [None] * len(view.nodes) if view.bandwidth is None else as_lists(view.bandwidth)
     nodes = zip(
         view.node_id.tolist(),
-        as_lists(bounds.from_unit(view.nodes)),
+        as_lists(bounds.shown(view.nodes)),
         as_lists(view.mass),
         bandwidths,
         view.cluster.tolist(),
         strict=True,
     )
-    clusters = zip(as_lists(bounds.from_unit(view.centres)), as_lists(view.centre_mass), strict=True)
+    clusters = zip(as_lists(bounds.shown(view.centres)), as_lists(view.centre_mass), strict=True)
     return {
         "federation": snapshot.federation,
         "model": snapshot.model,
@@ -83,7 +93,7 @@ def snapshot_json(snapshot: Snapshot, lineage: Lineage, contract: ResolvedContra
         "updates": snapshot.updates,
         "readings": snapshot.readings,
         "made_at": snapshot.made_at,
-        "features": [{"name": feature.name, "unit": feature.unit} for feature in contract.features],
+        "features": [kind_json(feature) for feature in contract.features],
         "nodes": [
             {"id": node_id, "position": position, "mass": mass, "bandwidth": bandwidth, "cluster": cluster}
             for node_id, position, mass, bandwidth, cluster in nodes

@@ -215,7 +215,12 @@ PROBLEM = {
 }
 """an error as in RFC 9457"""
 
-FEATURE = record(name=TEXT, unit=TEXT)
+NUMBER_OR_TEXT: Schema = {"type": ["number", "string"], "description": "a text is the value of a category"}
+KIND: dict[str, Schema] = {
+    "values": {"type": "array", "items": TEXT, "description": "of a category, in the order of their numbers from 0"},
+    "period": {"type": "number", "description": "of a circular feature, after how much it begins again"},
+}
+FEATURE = record(("values", "period"), name=TEXT, unit=TEXT, **KIND)
 FEED = record(client=TEXT, share=SHARE)
 INTERVAL = record(low=NUMBER, middle=NUMBER, high=NUMBER, beyond_bounds=FLAG)
 CLUSTER = record(
@@ -251,7 +256,17 @@ HISTOGRAMS = record(
     identity=COUNT,
     version=COUNT,
     features=many(
-        record(name=TEXT, unit=TEXT, digits=COUNT, low=NUMBER, high=NUMBER, own=many(COUNT), others=many(COUNT))
+        record(
+            ("values", "period"),
+            name=TEXT,
+            unit=TEXT,
+            digits=COUNT,
+            low=NUMBER,
+            high=NUMBER,
+            own=many(COUNT),
+            others=many(COUNT),
+            **KIND,
+        )
     ),
 )
 COMPARED = record(**{"from": MOMENT}, to=MOMENT, readings=COUNT, bins=COUNT)
@@ -274,6 +289,7 @@ CHANGES = record(
             after=NUMBER,
             by=NUMBER,
             chance=SHARE,
+            values=or_null(many(TEXT)),
         )
     ),
     share_moved=many(
@@ -336,7 +352,7 @@ PREDICTIONS = record(
     unit=TEXT,
     predictions=many(or_null(NUMBER)),
 )
-VALUE: Schema = {"type": ["number", "null"]}
+VALUE: Schema = {"type": ["number", "string", "boolean", "null"]}
 ROWS: Schema = {
     "type": "array",
     "maxItems": 10_000,
@@ -346,7 +362,8 @@ ROWS: Schema = {
             {"type": "object", "additionalProperties": VALUE, "description": "features by name"},
         ]
     },
-    "description": "readings in the units of the contract; null and a missing value for the predicted feature only",
+    "description": "readings in the units of the contract, of a category one of its values; null and a missing value "
+    'for the predicted feature, and where the contract says `missing = "learn"`',
 }
 READINGS: Schema = {"anyOf": [{"type": "object", "properties": {"rows": ROWS}, "required": ["rows"]}, ROWS]}
 CONDITION = record(feature=TEXT, unit=TEXT, centre=NUMBER, width=NUMBER, **{"is": TEXT})
@@ -382,7 +399,9 @@ EVENT = record(
     muted=FLAG,
     share=SHARE,
     share_before=or_null(SHARE),
-    centre=or_null(by_name(NUMBER)),
+    dwell=or_null(NUMBER),
+    dwell_before=or_null(NUMBER),
+    centre=or_null(by_name(NUMBER_OR_TEXT)),
     units=or_null(by_name(TEXT)),
     known=COUNT,
     active=COUNT,

@@ -204,7 +204,7 @@ class ModelRenderer:
         """Map coordinates (n, 2), the label of each axis, and the share of variance that both explain (None: all)."""
         labels = [feature_label(feature) for feature in contract.features]
         if contract.width <= 2:
-            values = contract.bounds.from_unit(view.nodes)
+            values = contract.bounds.shown(view.nodes)
             if contract.width == 1:
                 values = np.column_stack([values, np.log10(np.maximum(view.mass, 1.0))])
                 labels.append("times won, powers of ten")

@@ -1,6 +1,7 @@
 """Predictions over HTTP: the readings posted to /v1/predict, what models that predict a feature add, and their rules.
 
-Posted readings are checked, never stored and never quoted in an error.
+Posted readings are checked, never stored and never quoted in an error. A category is one of its declared values. Where
+the contract says `missing = "learn"`, a reading may lack values: null, an empty cell, a column that is not there.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ import io
 import json
 import math
 import struct
-from typing import Any, NoReturn
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 from starlette.exceptions import HTTPException
@@ -27,6 +29,8 @@ from shoal.config.resolved import ResolvedContract
 from shoal.errors import InvalidData, MissingExtra
 from shoal.kernels.arrays import Floats
 from shoal.protocol.messages import Snapshot
+from shoal.protocol.reading_faults import is_missing
+from shoal.protocol.readings import Codes, codes_of
 
 ROWS_BYTES_MAX = 4 * 1024 * 1024
 ROWS_MAX = 10_000
@@ -35,13 +39,45 @@ PARQUET, ARROW = "application/vnd.apache.parquet", "application/vnd.apache.arrow
 MEDIA_TYPES = (JSON, CSV, PARQUET, ARROW)
 NUMERIC = frozenset({f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)} | {"float", "double"})
 """types of columns that are read"""
+TEXTS = ("string", "large_string", "bool", "dictionary<")
+"""how the types of further columns begin that are read of a category"""
 
 Columns = dict[str, Floats]
-"""name of a feature -> its values (n,)"""
+"""name of a feature -> its values (n,): NaN where one is missing, infinite where it is none that can be"""
+
+
+class _Wanted(NamedTuple):
+    """What readings may have."""
+
+    names: list[str]
+    """names of the features, in the order of the contract"""
+    codes: Mapping[int, Codes]
+    """position -> the values of each category"""
+    gaps: bool
+    """whether a reading may lack values"""
+    target: int | None
+    """position of the feature that the model predicts"""
+
+    @classmethod
+    def of(cls, contract: ResolvedContract, target: int | None) -> _Wanted:
+        names = [feature.name for feature in contract.features]
+        return cls(names, codes_of(contract.contract), contract.learns_gaps, target)
+
+    def places(self, j: int, cells: Iterable[Any]) -> Floats:
+        """Cells of the category at position j -> their places, see `Columns`."""
+        found = []
+        for cell in cells:
+            place = self.codes[j].place_or_number(cell)
+            found.append((math.nan if is_missing(cell) else math.inf) if place is None else place)
+        return np.array(found, dtype=np.float64)
+
+    def wrong(self, j: int) -> str:
+        """What is wrong with a value of the feature at position j that is none."""
+        return f"not one of {', '.join(self.codes[j].values)}" if j in self.codes else "not a finite number"
 
 
 def read_readings(media_type: str, body: bytes, contract: ResolvedContract, target: int | None = None) -> Floats:
-    """A body of one of `MEDIA_TYPES` -> readings (n, d) in the order of the contract, all finite.
+    """A body of one of `MEDIA_TYPES` -> readings (n, d) in the order of the contract; NaN where a value is missing.
 
     A model that predicts the feature at position `target` ignores its value, which may be missing or null; readings
     have 0 there.
@@ -49,25 +85,37 @@ def read_readings(media_type: str, body: bytes, contract: ResolvedContract, targ
     Raises `InvalidData`; its message is one line, states what to send and quotes nothing of the body, and
     `MissingExtra` where Parquet or Arrow cannot be read.
     """
-    names = [feature.name for feature in contract.features]
+    wanted = _Wanted.of(contract, target)
     if media_type in (JSON, ""):
-        return parse_rows(body, names, target)
-    columns = {CSV: _csv_columns, PARQUET: _parquet_columns, ARROW: _arrow_columns}[media_type](body, names)
-    if missing := [name for j, name in enumerate(names) if name not in columns and j != target]:
+        readings = parse_rows(body, wanted)
+    else:
+        columns = {CSV: _csv_columns, PARQUET: _parquet_columns, ARROW: _arrow_columns}[media_type](body, wanted)
+        readings = _from_columns(columns, wanted)
+    if (empty := np.flatnonzero(np.isnan(readings).all(axis=1))).size:
+        raise InvalidData(f"row {empty[0]} has no value")
+    return readings
+
+
+def _from_columns(columns: Columns, wanted: _Wanted) -> Floats:
+    names, target = wanted.names, wanted.target
+    missing = [name for j, name in enumerate(names) if name not in columns and j != target]
+    if missing and (not wanted.gaps or len(missing) == len(names)):
         raise InvalidData(f"there is no column {missing[0]!r}; send the columns {', '.join(names)}")
     rows = len(next(iter(columns.values()), ()))
     readings = np.zeros((rows, len(names)))
     for j, name in enumerate(names):
         if j == target:
             continue
-        readings[:, j] = columns[name]
-        if not np.isfinite(readings[:, j]).all():
-            raise InvalidData(f"row {np.flatnonzero(~np.isfinite(readings[:, j]))[0]}, {name}: not a finite number")
+        values = readings[:, j] = columns.get(name, np.full(rows, np.nan))
+        wrong = np.isinf(values) if wanted.gaps else ~np.isfinite(values)
+        if wrong.any():
+            raise InvalidData(f"row {np.flatnonzero(wrong)[0]}, {name}: {wanted.wrong(j)}")
     return readings
 
 
-def parse_rows(body: bytes, names: list[str], target: int | None = None) -> Floats:
-    """JSON, `{"rows": [...]}` or `[...]`; a row is a list in the order of `names` or an object by name. See above."""
+def parse_rows(body: bytes, wanted: _Wanted) -> Floats:
+    """JSON, `{"rows": [...]}` or `[...]`; a row is a list in the order of features or an object by name. See above."""
+    names, target = wanted.names, wanted.target
     try:
         parsed = json.loads(body, parse_constant=_refuse_constant)
     except (ValueError, RecursionError):
@@ -78,10 +126,10 @@ def parse_rows(body: bytes, names: list[str], target: int | None = None) -> Floa
     _check_number(len(rows))
     readings = np.empty((len(rows), len(names)))
     for i, row in enumerate(rows):
-        listed = _by_name(row, i, names, target) if isinstance(row, dict) else row
+        listed = _by_name(row, i, wanted) if isinstance(row, dict) else row
         if target is not None:
             listed = _with_target(listed, len(names), target)
-        readings[i] = _checked_row(listed, i, len(names))
+        readings[i] = _checked_row(listed, i, wanted)
     return readings
 
 
@@ -90,11 +138,13 @@ def _check_number(rows: int) -> None:
         raise InvalidData(f"{rows} rows; send at most {ROWS_MAX} at a time")
 
 
-def _by_name(row: dict[str, Any], i: int, names: list[str], target: int | None) -> list[Any]:
+def _by_name(row: dict[str, Any], i: int, wanted: _Wanted) -> list[Any]:
     """The values of an object in the order of the contract; other fields are ignored."""
-    if missing := [name for j, name in enumerate(names) if name not in row and j != target]:
+    names, target = wanted.names, wanted.target
+    missing = [name for j, name in enumerate(names) if name not in row and j != target]
+    if missing and not wanted.gaps:
         raise InvalidData(f"row {i} has no {missing[0]!r}; send {', '.join(names)}")
-    return [None if j == target else row[name] for j, name in enumerate(names)]
+    return [None if j == target else row.get(name) for j, name in enumerate(names)]
 
 
 def _with_target(row: Any, width: int, target: int) -> Any:
@@ -106,15 +156,23 @@ def _with_target(row: Any, width: int, target: int) -> Any:
     return [*row[:target], 0.0, *row[target + 1 :]] if len(row) == width and row[target] is None else row
 
 
-def _checked_row(row: Any, i: int, width: int) -> list[float]:
+def _checked_row(row: Any, i: int, wanted: _Wanted) -> list[float]:
+    width = len(wanted.names)
     if not isinstance(row, list):
         raise InvalidData(f"row {i} is not a list of numbers, and no object of them by name")
     if len(row) != width:
         raise InvalidData(f"row {i} has {len(row)} values; this federation has {width} features")
+    found = []
     for j, value in enumerate(row):
-        if isinstance(value, bool) or not isinstance(value, int | float) or not _is_finite(value):
-            raise InvalidData(f"row {i}, value {j}: not a finite number")
-    return row
+        number = value
+        if j in wanted.codes:
+            number = None if isinstance(value, list | dict) else wanted.codes[j].place_or_number(value)
+        if value is None and wanted.gaps:
+            number = math.nan
+        elif isinstance(number, bool) or not isinstance(number, int | float) or not _is_finite(number):
+            raise InvalidData(f"row {i}, value {j}: {wanted.wrong(j)}")
+        found.append(number)
+    return found
 
 
 def _is_finite(value: float) -> bool:
@@ -130,8 +188,9 @@ def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(name)
 
 
-def _csv_columns(body: bytes, names: list[str]) -> Columns:
-    """The columns of a CSV whose first line has names; a field that is no number becomes NaN."""
+def _csv_columns(body: bytes, wanted: _Wanted) -> Columns:
+    """The columns of a CSV whose first line has names."""
+    names = wanted.names
     try:
         lines = csv.reader(io.StringIO(body.decode("utf-8-sig"), newline=""), strict=True)
         header = next(lines, [])
@@ -143,18 +202,25 @@ def _csv_columns(body: bytes, names: list[str]) -> Columns:
         raise InvalidData(f"there are several columns {twice[0]!r}")
     if uneven := [i for i, row in enumerate(rows) if len(row) != len(header)]:
         raise InvalidData(f"row {uneven[0]} has {len(rows[uneven[0]])} values; the first line has {len(header)} names")
-    places = {name: header.index(name) for name in names if name in header}
-    return {name: np.array([_number(row[place]) for row in rows]) for name, place in places.items()}
+    columns = {}
+    for j, name in enumerate(names):
+        if name in header:
+            cells = [row[header.index(name)] or None for row in rows]
+            columns[name] = (
+                wanted.places(j, cells) if j in wanted.codes else np.array([_number(cell) for cell in cells])
+            )
+    return columns
 
 
-def _number(text: str) -> float:
+def _number(text: str | None) -> float:
+    """NaN for an empty field, and an infinity for one that is no number."""
     try:
-        return float(text)
+        return math.nan if text is None else float(text)
     except ValueError:
-        return math.nan
+        return math.inf
 
 
-def _parquet_columns(body: bytes, names: list[str]) -> Columns:
+def _parquet_columns(body: bytes, wanted: _Wanted) -> Columns:
     """The columns of a Parquet file. A small file may unpack to gigabytes, so rows and compression are limited."""
     pyarrow, parquet = _arrow("pyarrow"), _arrow("pyarrow.parquet")
     try:
@@ -165,12 +231,12 @@ def _parquet_columns(body: bytes, names: list[str]) -> Columns:
         codecs = {group.column(j).compression for group in groups for j in range(group.num_columns)}
         if not codecs <= {"UNCOMPRESSED", "SNAPPY"}:
             raise InvalidData("the Parquet file must be uncompressed or compressed with Snappy")
-        return _numbers(file.read(columns=_numeric(file.schema_arrow, names)), names)
+        return _numbers(file.read(columns=_numeric(file.schema_arrow, wanted)), wanted)
     except (pyarrow.ArrowException, OSError, ValueError) as wrong:
         raise _unreadable(wrong, "a Parquet file") from None
 
 
-def _arrow_columns(body: bytes, names: list[str]) -> Columns:
+def _arrow_columns(body: bytes, wanted: _Wanted) -> Columns:
     """The columns of a stream of Arrow record batches, which must not be compressed: it could unpack to gigabytes."""
     pyarrow, ipc = _arrow("pyarrow"), _arrow("pyarrow.ipc")
     try:
@@ -179,14 +245,14 @@ def _arrow_columns(body: bytes, names: list[str]) -> Columns:
             raise InvalidData("the Arrow stream must not be compressed")
         with ipc.open_stream(body) as stream:
             batches, rows = [], 0
-            wanted = _numeric(stream.schema, names)
+            there = _numeric(stream.schema, wanted)
             for batch in stream:
                 rows += batch.num_rows
                 _check_number(rows)
                 batch.validate(full=True)
-                batches.append(batch.select(wanted))
-            kept = pyarrow.schema([stream.schema.field(name) for name in wanted])
-            return _numbers(pyarrow.Table.from_batches(batches, kept), names)
+                batches.append(batch.select(there))
+            kept = pyarrow.schema([stream.schema.field(name) for name in there])
+            return _numbers(pyarrow.Table.from_batches(batches, kept), wanted)
     except (pyarrow.ArrowException, OSError, ValueError, IndexError, struct.error) as wrong:
         raise _unreadable(wrong, "a stream of Arrow record batches") from None
 
@@ -198,23 +264,26 @@ def _arrow(module: str) -> Any:
         raise MissingExtra("Parquet and Arrow over HTTP", "parquet") from None
 
 
-def _numeric(schema: Any, names: list[str]) -> list[str]:
+def _numeric(schema: Any, wanted: _Wanted) -> list[str]:
     """The features that a table has. Raises `InvalidData` for one that is no number, or is there twice."""
-    found = [name for name in names if name in schema.names]
+    found = [name for name in wanted.names if name in schema.names]
     for name in found:
         at = schema.get_all_field_indices(name)
         if len(at) != 1:
             raise InvalidData(f"there are several columns {name!r}")
-        if str(schema.field(at[0]).type) not in NUMERIC:
+        kind, is_category = str(schema.field(at[0]).type), wanted.names.index(name) in wanted.codes
+        if kind not in NUMERIC and not (is_category and kind.startswith(TEXTS)):
             raise InvalidData(f"the column {name!r} must have integers or floats")
     return found
 
 
-def _numbers(table: Any, names: list[str]) -> Columns:
-    """name -> its values as floats, NaN for null."""
+def _numbers(table: Any, wanted: _Wanted) -> Columns:
+    """name -> its values as floats."""
     return {
-        name: table.column(name).cast("float64", safe=False).to_numpy().astype(np.float64)
-        for name in names
+        name: wanted.places(j, table.column(name).to_pylist())
+        if j in wanted.codes
+        else table.column(name).cast("float64", safe=False).to_numpy().astype(np.float64)
+        for j, name in enumerate(wanted.names)
         if name in table.column_names
     }
 

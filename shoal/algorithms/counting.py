@@ -101,6 +101,8 @@ class CountingAlgorithm(StreamingAlgorithm):
     models publish the same private counts, which cost their epsilon once. None: each model has counts of its own"""
     samples_axes: bool = False
     """whether its plan has axes of which each window counts some: it then has the option `axes_per_window`"""
+    joins_ends: bool = False
+    """whether it joins clusters across the ends of circular features: it then has the option `circular`"""
     epsilon_advised: float = 0.0
     """epsilon of a reading below which another algorithm that learns from counts finds more"""
 

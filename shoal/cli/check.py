@@ -14,6 +14,7 @@ import click
 
 from shoal.cli.options import json_option
 from shoal.config.base import Settings, resolve_path
+from shoal.config.contract import Feature
 from shoal.config.extension_settings import resolve_address
 from shoal.config.privacy_report import advice_on, hidden_presence_cost, needs_of, spent_in_a_day
 from shoal.config.reference import settings_table
@@ -133,14 +134,20 @@ def _state(model: ResolvedModel, record: Record | None) -> str:
     return model_state(model, snapshot)
 
 
+def _range(feature: Feature) -> str:
+    """The values that a feature can have."""
+    if feature.kind == "circular":
+        return f"begins again after {feature.period:g} {feature.unit}".rstrip()
+    return ", ".join(feature.values) or f"{feature.low:g} to {feature.high:g} {feature.unit}"
+
+
 def _contract_lines(contract: ResolvedContract, everything: bool) -> list[str]:
     epsilons = contract.mode.epsilon_per_feature() or [None] * contract.width
     unit = contract.mode.unit
     lines = [f"federation  {contract.federation}  (contract {contract.digest})"]
     for feature, epsilon in zip(contract.features, epsilons, strict=True):
         budget = "" if epsilon is None else f"  epsilon {epsilon:g}"
-        range_ = ", ".join(feature.values) or f"{feature.low:g} to {feature.high:g} {feature.unit}"
-        lines.append(f"feature     {feature.name}  {range_}{budget}")
+        lines.append(f"feature     {feature.name}  {_range(feature)}{budget}")
     for model in contract.models.values():
         algorithm, declared = model.algorithm, model.declared
         baseline = "  (baseline of a paper, only for comparison)" if algorithm.paper_only else ""

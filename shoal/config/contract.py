@@ -44,17 +44,22 @@ class Feature(Table):
 
     name: Text = Field(min_length=1, max_length=64, description="name of its column or key in the source of readings")
     unit: Text = Field(default="", max_length=32, description="for people: °C, %, lux")
-    kind: Literal["number", "category"] = Field(
+    kind: Literal["number", "category", "circular"] = Field(
         default="number",
-        description="`category`: one of the `values`, such as a door that is open or closed; without `low` and `high`",
+        description="`category`: one of the `values`, such as a door that is open or closed; without `low` and `high`. "
+        "`circular`: begins again after each `period`, as wind direction and hour of day do; without `high`",
     )
     values: tuple[Text, ...] = Field(
         default=(),
         max_length=VALUES_MAX,
         description='of a `category`, all that can be, as sources write them: `["closed", "open"]`, or codes',
     )
+    period: Number = Field(
+        default=0.0, ge=0, description="of a `circular` feature, what it begins again after: 360, 24"
+    )
     low: Number = Field(
-        description="smallest possible value, from the data sheet of the sensor; lower readings are clipped to it"
+        description="smallest possible value, from the data sheet of the sensor; lower readings are clipped to it. "
+        "Of a `circular` feature where its circle is cut, by default at 0: best where readings are fewest"
     )
     high: Number = Field(description="largest possible value; higher readings are clipped to it")
     share: Number = Field(
@@ -69,8 +74,13 @@ class Feature(Table):
 
     @model_validator(mode="before")
     @classmethod
-    def _bounds_of_values(cls, given: Any) -> Any:
-        """A value is the number of its place, in the middle of an equal part of the range."""
+    def _bounds_of_kind(cls, given: Any) -> Any:
+        """The bounds of a circle, and of values: each is the number of its place, in the middle of an equal part."""
+        if isinstance(given, dict) and given.get("kind") == "circular":
+            low, period = given.get("low", 0.0), given.get("period")
+            if not isinstance(period, int | float) or not isinstance(low, int | float) or not period > 0:
+                raise ValueError("a circular feature needs its period: 360 for degrees, 24 for hours")
+            return {**given, "low": low, "high": given.get("high", low + period)}
         if not isinstance(given, dict) or given.get("kind") != "category":
             return given
         values = given.get("values")
@@ -80,9 +90,12 @@ class Feature(Table):
 
     @model_validator(mode="after")
     def _values_fit_the_kind(self) -> Self:
-        if self.kind == "number":
-            if self.values:
-                raise ValueError('values are for kind = "category"; leave them out')
+        for name, kind in (("values", "category"), ("period", "circular")):
+            if getattr(self, name) and self.kind != kind:
+                raise ValueError(f'{name} is for kind = "{kind}" alone; leave it out')
+        if self.kind != "category":
+            if self.kind == "circular" and self.high != self.low + self.period:
+                raise ValueError("a circular feature ends after one period; leave high out")
             return self
         if len(set(self.values)) < len(self.values) or not all(self.values):
             raise ValueError("values must be different texts, none of them empty")
@@ -333,7 +346,8 @@ class Contract(Table):
     @property
     def bounds(self) -> Bounds:
         """The declared bounds of all features."""
-        return Bounds([feature.low for feature in self.features], [feature.high for feature in self.features])
+        circular = [feature.kind == "circular" for feature in self.features]
+        return Bounds([one.low for one in self.features], [one.high for one in self.features], circular)
 
     @property
     def steps(self) -> Floats:
@@ -360,11 +374,9 @@ class Contract(Table):
         if not agreed["privacy"]["hide_presence"]:
             del agreed["privacy"]["hide_presence"]
         for feature in agreed["features"]:
-            for name in ("step", "kind"):
-                if feature[name] == Feature.model_fields[name].default:
+            for name in ("step", "kind", "period", "values"):
+                if feature[name] in (Feature.model_fields[name].default, []):
                     del feature[name]
-            if not feature["values"]:
-                del feature["values"]
         for model, written in zip(self.models, agreed["models"], strict=True):
             written["options"] = {name: _whole_as_int(value) for name, value in written["options"].items()}
             if model.readings_max == READINGS_MAX:
@@ -377,8 +389,7 @@ class Contract(Table):
                 if getattr(model, name) is None:
                     del written[name]
         for name in (
-            *("counts_epsilon", "window_readings", "window_s", "unit", "readings_per_window_max", "helpers"),
-            "missing",
+            *("counts_epsilon", "window_readings", "window_s", "unit", "readings_per_window_max", "helpers", "missing"),
         ):
             if getattr(self.privacy, name) == Privacy.model_fields[name].default:
                 del agreed["privacy"][name]
@@ -453,7 +464,17 @@ def rounded(values: Sequence[float], feature: Feature) -> list[str]:
     if feature.kind == "category":
         return [category_text(value, feature) for value in values]
     digits = min(12, max(0, math.ceil(2 - math.log10(feature.high - feature.low))))
-    return [f"{round(value, digits) + 0.0:.{digits}f}" for value in values]
+    turned = [round(value, digits) % feature.period if feature.period else value for value in values]
+    return [f"{round(value, digits) + 0.0:.{digits}f}" for value in turned]
+
+
+def within(value: float, feature: Feature) -> float:
+    """The nearest value that a feature can have."""
+    return value % feature.period if feature.kind == "circular" else min(max(value, feature.low), feature.high)
+
+
+def _with_unit(text: str, feature: Feature) -> str:
+    return f"{text}{'' if feature.unit == '°' else ' '}{feature.unit}".rstrip()
 
 
 def category_text(value: float, feature: Feature) -> str:
@@ -463,17 +484,17 @@ def category_text(value: float, feature: Feature) -> str:
 
 def value_text(value: float, feature: Feature) -> str:
     """One value with its unit, such as "1540 lux"."""
-    return f"{rounded((value,), feature)[0]} {feature.unit}".rstrip()
+    return _with_unit(rounded((value,), feature)[0], feature)
 
 
 def range_text(low: float, high: float, feature: Feature) -> str:
     """Both ends with the unit, such as "390-640 lux"; one number where they are the same."""
-    return f"{ends_text(low, high, feature)} {feature.unit}".rstrip()
+    return _with_unit(ends_text(low, high, feature), feature)
 
 
 def ends_text(low: float, high: float, feature: Feature) -> str:
     """Both ends without unit."""
     first, last = rounded((low, high), feature)
-    # A minus sign before the upper end would read like two dashes.
-    joint = " to " if "-" in first + last or feature.kind == "category" else "-"
+    # A minus sign before the upper end would read like two dashes, and on a circle it may be the smaller number.
+    joint = " to " if "-" in first + last or feature.kind != "number" else "-"
     return first if first == last else f"{first}{joint}{last}"

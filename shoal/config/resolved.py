@@ -24,8 +24,11 @@ from shoal.errors import SettingsError
 from shoal.privacy.base import Bounds, PrivacyMode, load_mode
 from shoal.privacy.count_noise import CountNoise, certified_count_epsilon
 
-GIVEN_BY_PRIVACY: Final = ("noise_variance", "window_readings", "axes_per_window")
-"""options of algorithms that learn from counts which follow from [privacy], and which no contract may write"""
+GIVEN_BY_CONTRACT: Final = {
+    **dict.fromkeys(("noise_variance", "window_readings", "axes_per_window"), "[privacy]"),
+    "circular": "[[features]]",
+}
+"""options of algorithms that learn from counts which no contract may write -> the tables that they follow from"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -283,9 +286,9 @@ def _resolve_counting(
     if privacy.window_readings > declared.readings_max:
         raise SettingsError(f"readings_max must be at least window_readings, {privacy.window_readings}")
     _check_has_no_rounds(declared)
-    for name in GIVEN_BY_PRIVACY:
+    for name, tables in GIVEN_BY_CONTRACT.items():
         if name in declared.options:
-            raise SettingsError(f"{name} follows from [privacy]; leave it out")
+            raise SettingsError(f"{name} follows from {tables}; leave it out")
     options = {
         **declared.options,
         "noise_variance": mode.counts_variance(epsilon),
@@ -293,6 +296,8 @@ def _resolve_counting(
     }
     if mode.masked and algorithm.samples_axes:
         options["axes_per_window"] = int(mode.values["axes"])
+    if algorithm.joins_ends and mode.bounds.circular:
+        options["circular"] = ",".join(map(str, mode.bounds.circular))
     algorithm.server(options, contract.width)
     algorithm.counter(options, contract.width)
     # No model has a name with a colon, so a shared stream is never taken for the stream of one model. Exact: two

@@ -26,11 +26,14 @@ from shoal.privacy.keyed import Places
 class Bounds:
     """Declared `low` and `high` of every feature, (d,) each, in the feature's own unit.
 
-    Models learn in unit coordinates, u = (x - low) / (high - low), so that no feature outweighs another.
+    Models learn in unit coordinates, u = (x - low) / (high - low), so that no feature outweighs another. A circular
+    feature is cut at `low`, and begins again at `high`: its values are wrapped into the bounds, not clipped.
     Raises `SettingsError` for bounds that are empty, of unequal number, not finite, or not low < high.
     """
 
-    def __init__(self, low: Sequence[float] | Floats, high: Sequence[float] | Floats) -> None:
+    def __init__(
+        self, low: Sequence[float] | Floats, high: Sequence[float] | Floats, circular: Sequence[bool] = ()
+    ) -> None:
         self.low: Floats = np.array(low, dtype=np.float64)
         self.high: Floats = np.array(high, dtype=np.float64)
         if self.low.ndim != 1 or self.low.shape != self.high.shape or self.low.size == 0:
@@ -40,6 +43,8 @@ class Bounds:
         for j, (lowest, highest, span) in enumerate(zip(self.low, self.high, self.span, strict=True)):
             if not (np.isfinite([lowest, highest, span]).all() and span > 0):
                 raise SettingsError(f"feature {j}: bounds {lowest} to {highest} must be finite numbers with low < high")
+        self.circular: tuple[int, ...] = tuple(j for j, each in enumerate(circular) if each)
+        """positions of the circular features"""
         for array in (self.low, self.high, self.span):
             array.setflags(write=False)
 
@@ -65,23 +70,49 @@ class Bounds:
         return rows
 
     def clip(self, readings: Floats, gaps: bool = False) -> tuple[Floats, int]:
-        """readings (n, d) -> the readings clipped to the bounds, and how many of them were outside.
+        """readings (n, d) -> the readings within the bounds, and how many of them were clipped to these.
 
         With `gaps`, NaN is a missing value and stays. The count is made from raw readings, and must not leave the
         client.
         """
         rows = self.checked(readings, gaps)
+        for j in self.circular:
+            rows = _with_column(rows, j, _turned(rows[:, j], self.low[j], self.high[j]))
         inside = np.clip(rows, self.low, self.high)
         moved = (inside != rows) & ~np.isnan(rows) if gaps else inside != rows
         return inside, int(moved.any(axis=1).sum())
 
     def to_unit(self, values: Floats) -> Floats:
         """values (..., d) in the features' units -> unit coordinates; 0 is `low`, 1 is `high`."""
-        return (np.asarray(values, dtype=np.float64) - self.low) / self.span
+        return self.wrapped((np.asarray(values, dtype=np.float64) - self.low) / self.span)
+
+    def wrapped(self, unit: Floats) -> Floats:
+        """Unit coordinates (..., d), those of circular features beyond 0 to 1 brought back by whole turns."""
+        for j in self.circular:
+            unit = _with_column(unit, j, _turned(unit[..., j], 0.0, 1.0))
+        return unit
 
     def from_unit(self, unit: Floats) -> Floats:
         """unit coordinates (..., d) -> values in the features' units."""
         return self.low + np.asarray(unit, dtype=np.float64) * self.span
+
+    def shown(self, unit: Floats) -> Floats:
+        """Values as `from_unit` gives them, for people: of a circular feature from 0 to below its period."""
+        values = self.from_unit(unit)
+        for j in self.circular:
+            values[..., j] %= self.span[j]
+        return values
+
+
+def _turned(values: Floats, low: float, high: float) -> Floats:
+    """Positions on a circle (...,) -> within low to high; both ends, which are one place, stay."""
+    return np.asarray(np.where((values < low) | (values > high), low + (values - low) % (high - low), values))
+
+
+def _with_column(rows: Floats, j: int, column: Floats) -> Floats:
+    found = rows.copy()
+    found[..., j] = column
+    return found
 
 
 Missing = Literal["drop", "hold", "learn"]

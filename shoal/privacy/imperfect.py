@@ -58,7 +58,8 @@ class CoarseReadings:
     def spread(self, readings: Floats, places: Places) -> Floats:
         """readings (n, d) with their places (n, 2) in the readings log -> (n, d) spread, within the bounds.
 
-        A value x with step s comes to lie in x - s/2 .. x + s/2; one beyond its bounds, and one that is missing, stays.
+        A value x with step s comes to lie in x - s/2 .. x + s/2, on a circle also across its ends; one beyond its
+        bounds, and one that is missing, stays.
         """
         if not len(self._coarse) or not len(readings):
             return readings
@@ -68,8 +69,15 @@ class CoarseReadings:
         least, most = self._bounds.low[self._coarse], self._bounds.high[self._coarse]
         low, high = np.maximum(values - half, least), np.minimum(values + half, most)
         moved = np.minimum(low + share * (high - low), most)
+        inside = (values >= least) & (values <= most)
+        for column in np.flatnonzero(np.isin(self._coarse, self._bounds.circular)).tolist():
+            inside[:, column] = True
+            start, turn = least[column], most[column] - least[column]
+            moved[:, column] = (
+                start + (values[:, column] - half[column] * (1.0 - 2.0 * share[:, column]) - start) % turn
+            )
         found = readings.copy()
-        found[:, self._coarse] = np.where((values >= least) & (values <= most), moved, values)
+        found[:, self._coarse] = np.where(inside, moved, values)
         return found
 
 
@@ -163,6 +171,31 @@ def _next_start(number: int) -> int:
     return start + min(max(start, 1), BLOCK_ROWS)
 
 
+class WrappedRows:
+    """A mechanism whose rows have circular features: noise that goes beyond a whole turn comes back on the other side.
+
+    It is done to noisy rows, so it changes no guarantee.
+    """
+
+    def __init__(self, mechanism: Mechanism, bounds: Bounds) -> None:
+        self._mechanism, self._bounds = mechanism, bounds
+
+    def privatise(self, readings: Floats, places: Places) -> Released:
+        released = self._mechanism.privatise(readings, places)
+        return Released(self._bounds.wrapped(released.rows), released.kept, released.clipped)
+
+    def state(self) -> dict[str, Any]:
+        return self._mechanism.state()
+
+    def restore(self, state: dict[str, Any]) -> None:
+        self._mechanism.restore(state)
+
+
+def _mechanism(mode: PrivacyMode, key: bytes | None, client: str, source: bytes) -> Mechanism:
+    mechanism = mode.mechanism(key, client, source)
+    return WrappedRows(mechanism, mode.bounds) if mode.bounds.circular else mechanism
+
+
 class FilledGaps:
     """A mechanism for readings that may lack values, made of one for those that lack none."""
 
@@ -171,10 +204,10 @@ class FilledGaps:
         if not mode.fills_gaps:
             raise SettingsError(f'missing = "learn" means nothing in mode = "{mode.name}"; take "drop" or "hold"')
         self._bounds = mode.bounds
-        self._measured = mode.mechanism(key, client, source)
+        self._measured = _mechanism(mode, key, client, source)
         # Other noise: a feature that is filled in must not share that of a value that was measured.
         own = hashlib.sha256(b"shoal filled gaps 1\0" + source).digest()[:SOURCE_BYTES]
-        self._missing = mode.mechanism(key, client, own)
+        self._missing = _mechanism(mode, key, client, own)
         self._earlier = EarlierRows(mode.bounds.d)
 
     def privatise(self, readings: Floats, places: Places) -> Released:
@@ -224,7 +257,7 @@ def row_mechanism(mode: PrivacyMode, key: bytes | None, client: str, source: byt
 
     Raises `SettingsError`.
     """
-    return FilledGaps(mode, key, client, source) if mode.missing == LEARN else mode.mechanism(key, client, source)
+    return (FilledGaps if mode.missing == LEARN else _mechanism)(mode, key, client, source)
 
 
 LEARN: Final = "learn"

@@ -117,8 +117,8 @@ class ClusterEventMessage(JsonEvent):
     dwell: float | None = None
     """mean stay in a regime, in readings of a client, of an event that is of it"""
     dwell_before: float | None = None
-    centre: Mapping[str, float] | None = None
-    """feature -> value in its unit; None where the cluster has none any more"""
+    centre: Mapping[str, float | str] | None = None
+    """feature -> value in its unit, of a category its name; None where the cluster has none any more"""
     units: Mapping[str, str] | None = None
     """feature -> unit"""
     known: int = 0
@@ -145,7 +145,7 @@ class ClusterEventMessage(JsonEvent):
         require(self.share_before is None or _is_share(self.share_before), "malformed", "share_before")
         for stay in (self.dwell, self.dwell_before):
             require(stay is None or (is_number(stay) and stay > 0), "malformed", "dwell")
-        require(_is_mapping(self.centre, (int, float)), "malformed", "centre")
+        require(_is_mapping(self.centre, (int, float, str)), "malformed", "centre")
         require(_is_mapping(self.units, (str,)), "malformed", "units")
 
 

@@ -214,5 +214,7 @@ def clipping_text(shares: Mapping[str, float]) -> str:
 
 
 def outside_of(rows: Floats, bounds: Bounds) -> Any:
-    """rows (n, d) -> (d,) how many lie beyond the bounds of each feature."""
-    return ((rows < bounds.low) | (rows > bounds.high)).sum(axis=0)
+    """rows (n, d) -> (d,) how many lie beyond the bounds of each feature; a circular one has none that can be."""
+    outside = ((rows < bounds.low) | (rows > bounds.high)).sum(axis=0)
+    outside[list(bounds.circular)] = 0
+    return outside

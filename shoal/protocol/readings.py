@@ -1,18 +1,24 @@
-"""Readings as they are stored in a client's readings log, encoded and decoded one by one or many at once."""
+"""Readings as they are stored in a client's readings log, encoded and decoded one by one or many at once.
+
+A category is stored as the place of its value among those that the contract declares.
+"""
 
 from __future__ import annotations
 
+import math
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any, ClassVar, Final, NamedTuple
 
 import numpy as np
 
+from shoal.config.contract import Contract
 from shoal.kernels.arrays import Bools, Floats, Indices, Octets
 from shoal.protocol.checks import MOMENT_MAX, is_moment, require
 from shoal.protocol.messages import Envelope
+from shoal.protocol.reading_faults import is_missing
 from shoal.transports.base import Headers, Record, RecordColumns
 
 NUMBER_BYTES = 8
@@ -188,3 +194,48 @@ def _are_usual(headers: Headers, wanted: Headers) -> bool:
 
 
 _ENVELOPE: Final = frozenset({"type", "v"})
+
+
+@dataclass(frozen=True)
+class Codes:
+    """The declared values of one feature: a text is compared as it is written, a number by its value."""
+
+    values: tuple[str, ...]
+
+    @cached_property
+    def _texts(self) -> dict[str, float]:
+        return {text: float(place) for place, text in enumerate(self.values)}
+
+    @cached_property
+    def _numbers(self) -> dict[float, float]:
+        return {number: place for text, place in self._texts.items() if (number := _number(text)) is not None}
+
+    def place(self, cell: Any) -> float | None:
+        """The place of a value; None for one that is not declared, and for a missing one."""
+        if is_missing(cell):
+            return None
+        text = str(cell).lower() if isinstance(cell, bool) else str(cell).strip()
+        if text in self._texts:
+            return self._texts[text]
+        number = _number(text)
+        return None if number is None else self._numbers.get(number)
+
+    def place_or_number(self, cell: Any) -> float | None:
+        """`place`, or the cell itself as a place where no declared value is a number, as snapshots have centres."""
+        place = self.place(cell)
+        if place is None and not self._numbers and isinstance(cell, int | float) and not isinstance(cell, bool):
+            return float(cell) if -0.5 <= cell <= len(self.values) - 0.5 else None
+        return place
+
+
+def _number(text: str) -> float | None:
+    try:
+        number = float(text)
+    except ValueError:
+        return None
+    return number if math.isfinite(number) else None
+
+
+def codes_of(contract: Contract) -> dict[int, Codes]:
+    """position -> the values of each feature of kind "category"."""
+    return {j: Codes(feature.values) for j, feature in enumerate(contract.features) if feature.kind == "category"}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -32,7 +34,7 @@ def blobs(
 
 
 def learnt(
-    rows: NDArray[np.float64], epsilon: float | None, delay: int = 0, clients: int = 20, **options: float
+    rows: NDArray[np.float64], epsilon: float | None, delay: int = 0, clients: int = 20, **options: Any
 ) -> DensityTreeServer:
     """The server after the rows, dealt to clients in turn; clients see each snapshot `delay` updates late."""
     noise = None if epsilon is None else count_noise(epsilon)
@@ -286,3 +288,40 @@ def test_a_leaf_is_not_cut_where_one_part_would_lie_beyond_an_oblique_cut_above(
     leaf.start[2] = 0.8
     assert not can_be_cut(leaf, 0, 0.3)
     assert can_be_cut(leaf, 0, 0.7)
+
+
+def around(seed: int, n: int = 9000) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """Three clusters: two directions, of which one lies across the ends of feature 0, and calm air from anywhere."""
+    generator = np.random.default_rng(seed)
+    of = generator.integers(3, size=n)
+    way = np.array([0.98, 0.48, 0.0])[of] + np.where(of == 2, generator.random(n), generator.normal(0, 0.05, n))
+    speed = np.array([0.5, 0.5, 0.1])[of] + generator.normal(0, 0.04, n)
+    return np.column_stack([way % 1.0, np.clip(speed, 0, 1)]), of
+
+
+@pytest.mark.parametrize("epsilon", [1.0, 4.0, None])
+def test_a_cluster_across_the_ends_of_a_circular_feature_is_one(epsilon: float | None) -> None:
+    rows, of = around(11)
+    plain, circular = learnt(rows, epsilon), learnt(rows, epsilon, circular="0")
+    assert adjusted_rand_score(of, plain.predict(rows)) < 0.9
+    assert adjusted_rand_score(of, circular.predict(rows)) > 0.98
+    centre = circular.snapshot()["centre"][circular.predict(np.array([[0.98, 0.5]]))[0]]
+    assert abs((centre[0] - 0.98 + 0.5) % 1.0 - 0.5) < 0.03
+    # The plan is what it was: only what its leaves are called changes.
+    assert circular.plan.digest == plain.plan.digest
+    again = DensityTreeServer(2, **circular.options.as_dict())
+    again.restore(circular.state())
+    assert (again.predict(rows) == circular.predict(rows)).all()
+
+
+def test_clusters_on_either_side_of_the_ends_stay_two_and_so_do_they_where_one_has_no_readings_at_the_other() -> None:
+    rows, of = blobs(4000, [[0.07, 0.5], [0.93, 0.5], [0.5, 0.5]], seed=2, spread=0.02)
+    assert len(set(learnt(rows, 4.0, circular="0").predict(rows))) == 3
+    rows, of = blobs(4000, [[0.0, 0.2], [1.0, 0.8]], seed=3, spread=0.04)
+    assert adjusted_rand_score(of, learnt(rows, 4.0, circular="0").predict(rows)) > 0.98
+
+
+@pytest.mark.parametrize("circular", ["2", "0,x", "-1", "0,,1"])
+def test_circular_features_that_are_none_are_refused(circular: str) -> None:
+    with pytest.raises(SettingsError, match="circular"):
+        DensityTreeServer(2, circular=circular)

@@ -221,6 +221,13 @@ def test_what_missing_values_cost_is_measured(tmp_path: Path) -> None:
     assert cells["cluster_tree"]["rows_with_gaps"] < cells["cluster_tree"]["whole"]
 
 
+def test_kinds_of_features_are_measured_beside_plain_numbers(tmp_path: Path) -> None:
+    cells = {(one["learner"], one["form"]): one["ari"] for one in run("kinds", tmp_path)["cells"]}
+    for learner in ("cluster_tree", "density_tree, ε 1"):
+        assert cells[learner, "a circle, cut in a gap"] > cells[learner, "a number"]
+    assert cells["cluster_tree", "spread over 0.25 of a step"] > 0.9
+
+
 def test_rows_drawn_from_counts_and_users_are_measured(tmp_path: Path) -> None:
     cells = {
         (cell["part"], cell["learner"], cell["epsilon"]): cell for cell in run("privacy_choices", tmp_path)["cells"]

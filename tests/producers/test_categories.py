@@ -20,13 +20,14 @@ from producers.files.times import TimeOptions
 from producers.init_command import init_command
 from producers.messages import TopicField, parse_payload
 from producers.mqtt.settings import MqttSettings
-from producers.values import Categories, Codes, codes_of
+from producers.values import Categories
 from server_node.clusters.description import describe
 from shoal.algorithms.registry import streaming_algorithm
 from shoal.algorithms.streaming import Contribution
 from shoal.config.contract import Contract, parse_contract, range_text, value_text
 from shoal.config.settings import load_config
 from shoal.errors import SettingsError
+from shoal.protocol.readings import Codes, codes_of
 
 VALUES = ["closed", "half", "open"]
 
@@ -65,7 +66,7 @@ def test_values_are_spread_so_little_that_the_gaps_between_them_stay() -> None:
         ({"kind": "category", "values": ["a", ""]}, "must be different texts"),
         ({"kind": "category", "values": VALUES, "low": 0}, "has no low, high and step"),
         ({"kind": "category", "values": VALUES, "step": 1}, "has no low, high and step"),
-        ({"values": VALUES, "low": 0, "high": 1}, 'are for kind = "category"'),
+        ({"values": VALUES, "low": 0, "high": 1}, 'for kind = "category"'),
         ({"kind": "category", "values": [str(n) for n in range(17)]}, "values"),
         ({"kind": "switch", "low": 0, "high": 1}, "kind"),
     ],

@@ -24,7 +24,7 @@ from shoal.algorithms.registry import algorithm_names, load_algorithm, rounds_al
 from shoal.algorithms.rounds.base import RoundsAlgorithm
 from shoal.algorithms.rounds.simulation import bounding_box, run_rounds
 from shoal.algorithms.streaming import Contribution
-from shoal.config.contract import parse_contract
+from shoal.config.contract import Feature, parse_contract
 from shoal.config.resolved import ResolvedContract, resolve
 from shoal.config.settings import load_config
 from shoal.errors import SettingsError
@@ -93,6 +93,20 @@ def test_the_onnx_model_gives_the_labels_of_predict(name: str) -> None:
     assert identities == [lineage.of_number.get(one, -1) for one in expected.tolist()]
     assert len(set(clusters)) > 1
     assert labels(model, readings[:0]) == ([], [])
+
+
+@pytest.mark.parametrize("low", [0.0, 45.0])
+def test_the_onnx_model_takes_any_turn_of_a_circular_feature(low: float) -> None:
+    newest, contract = snapshot_of("density_tree")
+    way = Feature.model_validate({"name": "way", "kind": "circular", "period": 360.0, "low": low})
+    circular = resolve(contract.contract.model_copy(update={"features": (way, contract.features[1])}))
+    readings = np.random.default_rng(3).uniform([-800.0, -10.0], [800.0, 110.0], size=(5000, 2))
+    readings[:3, 0] = low, low + 360.0, low + 720.0
+    rows = circular.bounds.to_unit(circular.bounds.clip(readings)[0])
+    expected = circular.models["m"].algorithm.predict(newest.arrays, rows)
+    found = labels(WRITERS["onnx"](newest, a_lineage(newest), circular), readings)[0]
+    assert np.mean(found == expected) > 0.999, "where a turn ends, rounding may differ"
+    assert len(set(found)) > 1
 
 
 def test_rows_that_a_model_calls_noise_have_no_cluster_in_its_exports() -> None:

@@ -20,6 +20,7 @@ from server_node.status import StatusBoard
 from server_node.web import create_app, predict
 from server_node.web.predictions import ROWS_BYTES_MAX, ROWS_MAX
 from shoal.algorithms.registry import streaming_algorithm
+from shoal.config.contract import parse_contract
 from shoal.errors import InvalidState
 from tests.server_node.web_client import PROBLEM, WebClient
 from tests.server_node.web_statuses import a_contract, a_snapshot, a_status, some_nodes
@@ -220,6 +221,90 @@ def test_a_damaged_table_is_an_answer_and_no_failure(kind: str, data: st.DataObj
         body[data.draw(st.integers(0, len(body) - 1))] = data.draw(st.integers(0, 255))
     answer = LEARNT.post("/v1/predict", content=bytes(body), headers={"content-type": kind})
     assert answer.status_code in (200, 422), answer.text
+
+
+MIXED = parse_contract(
+    {
+        "federation": {"name": "plant"},
+        "features": [
+            {"name": "temperature", "low": -20, "high": 60},
+            {"name": "valve", "kind": "category", "values": ["closed", "open"]},
+        ],
+        "privacy": {"mode": "off", "missing": "learn"},
+        "models": [{"name": "fcac", "algorithm": "fcac"}],
+    }
+)
+FOUR = {
+    "position": np.array([[0.2, 0.25], [0.2, 0.75], [0.8, 0.25], [0.7, 0.75]]),
+    "cluster": np.array([0, 1, 2, 3]),
+}
+
+
+def mixed() -> WebClient:
+    arrays = some_nodes(2, 4, 4)
+    arrays |= {"weight": FOUR["position"], "cluster": FOUR["cluster"]}
+    snapshot = a_snapshot(MIXED, arrays, version=9)
+    return WebClient(create_app(StatusBoard(a_status(MIXED, [snapshot])), CollectorRegistry(), predict))
+
+
+CLOSED_OPEN = [
+    ("application/json", b'[[-4, "closed"], [-4, "open"], {"valve": "closed", "temperature": 44}]'),
+    ("application/json", b"[[-4, 0], [-4, 1.1], [44, -0.2]]"),
+    ("text/csv", b"valve,temperature\nclosed,-4\n open ,-4\nclosed,44\n"),
+    *(
+        (kind, stored(pa.table({"temperature": [-4, -4, 44], "valve": column}), kind))
+        for kind in (PARQUET, ARROW)
+        for column in (["closed", "open", "closed"], pa.array(["closed", "open", "closed"]).dictionary_encode())
+    ),
+]
+
+
+@pytest.mark.parametrize(("media_type", "body"), CLOSED_OPEN)
+def test_a_category_is_posted_as_its_value_or_its_place(media_type: str, body: bytes) -> None:
+    answer = mixed().post("/v1/predict", content=body, headers={"content-type": media_type})
+    assert answer.json()["clusters"] == [0, 1, 2], answer.text
+
+
+@pytest.mark.parametrize(
+    ("media_type", "body"),
+    [
+        ("application/json", b'[[44, null], [null, "open"], {"temperature": -4}]'),
+        ("text/csv", b"temperature,valve\n44,\n,open\n-4,\n"),
+        *((kind, stored(pa.table({"temperature": [44, None, -4], "valve": [None, "open", None]}), kind))
+          for kind in (PARQUET, ARROW)),
+    ],
+)  # fmt: skip
+def test_a_reading_that_lacks_values_falls_to_the_nearest_over_what_it_has(media_type: str, body: bytes) -> None:
+    answer = mixed().post("/v1/predict", content=body, headers={"content-type": media_type})
+    assert answer.json()["clusters"] == [2, 1, 0], answer.text
+
+
+@pytest.mark.parametrize(
+    ("media_type", "body", "message"),
+    [
+        ("application/json", b'[[31.41592, "31.41592"]]', "row 0, value 1: not one of closed, open"),
+        ("application/json", b"[[31.41592, 5]]", "row 0, value 1: not one of closed, open"),
+        ("application/json", b"[[31.41592, [1]]]", "row 0, value 1: not one of closed, open"),
+        ("application/json", b'[["open", "open"]]', "row 0, value 0: not a finite number"),
+        ("application/json", b"[[null, null]]", "row 0 has no value"),
+        ("application/json", b"[{}]", "row 0 has no value"),
+        ("text/csv", b"temperature,valve\n1,ajar31.41592\n", "row 0, valve: not one of closed, open"),
+        ("text/csv", b"temperature,valve\nhot,open\n", "row 0, temperature: not a finite number"),
+        ("text/csv", b"humidity\n1\n", "there is no column 'temperature'"),
+        (PARQUET, stored(pa.table({"valve": [[1]], "temperature": [1.0]}), PARQUET), "must have integers or floats"),
+    ],
+)
+def test_what_is_no_value_of_a_category_is_refused_without_quoting_it(
+    media_type: str, body: bytes, message: str
+) -> None:
+    answer = mixed().post("/v1/predict", content=body, headers={"content-type": media_type})
+    assert (answer.status_code, message in answer.json()["detail"]) == (422, True), answer.text
+    assert str(SECRET) not in answer.text
+
+
+def test_snapshots_and_clusters_have_the_values_of_a_category() -> None:
+    for path in ("/v1/snapshot", "/v1/clusters"):
+        assert mixed().get(path).json()["features"][1] == {"name": "valve", "unit": "", "values": ["closed", "open"]}
 
 
 def test_readings_of_another_media_type_are_refused() -> None:

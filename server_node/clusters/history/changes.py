@@ -15,7 +15,7 @@ import numpy as np
 
 from server_node.clusters.history.comparison import Series, difference
 from server_node.clusters.history.summary import client_name, duration
-from shoal.config.contract import Contract
+from shoal.config.contract import Contract, category_text
 from shoal.errors import SettingsError
 from shoal.kernels.arrays import Floats, Ints
 from shoal.protocol.history import (
@@ -137,6 +137,8 @@ class Moved:
     """the difference, at the same times of the day where the spans are long enough"""
     chance: float
     """probability of a difference as large in any feature or share of any cluster where nothing has changed"""
+    values: tuple[str, str] | None = None
+    """values of a category that are nearest to both means"""
 
 
 @dataclass(frozen=True)
@@ -363,9 +365,13 @@ def _moved(places: Sequence[Sequence[HistoryPlaces]], width: int, contract: Cont
         found = difference(earlier[identity], later[identity], width)
         for j, feature in enumerate(contract.features[: len(found.moved)]):
             scale = feature.high - feature.low
-            before, after = (float(feature.low + scale * each[j]) for each in (found.before, found.after))
+            before, after = (feature.low + scale * float(each[j]) for each in (found.before, found.after))
+            if feature.kind == "circular":
+                before, after = before % feature.period, after % feature.period
             by, chance = float(scale * found.moved[j]), float(found.chance[j])
-            moved.append(Moved(identity, titles(identity), feature.name, feature.unit, before, after, by, chance))
+            names = (category_text(before, feature), category_text(after, feature)) if feature.values else None
+            facts = (feature.name, feature.unit, before, after, by, chance, names)
+            moved.append(Moved(identity, titles(identity), *facts))
     return moved
 
 

@@ -65,6 +65,8 @@ def _moved_line(one: Moved) -> str:
     places = max(0, 1 - math.floor(math.log10(abs(one.by)))) if one.by else 0
     before, after = (f"{value:.{places}f}" for value in (one.before, one.after))
     unit = f" {one.unit}" if one.unit else ""
+    if one.values is not None and one.values[0] != one.values[1]:
+        return f"{one.title}: {one.feature} {' to '.join(one.values)}, {_chance(one.chance)}"
     return f"{one.title}: {one.feature} {one.by:+.{places}f}{unit} ({before} to {after}), {_chance(one.chance)}"
 
 

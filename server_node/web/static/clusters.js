@@ -257,7 +257,7 @@ export function showDifferences(model) {
   at("differ-panel").hidden = clusters.length < 2 || Boolean(model.waiting_for);
   if (at("differ-panel").hidden) return;
   const { features } = clustering;
-  const scales = features.map((_, j) => scaleOf(clusters.map(({ spread }) => spread[j])));
+  const scales = features.map(({ period }, j) => (period ? [0, period] : scaleOf(clusters.map(({ spread }) => spread[j]))));
   reconcile(
     at("differ").tHead, [features], () => features.map(featureLabel).join("|"),
     () => make("tr", {}, make("th", { scope: "col" }, "Cluster"), ...features.map((feature) => make("th", { scope: "col", title: featureLabel(feature) }, make("span", { class: "clamp" }, featureLabel(feature))))),
@@ -286,7 +286,7 @@ function differencesRow(features) {
     frame.setAttribute("viewBox", `0 0 ${WIDTH} ${HEIGHT}`);
     frame.setAttribute("preserveAspectRatio", "none");
     frame.setAttribute("aria-hidden", "true");
-    for (const part of ["rect", "rect", "rect"]) frame.append(document.createElementNS(SVG, part));
+    for (const part of ["rect", "rect", "rect", "rect"]) frame.append(document.createElementNS(SVG, part));
     return make("td", {}, frame, make("span", { class: "visually-hidden" }));
   });
   return make("tr", {}, make("th", { scope: "row" }, swatch(), make("span", { class: "clamp" })), ...cells);
@@ -300,7 +300,11 @@ function fillDifferences(line, cluster, features, scales) {
     const [frame, words] = line.children[j + 1].children;
     const x = (number) => ((number - scales[j][0]) / (scales[j][1] - scales[j][0])) * WIDTH;
     place(frame.children[0], "scale", 0, WIDTH, HEIGHT / 2 - 0.5, 1);
-    place(frame.children[1], `range c${markOf(cluster.slot).colour}`, x(low), Math.max(1, x(high) - x(low)), 4, HEIGHT - 8);
+    const colour = `range c${markOf(cluster.slot).colour}`;
+    // On a circle a range may begin again at 0.
+    const first = low > high ? 0 : x(low);
+    place(frame.children[1], colour, first, Math.max(1, x(high) - first), 4, HEIGHT - 8);
+    place(frame.children[3], colour, x(low), low > high ? WIDTH - x(low) : 0, 4, HEIGHT - 8);
     place(frame.children[2], "middle", Math.min(WIDTH - 1.2, Math.max(0, x(centre))), 1.2, 1, HEIGHT - 2);
     const text = `${value(low)} to ${value(high)}${feature.unit ? ` ${feature.unit}` : ""}, centre ${value(centre)}`;
     setText(words, text);

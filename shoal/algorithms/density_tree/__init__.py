@@ -125,6 +125,7 @@ DENSITY_TREE: Final = CountingAlgorithm(
     check_claims=check_claims,
     counted_points=counted_points,
     samples_axes=True,
+    joins_ends=True,
     predicts_gaps=True,
     aggregation=Aggregation(
         lambda options, dimensions: _aggregator(DensityTreeOptions.parse(options)),

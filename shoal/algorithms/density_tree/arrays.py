@@ -5,10 +5,12 @@ No option depends on the stream: they are limits, significance levels and spans.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from typing import Any, Final, NamedTuple
 
 import numpy as np
+from pydantic import field_validator
 
 from shoal.algorithms.counting import without_far_noise
 from shoal.algorithms.options import AlgorithmOptions, option
@@ -24,7 +26,8 @@ WINDOW_READINGS_DEFAULT = 400
 class DensityTreeOptions(AlgorithmOptions):
     """Options of both halves.
 
-    A federation takes `noise_variance`, `window_readings` and `axes_per_window` from [privacy] of its contract.
+    A federation takes `noise_variance`, `window_readings` and `axes_per_window` from [privacy] of its contract, and
+    `circular` from its features.
     """
 
     ALGORITHM = "density_tree"
@@ -61,6 +64,26 @@ class DensityTreeOptions(AlgorithmOptions):
     oblique_axes: int = option(
         0, "axes of each leaf that combine two features, to find what no single feature shows", least=0
     )
+
+    circular: str = option(
+        "", "positions of the features whose ends meet, such as 0,3", expected="whole numbers and commas"
+    )
+
+    @field_validator("circular")
+    @classmethod
+    def _are_positions(cls, written: str) -> str:
+        if not re.fullmatch(r"(\d+(,\d+)*)?", written):
+            raise ValueError("no positions")
+        return written
+
+    @property
+    def circular_features(self) -> tuple[int, ...]:
+        """Positions of the features whose ends meet."""
+        return tuple(int(each) for each in self.circular.split(",") if each)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values; without what is not so for most features, as states saved before it existed."""
+        return {name: value for name, value in super().as_dict().items() if name != "circular" or value}
 
     def model_post_init(self, context: Any) -> None:
         """Raises `SettingsError` for a valley that would count as filled when it is cut."""

@@ -7,13 +7,15 @@ whether it receives readings at present.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import Final
 
 import numpy as np
 
 from shoal.algorithms.density_tree.leaf import Leaf
-from shoal.algorithms.density_tree.tree import Cut, Node, axis_in, cuts_of, is_filled, leaves_of
+from shoal.algorithms.density_tree.tree import Cut, Node, axis_in, cuts_of, ends_meet, is_filled, leaves_of
 from shoal.algorithms.state_reader import StateReader
 from shoal.algorithms.streaming import State
 from shoal.kernels.arrays import Floats, Ints
@@ -36,10 +38,11 @@ def masses(leaves: list[Leaf]) -> Floats:
     return found / total if total > 0.0 else np.full(len(leaves), 1.0 / len(leaves))
 
 
-def cluster_leaves(root: Node, mass: Floats, filled: float) -> Ints:
+def cluster_leaves(root: Node, mass: Floats, filled: float, circular: Sequence[int] = ()) -> Ints:
     """(l,) the cluster of each leaf, numbered from 0 in the order of their first leaves.
 
-    Leaves on either side of a cut whose valley has filled up are joined where they touch. What holds no significant
+    Leaves on either side of a cut whose valley has filled up are joined where they touch, and so are those at both
+    ends of a `circular` feature, which is one place. What holds no significant
     mass is no cluster and goes with the heaviest leaf on the other side of its cut.
     """
     leaves = leaves_of(root)
@@ -53,6 +56,14 @@ def cluster_leaves(root: Node, mass: Floats, filled: float) -> Ints:
                 for other in _with_mass(right, mass, place):
                     if _touch(cut, one, other) and is_filled(cut, [one], [other], filled):
                         groups.join(place[one.leaf_id], place[other.leaf_id])
+    for feature in circular:
+        sides = (
+            [leaf for leaf in leaves if leaf.high[feature] >= 1.0],
+            [leaf for leaf in leaves if leaf.low[feature] <= 0.0],
+        )
+        for last, first in product(*(_with_mass(side, mass, place) for side in sides)):
+            if last is not first and _overlap(last, first, feature) and ends_meet(feature, last, first, filled):
+                groups.join(place[last.leaf_id], place[first.leaf_id])
     for cut in reversed(cuts):
         below, above = ([place[leaf.leaf_id] for leaf in leaves_of(part)] for part in cut.parts)
         for empty, others in ((below, above), (above, below)):
@@ -72,8 +83,13 @@ def _touch(cut: Cut, left: Leaf, right: Leaf) -> bool:
     """Whether two leaves lie on either side of the cut and meet there, both with readings."""
     if left.end[axis_in(left, cut)] != cut.at or right.start[axis_in(right, cut)] != cut.at:
         return False
+    return _overlap(left, right, cut.axis)
+
+
+def _overlap(left: Leaf, right: Leaf, axis: int) -> bool:
+    """Whether two leaves have readings at the same places of all features but the one that is `axis`."""
     low, high = np.maximum(left.low, right.low), np.minimum(left.high, right.high)
-    features = [feature for feature in range(left.d) if feature != cut.axis]
+    features = [feature for feature in range(left.d) if feature != axis]
     if not all(low[feature] < high[feature] for feature in features):
         return False
     return all(_reaches(leaf, feature, low, high) for leaf in (left, right) for feature in features)

@@ -78,7 +78,13 @@ def plan_arrays(root: Node, shares: Sequence[Ints]) -> dict[str, AnyArray]:
 
 
 def cluster_arrays(
-    root: Node, mass: Floats, cluster: Ints, identity: Ints, identities: Identities, readings: int
+    root: Node,
+    mass: Floats,
+    cluster: Ints,
+    identity: Ints,
+    identities: Identities,
+    readings: int,
+    circular: Sequence[int] = (),
 ) -> dict[str, AnyArray]:
     """The arrays that describe the leaves (l,) with their shares and clusters, and the clusters (c,)."""
     leaves = leaves_of(root)
@@ -94,7 +100,7 @@ def cluster_arrays(
         "leaf_high": extent.high,
         "cluster": cluster,
         "identity": identity,
-        "centre": _cluster_means(extent.mean, mass, cluster),
+        "centre": _cluster_means(extent.mean, mass, cluster, circular),
         "centre_mass": np.bincount(cluster, weights=mass) * readings,
         "recent": np.maximum(recent, 0.0),
         "active": np.array([one.active for one in facts], dtype=np.bool_),
@@ -177,13 +183,18 @@ def _axis_arrays(name: str, axes: Axes) -> dict[str, AnyArray]:
     return {f"{name}_{part}": values.copy() for part, values in zip(_AXES, axes.parts(), strict=True)}
 
 
-def _cluster_means(centre: Floats, mass: Floats, cluster: Ints) -> Floats:
+def _cluster_means(centre: Floats, mass: Floats, cluster: Ints, circular: Sequence[int] = ()) -> Floats:
     """(c, d) the means of the leaves' centres by mass; plain means where a cluster has none."""
     total, count = np.bincount(cluster, weights=mass), np.bincount(cluster)
     own = total[cluster]
     weight = np.where(own > 0.0, mass / np.where(own > 0.0, own, 1.0), 1.0 / count[cluster])
     means = np.zeros((len(total), centre.shape[1]))
     np.add.at(means, cluster, centre * weight[:, None])
+    for feature in circular:
+        # A cluster that lies across the ends has its mean on a circle: that of the directions.
+        way = np.zeros(len(total), dtype=np.complex128)
+        np.add.at(way, cluster, np.exp(2j * np.pi * centre[:, feature]) * weight)
+        means[:, feature] = np.angle(way) / (2.0 * np.pi) % 1.0
     return means
 
 
@@ -210,6 +221,8 @@ class DensityTreeServer:
         check_dimensions(dimensions)
         self.options = DensityTreeOptions.parse(options)
         self.d = dimensions
+        beyond = [each for each in self.options.circular_features if each >= dimensions]
+        self.options.require("circular", not beyond, f"positions below {dimensions}")
         self._noise_variance = self.options.noise_variance
         self._shares = ClientShares()
         self._deficits = ClientDeficits(self._noise_variance)
@@ -422,7 +435,7 @@ class DensityTreeServer:
         """Make the snapshot, which holds until the tree changes again."""
         leaves, options = self._leaves, self.options
         mass = masses(leaves)
-        cluster = cluster_leaves(self._root, mass, options.filled)
+        cluster = cluster_leaves(self._root, mass, options.filled, options.circular_features)
         identity = self._identities.assign(leaves, mass, cluster, self._readings)
         if self._readings:
             self._identities.update_activity(
@@ -438,6 +451,8 @@ class DensityTreeServer:
             )
             shares.append(axis_shares(leaf, hint, sampled))
         arrays = plan_arrays(self._root, shares)
-        arrays |= cluster_arrays(self._root, mass, cluster, identity, self._identities, self._readings)
+        arrays |= cluster_arrays(
+            self._root, mass, cluster, identity, self._identities, self._readings, options.circular_features
+        )
         arrays["found"] = np.array([self._found])
         self._snapshot = {name: arrays[name] for name in SNAPSHOT}

@@ -23,6 +23,8 @@ NEAR_BINS: Final = 16
 """bins on either side of a cut in which the peaks beside it are sought"""
 SURE: Final = 2.0
 """standard deviations above zero from which a density near a cut is one"""
+ENDS_WIDTH: Final = 1 / 64
+"""least width of the bins in which the two ends of a circular feature are compared"""
 
 
 @dataclass
@@ -143,11 +145,15 @@ def _inherit(part: Leaf, new: int, leaf: Leaf, old: int) -> None:
     part.coarse_noise[new] = rebinned(leaf.coarse_noise[old], *was, *now)
 
 
-def density(side: list[Leaf], cut: Cut, low: Floats, high: Floats) -> tuple[Floats, Floats]:
-    """Readings per unit of length on a cut's axis in intervals (n,), over the leaves of a side; and its variance."""
+Side = list[tuple[Leaf, int]]
+"""leaves on one side of a place, each with its axis across it"""
+
+
+def density(side: Side, low: Floats, high: Floats) -> tuple[Floats, Floats]:
+    """Readings per unit of length in intervals (n,) of an axis, over the leaves of a side; and its variance."""
     mass, variance = np.zeros(len(low)), np.zeros(len(low))
-    for leaf in side:
-        more, uncertain = leaf.density(axis_in(leaf, cut), low, high)
+    for leaf, axis in side:
+        more, uncertain = leaf.density(axis, low, high)
         mass, variance = mass + more, variance + uncertain
     length = high - low
     return mass / length, variance / length**2
@@ -156,26 +162,42 @@ def density(side: list[Leaf], cut: Cut, low: Floats, high: Floats) -> tuple[Floa
 def is_filled(cut: Cut, left: list[Leaf], right: list[Leaf], filled: float) -> bool:
     """Whether the valley of a cut is none any more between the leaves of its two sides.
 
-    The density on both sides of it must exceed `filled` times the lower of the two peaks, by a standard deviation. It
-    is judged at the bin width at which the valley was found.
+    It is judged at the bin width at which the valley was found.
     """
-    if min(leaf.exposure[axis_in(leaf, cut)] for leaf in left + right) <= 0.0:
+    sides = [[(leaf, axis_in(leaf, cut)) for leaf in part] for part in (left, right)]
+    ends = float(cut.leaf.start[cut.axis]), float(cut.leaf.end[cut.axis])
+    return _no_valley(sides[0], sides[1], (cut.at, cut.at), ends, cut.step, filled)
+
+
+def ends_meet(feature: int, last: Leaf, first: Leaf, filled: float) -> bool:
+    """Whether there is no valley where a circular feature ends in one leaf, at 1, and begins in another, at 0."""
+    widths = [float(leaf.bin_width[feature]) for leaf in (last, first)]
+    step = min(max(*widths, ENDS_WIDTH), *(BINS * width for width in widths))
+    return _no_valley([(last, feature)], [(first, feature)], (1.0, 0.0), (0.0, 1.0), step, filled)
+
+
+def _no_valley(
+    left: Side, right: Side, at: tuple[float, float], ends: tuple[float, float], step: float, filled: float
+) -> bool:
+    """Whether there is no valley where the left side ends and the right one begins, at the places `at`.
+
+    The density must exceed `filled` times the lower of the two peaks on both sides, by a standard deviation.
+    """
+    if min(leaf.exposure[axis] for leaf, axis in left + right) <= 0.0:
         return False
-    at, step = cut.at, cut.step
     beside = [
-        density(side, cut, np.array([low]), np.array([low + step])) for side, low in ((left, at - step), (right, at))
+        density(side, np.array([low]), np.array([low + step])) for side, low in ((left, at[0] - step), (right, at[1]))
     ]
     lowest, error = min((float(value[0]), math.sqrt(variance[0])) for value, variance in beside)
     # Most valleys hold next to nothing: their peaks need not be looked for.
     if lowest <= SURE * error:
         return False
-    start, end = float(cut.leaf.start[cut.axis]), float(cut.leaf.end[cut.axis])
     peaks = []
     for side, first, last in (
-        (left, max(start, at - NEAR_BINS * step), at), (right, at, min(end, at + NEAR_BINS * step)),
+        (left, max(ends[0], at[0] - NEAR_BINS * step), at[0]), (right, at[1], min(ends[1], at[1] + NEAR_BINS * step)),
     ):  # fmt: skip
         low = np.arange(first, last - 0.99 * step, step / 2)
-        peaks.append(float(density(side, cut, low, low + step)[0].max(initial=0.0)))
+        peaks.append(float(density(side, low, low + step)[0].max(initial=0.0)))
     return lowest > filled * min(peaks) + error
 
 
