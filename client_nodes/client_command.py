@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from shoal.telemetry.metrics import ClientMetrics
 
 
+KINDS_NAMED_MAX = 20
+"""kinds of rejected readings that the line at the end names, those with the most readings"""
 SERVER_START_S = 30.0
 """least wait, seconds, of a new client with --until-idle for a server that is started beside it"""
 
@@ -77,8 +79,12 @@ def client(file: Path, name: str, until_idle: float | None, no_wait: bool, as_js
         )
     shareable = {("readings" if total == "read" else total): totals.get(total, 0) for total in SHAREABLE}
     log_event("stopped", **shareable)
-    for one in rejected:
-        log_event("rejected_in_all", logging.WARNING, **one._asdict())
+    if rejected:
+        kinds = [one.text() for one in rejected[:KINDS_NAMED_MAX]]
+        if len(rejected) > KINDS_NAMED_MAX:
+            kinds.append(f"{len(rejected) - KINDS_NAMED_MAX} kinds more")
+        total = sum(one.readings for one in rejected)
+        log_event("rejected_in_all", logging.WARNING, readings=total, kinds="; ".join(kinds))
     if as_json:
         click.echo(json.dumps({"client": name, **shareable}))
     if until_idle is not None and rejected and not totals.get("learned"):

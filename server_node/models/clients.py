@@ -76,6 +76,8 @@ class DailyRate(NamedTuple):
     updates: float
 
 
+DAILY_SPAN_S_MIN: Final = 30.0
+"""seconds of updates from which it is known what a client publishes in a day"""
 RATE_WINDOW_S = 60.0
 RECENT_MAX = 1000
 INTERVALS_MAX = 8
@@ -260,20 +262,21 @@ class Clients:
     def daily_rate(self, client: str) -> DailyRate | None:
         """What the client publishes in a day at the rate of its newest updates; None until it is known.
 
-        Their readings' own times count where updates have them and they give a lower rate.
+        Their readings' own times count where updates have them and they give a lower rate. Neither counts over less
+        than `DAILY_SPAN_S_MIN`: a file that is replayed in seconds says nothing of a day.
         """
         times = sorted(self._made_at.get(client, ()))
-        if len(times) < 2 or times[-1] <= times[0]:
-            return None
-        updates = DAY_S * (len(times) - 1) / (times[-1] - times[0])
-        total, readings, _ = self._totals[client]
-        rate = DailyRate(updates * readings / total, updates)
+        total, readings, _ = self._totals.get(client, (0, 0, 0.0))
+        found = []
+        if len(times) > 1 and times[-1] - times[0] >= DAILY_SPAN_S_MIN:
+            updates = DAY_S * (len(times) - 1) / (times[-1] - times[0])
+            found.append(DailyRate(updates * readings / total, updates))
         spans = self._spans.get(client, ())
         oldest, newest = min((one[0] for one in spans), default=0.0), max((one[1] for one in spans), default=0.0)
-        if newest <= oldest:
-            return rate
-        by_times = DAY_S * sum(one[2] for one in spans) / (newest - oldest)
-        return DailyRate(by_times, updates * by_times / rate.readings) if 0 < by_times < rate.readings else rate
+        if newest - oldest >= DAILY_SPAN_S_MIN:
+            per_day = DAY_S / (newest - oldest)
+            found.append(DailyRate(per_day * sum(one[2] for one in spans), per_day * len(spans)))
+        return min((rate for rate in found if rate.readings > 0), default=None)
 
     def conflicts(self, model: str) -> list[Conflict]:
         """The newest update of each client that was refused because of its number; `model` is the name of this one."""

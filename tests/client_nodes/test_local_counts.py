@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from contextlib import closing
 from pathlib import Path
 
@@ -14,7 +16,6 @@ from client_nodes import client_command
 from client_nodes.client_command import client
 from shoal.config.sections import ClientSettings
 from shoal.config.settings import load_config
-from shoal.errors import InvalidData
 from shoal.protocol.reading_faults import Rejected
 from shoal.protocol.readings import Reading
 from shoal.protocol.topics import READINGS
@@ -106,12 +107,21 @@ def test_a_client_knows_what_it_has_rejected_and_where_the_first_was_after_a_res
 def test_a_client_that_ends_when_idle_and_could_use_no_reading_says_why(tmp_path: Path) -> None:
     file = create(tmp_path, 0, clients=("attic",))
     with closing(open_client_log(load_config(file), "attic")) as log:
-        log.publish(READINGS, Reading(1e9, ["4,5", 1.0]).encode(), headers=Reading.headers())
+        for row in (["4,5", 1.0], ["4,5", 1.0], [1.0, None]):
+            log.publish(READINGS, Reading(1e9, row).encode(), headers=Reading.headers())
         log.flush()
-    ended = CliRunner().invoke(client, ["--config", str(file), "--name", "attic", "--until-idle", "0", "--no-wait"])
-    assert isinstance(ended.exception, InvalidData)
-    assert "1 not_a_number in warm, the first in the readings log at 0/0. Likely" in str(ended.exception)
-    assert "4,5" not in ended.output + str(ended.exception)
+    command = [sys.executable, "-m", "shoal", "client", "--config", str(file), "--name", "attic"]
+    ended = subprocess.run(
+        [*command, "--until-idle", "0", "--no-wait", "--json"], capture_output=True, text=True, check=False
+    )
+    *logged, error = ended.stderr.splitlines()
+    [line] = [line for line in map(json.loads, logged) if line["event"] == "rejected_in_all"]
+    where = "the first in the readings log at 0/"
+    kinds = f"2 not_a_number in warm, {where}0; 1 missing in damp, {where}2"
+    assert (line["readings"], line["kinds"]) == (3, kinds)
+    assert ended.returncode == 3
+    assert "2 not_a_number in warm, the first in the readings log at 0/0. Likely" in error
+    assert "4,5" not in ended.stdout + ended.stderr
 
 
 @pytest.mark.parametrize(

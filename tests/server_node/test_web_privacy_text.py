@@ -104,6 +104,10 @@ def test_readings_that_are_fed_long_after_they_were_taken_count_by_their_own_tim
     assert status.readings == 3200
     assert status.daily is not None
     assert status.daily.readings == pytest.approx(100.0)
+    replayed = Clients()
+    for number in range(9):
+        replayed.take("attic", number + 1, 400, 1e9, Content(b"", 1e9 + number / 4, None, 0, 1e9, 1e9 + 1))
+    assert replayed.daily_rate("attic") is None, "seconds of a replay say nothing of a day"
     rows.forget("attic")
     assert rows.daily_rate("attic") is None
 
