@@ -33,6 +33,7 @@ from server_node.web.operations import (
     Operation,
     Parameter,
 )
+from server_node.web.regimes import regimes_json
 from server_node.web.responses import PiecesResponse, in_thread, problem, tagged
 from server_node.web.tables import history_fields
 from shoal.config.contract import Contract
@@ -184,10 +185,13 @@ def clusters_json(model: ModelStatus, contract: ResolvedContract, recent: Recent
     """The known clusters of a model, heaviest first; none before the first snapshot."""
     described: dict[int, Description] = {}
     numbers: dict[int, int] = {}
+    regimes = None
     if model.snapshot is not None:
         view = view_of(model.snapshot, contract)
         described = describe(view, contract.contract, model.lineage.times)
         numbers = heaviest_numbers(model.lineage, view, described)
+        regimes = regimes_json(view, model.lineage)
+    stays = {} if regimes is None else regimes["stays"]
     known = sorted(model.lineage.known, key=lambda cluster: (-cluster.mass, cluster.identity))
     return {
         "model": model.name,
@@ -198,8 +202,10 @@ def clusters_json(model: ModelStatus, contract: ResolvedContract, recent: Recent
         "clusters": [
             _cluster_json(cluster, described.get(numbers.get(cluster.identity, -1)), contract)
             | history_fields(cluster.identity, recent)
+            | {"stay": stays.get(str(cluster.identity))}
             for cluster in known
         ],
+        "regimes": regimes,
     }
 
 

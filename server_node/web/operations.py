@@ -233,6 +233,7 @@ CLUSTER = record(
     muted_until=MOMENT,
     share=SHARE,
     recent_share=SHARE,
+    stay=or_null(NUMBER),
     since=or_null(MOMENT),
     since_reading=COUNT,
     parent=or_null(COUNT),
@@ -250,6 +251,9 @@ CLUSTERS = record(
     trend_from=or_null(MOMENT),
     trend_step_s=or_null(NUMBER),
     clusters=many(CLUSTER),
+    regimes=or_null(
+        record(block=COUNT, provisional=FLAG, n_changes=COUNT, stays=by_name(NUMBER), moves=many(many(COUNT)))
+    ),
 )
 HISTOGRAMS = record(
     model=TEXT,

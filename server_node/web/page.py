@@ -116,7 +116,7 @@ def _event(kind: str, etag: str, data: bytes) -> bytes:
 
 SCRIPTS = (
     *("page", "theme", "status", "format", "summary", "timeline", "history", "sorting", "map_panel"),
-    *("overview", "histograms", "map", "details", "clusters", "clients"),
+    *("overview", "histograms", "map", "details", "clusters", "clients", "regimes"),
 )
 FILES = {
     "/": ("page.html", "text/html"),

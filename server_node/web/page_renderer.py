@@ -18,6 +18,7 @@ from server_node.status import HistoryPoint, ModelStatus, RoundStatus, ServerSta
 from server_node.web.json_values import NO_SNAPSHOT, UNCHANGED, as_json, change, feature_json, feature_label, view_of
 from server_node.web.map import axis_sample, map_json, scatter, steady_axes
 from server_node.web.predictions import rules_table
+from server_node.web.regimes import beside_json, regimes_json, regimes_of
 from server_node.web.tables import (
     clients_note,
     clients_table,
@@ -78,6 +79,7 @@ class PageRenderer:
     _newest: dict[str | None, tuple[ServerStatus, RenderedStatus]] = field(default_factory=dict)
     _recent: dict[str | None, deque[RenderedStatus]] = field(default_factory=dict)
     _change: dict[tuple[str, str], bytes] = field(default_factory=dict)
+    _besides: dict[str, tuple[Snapshot, Snapshot, dict[str, Any] | None]] = field(default_factory=dict)
     _states: dict[str, tuple[Snapshot, str]] = field(default_factory=dict)
 
     def render(self, status: ServerStatus, shown: str | None = None) -> RenderedStatus:
@@ -121,6 +123,22 @@ class PageRenderer:
             self._states[model.name] = snapshot, model_state(model, snapshot)
         return self._states[model.name][1]
 
+    def _beside(self, status: ServerStatus, model: ModelStatus) -> dict[str, Any] | None:
+        """The regimes that another model has found in the same readings, worked out once for each pair of snapshots."""
+        contract, history = status.contract, self.history
+        if model.snapshot is None or history is None or regimes_of(model, contract) is not None:
+            return None
+        for other in status.models.values():
+            if regimes_of(other, contract) is None or other.snapshot is None:
+                continue
+            kept = self._besides.get(model.name)
+            if kept is None or kept[0] is not model.snapshot or kept[1] is not other.snapshot:
+                recents = recent_history(history, model.name), recent_history(history, other.name)
+                found = beside_json(model, other, contract, *recents)
+                self._besides[model.name] = kept = model.snapshot, other.snapshot, found
+            return kept[2]
+        return None
+
     def _render(self, status: ServerStatus, shown: str | None) -> RenderedStatus:
         contract = status.contract
         models = []
@@ -129,6 +147,8 @@ class PageRenderer:
             clustering = None
             if shown in (None, name):
                 clustering = self._renderer(name).render(model, contract)
+                if clustering is not None:
+                    clustering = {**clustering, "beside": self._beside(status, model)}
             described = _model_json(model, clustering, configured.counts_places)
             models.append(described | {"state": self._state(configured, model.snapshot)})
         regions = {region.path for region in status.regions}
@@ -194,6 +214,7 @@ class ModelRenderer:
             "features_total": contract.width,
             **clusters_table(view, model, contract, features, recent),
             **overview_json(model, recent, is_usual),
+            "regimes": regimes_json(view, model.lineage),
             "rules": None if model.snapshot is None else rules_table(model.snapshot, contract),
         }
         version = model.snapshot.version if model.snapshot else 0

@@ -167,6 +167,15 @@ def test_clients_restored_in_every_phase_answer_the_same() -> None:
     assert [pack(one.state()) for one in restored.clients] == [pack(one.state()) for one in plain.clients]
 
 
+def test_a_regime_that_begins_after_the_first_look_has_its_own_mean() -> None:
+    parts = [0.3 + 0.01 * np.random.default_rng(number).normal(size=(3_000, 2)) for number in range(2)]
+    for rows in parts:
+        rows[1_000:][np.arange(2_000) // 100 % 2 == 1] += 0.4
+    snapshot, k = shown(federate(parts))
+    assert k == 2
+    np.testing.assert_allclose(sorted(snapshot["centre"][:, 0]), [0.3, 0.7], atol=0.02)
+
+
 def test_a_client_that_falls_silent_does_not_stop_the_looks_of_the_others() -> None:
     federation = federate(parts_of("three levels at 3 sd, dwell 100"), silent_from=1_000, step=50)
     snapshot, k = shown(federation)

@@ -29,7 +29,7 @@ FIRST_BYTES_MAX = 60_000
 CHANGE_BYTES_MAX = 20_000
 MOVED_SHARE = 0.02
 """of all readings, between two snapshots: the more there are, the longer is the change"""
-LATER = {f"/{name}.js" for name in ("overview", "histograms", "map", "details", "clusters", "clients")}
+LATER = {f"/{name}.js" for name in ("overview", "histograms", "map", "details", "clusters", "clients", "regimes")}
 """scripts that the page imports when it needs them, after the first picture"""
 NEWEST = int(NOW) // COARSE_S * COARSE_S
 

@@ -7,6 +7,7 @@ import {
   at, count, duration, featureLabel, make, percent, plural, rate, reconcile, setText, short, SVG, value,
 } from "./format.js";
 import { moment } from "./history.js";
+import { showRegimes } from "./regimes.js";
 import { clientsOf } from "./status.js";
 
 const LEFT = 30;
@@ -222,6 +223,7 @@ export class Details {
     showDifferences(model);
     showFeeds(model);
     showRules(model);
+    showRegimes(model);
     showRejected(status.rejected);
     this.pin(pinned);
     // Privacy changes seldom; not rendering it again keeps open what the user has unfolded.

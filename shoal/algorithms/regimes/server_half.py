@@ -67,9 +67,13 @@ class _Column:
         return Columns(level, np.where(spread > 0, spread, 1.0))
 
     def ends(self, d: int) -> tuple[Floats, Floats]:
-        """(d,) least and greatest values between which most readings lie."""
+        """(d,) least and greatest values of means: those of unit coordinates, or where readings lie beyond them.
+
+        What clients have seen before the first look is no bound: a regime may begin after it.
+        """
         table = np.array(list(self.of_client.values()))
-        return table[:, 1 + 2 * d : 1 + 3 * d].min(axis=0), table[:, 1 + 3 * d :].max(axis=0)
+        low, high = table[:, 1 + 2 * d : 1 + 3 * d].min(axis=0), table[:, 1 + 3 * d :].max(axis=0)
+        return np.minimum(low, 0.0), np.maximum(high, 1.0)
 
 
 class RegimesServer(RegimesHalf):

@@ -1,0 +1,72 @@
+"""Regimes on the page and under `/v1`: stays and changes, and clusters that are the regimes of another model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from onebox.federation import OneBox
+from server_node.clusters.history.store import HISTORY_FILE, HistoryReader
+from server_node.clusters.history.summary import RecentHistory
+from server_node.web.clusters import clusters_json
+from server_node.web.page_renderer import PageRenderer
+from server_node.web.regimes import beside_json, same_as
+from shoal.config.settings import load_config
+from tests.house.small_federation import CLIENTS, clock
+from tests.house.test_regimes import federation_file, write_regimes
+
+PART = np.tile([0.0, 1.0, 0.3, 0.9], 6)
+
+
+def recent(shares: dict[int, np.ndarray], start: int = 0) -> RecentHistory:
+    return RecentHistory(start, 300, {one: own.tolist() for one, own in shares.items()}, {}, {})
+
+
+def test_clusters_are_the_regimes_that_part_the_readings_alike() -> None:
+    regimes = recent({0: PART, 1: 1 - PART})
+    nearly = np.clip(PART, 0.04, 0.96)
+    assert same_as(recent({5: 1 - nearly, 7: nearly, -1: PART * 0}), regimes, [0, 1]) == {5: 1, 7: 0}
+    assert same_as(recent({5: 1 - nearly[4:], 7: nearly[4:]}, 1_200), regimes, [0, 1]) == {5: 1, 7: 0}
+
+
+def test_clusters_are_no_regimes_if_they_part_otherwise_or_too_little_is_known() -> None:
+    regimes = recent({0: PART, 1: 1 - PART})
+    half = np.full(len(PART), 0.5)
+    assert same_as(recent({5: half, 7: half}), regimes, [0, 1]) == {}
+    assert same_as(recent({5: half, 7: half}), recent({0: half, 1: half}), [0, 1]) == {}, "nothing moves"
+    assert same_as(recent({5: PART, 6: (1 - PART) / 2, 7: (1 - PART) / 2}), regimes, [0, 1]) == {}
+    assert same_as(recent({5: PART[:8], 7: 1 - PART[:8]}), regimes, [0, 1]) == {}
+    assert same_as(recent({}), regimes, [0, 1]) == {}
+    assert same_as(recent({5: np.roll(PART, 1), 7: 1 - np.roll(PART, 1)}), regimes, [0, 1]) == {}
+
+
+def test_the_page_has_stays_and_changes_and_those_of_a_model_beside_it(tmp_path: Path) -> None:
+    file = federation_file(tmp_path)
+    text = file.read_text(encoding="utf-8")
+    places = '[[models]]\nname = "places"\nalgorithm = "cluster_tree"\n[log]'
+    file.write_text(text.replace("[log]", places), encoding="utf-8")
+    config = load_config(file)
+    write_regimes(config, 1_200)
+    with OneBox(config, CLIENTS, clock=clock) as box:
+        box.run_until_idle()
+        status = box.server.status()
+        history = HistoryReader(config.server.folder / HISTORY_FILE)
+        stays, places_status = status.models["clusters"], status.models["places"]
+        listed = clusters_json(stays, status.contract, None)
+        content = PageRenderer(history=history).render(status).content
+    models = {one["name"]: one["clustering"] for one in content["models"]}
+    shown = models["clusters"]["regimes"]
+    assert shown == listed["regimes"]
+    assert not shown["provisional"]
+    assert sum(times for *_, times in shown["moves"]) == shown["n_changes"] >= 20
+    assert sorted(shown["stays"]) == ["0", "1"]
+    assert all(60 < stay < 140 for stay in shown["stays"].values())
+    assert {str(one["identity"]): one["stay"] for one in listed["clusters"]} == shown["stays"]
+    assert sorted(move[:2] for move in shown["moves"]) == [[0, 1], [1, 0]]
+    assert models["clusters"]["beside"] is None
+    assert models["places"]["regimes"] is None
+    beside = models["places"]["beside"]
+    assert [one["identity"] for one in beside["regimes"]] == [0, 1]
+    assert beside["model"] == "clusters"
+    assert beside_json(places_status, stays, status.contract, None, None) is None, "no history, nothing over time"
