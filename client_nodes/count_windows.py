@@ -306,7 +306,7 @@ class CountWindows:
 
     @property
     def room(self) -> int:
-        """How many readings may be read now: any number where windows are published as they close."""
+        """Number of readings that may be read now: any where windows are published as they close."""
         return sys.maxsize
 
     def at_limit(self, action: str) -> None:
@@ -332,7 +332,7 @@ class CountWindows:
             self._marked = self.closed
 
     def begun_with(self, places: int) -> int:
-        """How many windows there will be, the open one included, once this many more places are read."""
+        """Number of windows that there will be, the open one included, once this many more places are read."""
         if self._privacy.hide_presence:
             return self.closed + 1
         places += len(self._rows)
@@ -386,6 +386,7 @@ class CountWindows:
         taken_in = [batch.taken_in_ms[number] / 1000 for number in batch.numbers]
         taken_in += [one.record.timestamp_ms / 1000 for one in batch.rejected]
         users = [*batch.users, *[b""] * (len(places) - len(batch.users))]
+        # The last key counts first: by partition, then by offset, whatever was rejected among them.
         order = np.lexsort((places[:, 1], places[:, 0]))
         numbers = order.tolist()
         in_order = [users[i] for i in numbers], [times[i] for i in numbers], [taken_in[i] for i in numbers]

@@ -21,7 +21,7 @@ TIMES_MAX: Final = 1000
 """newest distinct times of readings by which a repeated reading is recognised"""
 
 INTERRUPT_POLL_S = 0.02
-"""how often `Intake.read` asks whether to stop waiting"""
+"""interval at which `Intake.read` asks whether to stop waiting"""
 
 
 class RejectedReading(NamedTuple):

@@ -97,6 +97,7 @@ class Learner:
         start, places = 0, len(batch.place_times)
         while start < places:
             stop = min(places, start + self._publish_readings - self._places_since_update)
+            # Updates are due by places, of which rejected and withheld readings have no row.
             first, end = np.searchsorted(batch.numbers, [start, stop])
             for model in self._models:
                 model.learn(batch.rows[first:end], stop - start)
@@ -230,7 +231,7 @@ class ModelLearner:
         self._readings += places if self._model.counts_places else len(rows)
 
     def make_update(self, now: float, span: TimeSpan, rejected: int | None) -> EncodedUpdate | None:
-        """What changed since the previous update; None when there is nothing to publish yet.
+        """An update of what changed since the previous one; None when there is nothing to publish yet.
 
         Where all readings were rejected, only their number is published, for those who look at the page.
         """
@@ -337,7 +338,7 @@ class RejectedRequest(NamedTuple):
 
 
 class Answers(NamedTuple):
-    """What became of the round requests that were open."""
+    """Results of the round requests that were open."""
 
     updates: list[EncodedUpdate]
     rejected: list[RejectedRequest]
@@ -411,7 +412,7 @@ class RoundAnswers:
         return answers
 
     def _make_report(self, now: float) -> Iterator[EncodedUpdate]:
-        """How many readings were rejected, of a client that has no row to answer with."""
+        """An update with the number of rejected readings, of a client that has no row to answer with."""
         rejected = self._rejected() or 0
         # A clock that was set back must not lengthen the interval.
         self._reported_at = min(self._reported_at, now)

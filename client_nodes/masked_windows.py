@@ -159,7 +159,7 @@ class MaskedWindows(CountWindows):
 
     @property
     def room(self) -> int:
-        """How many readings may be read now."""
+        """Number of readings that may be read now."""
         # Never a whole window besides the one that waits: it would be closed at once.
         return (self._size if self._pending is not None else 2 * self._size) - 1 - len(self._rows)
 

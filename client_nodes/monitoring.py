@@ -86,7 +86,7 @@ class Totals(Counter[str]):
 
 
 class Labelled(NamedTuple):
-    """What labelling did in one step."""
+    """Results of labelling in one step."""
 
     labels: int = 0
     """number of labels written"""
@@ -99,7 +99,7 @@ class Labelled(NamedTuple):
 
 
 class StepOutcome(NamedTuple):
-    """What the stages of one step returned."""
+    """Results of the stages of one step."""
 
     batch: Batch
     private: PrivateBatch
@@ -121,7 +121,7 @@ class StepOutcome(NamedTuple):
         return bool(self.batch.records or self.updates or self.labelled.backlog)
 
     def counts(self) -> dict[str, int]:
-        """What the step adds to each of `TOTALS`."""
+        """Numbers that the step adds to each of `TOTALS`."""
         return {
             "read": self.batch.records,
             "refused": self.refused,

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 class ClientResources(NamedTuple):
-    """What belongs to one client alone; none of it leaves its site."""
+    """Resources of one client alone; none of them leaves its site."""
 
     readings: Log
     """the client's own log: raw readings, rejected ones, labels"""
@@ -330,7 +330,7 @@ class ClientNode:
         return batch, none
 
     def _spread(self, batch: Batch) -> Batch:
-        """What is learnt of a batch: its values spread over the steps of their features."""
+        """The batch as it is learnt: its values spread over the steps of their features."""
         return batch._replace(values=self._coarse.spread(batch.values, batch.places))
 
     def _privatise(self, batch: Batch) -> PrivateBatch:
@@ -363,6 +363,7 @@ class ClientNode:
         releases = self._resources.releases
         if updates and releases is not None:
             releases.add(self._intake.positions)
+        # After the ledger: a kill in between costs budget that nothing was published for, and never the reverse.
         self._outbox.store(self._state(), updates + self._labels_to_publish, now)
         self._labels_to_publish = []
         self._windows.stored()

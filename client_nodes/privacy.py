@@ -78,7 +78,7 @@ def privatise(mechanism: Mechanism, batch: Batch, bounds: Bounds) -> PrivateBatc
 
 
 def counted_only(batch: Batch, bounds: Bounds, gaps: bool = False) -> PrivateBatch:
-    """What is known of a batch of which no row is released: no model learns rows."""
+    """A batch without rows, which no model learns: only its numbers are known."""
     outside = outside_of(batch.values, bounds)
     none = np.empty(0, dtype=np.int64)
     return PrivateBatch(
@@ -93,7 +93,7 @@ def counted_only(batch: Batch, bounds: Bounds, gaps: bool = False) -> PrivateBat
 
 
 class Budget:
-    """How many places of the readings log a client may still release under `[client] epsilon_max`.
+    """Number of places of the readings log that a client may still release under `[client] epsilon_max`.
 
     Every place that is allowed counts as spent at once, and again when it is read again after a kill: the limit is
     never passed, and may be reached a batch early.
@@ -109,7 +109,7 @@ class Budget:
         self._by_window = unit.is_user or unit.hides_presence
         """whether the number of windows alone decides what is spent: a user spends once for each"""
         self._window_units = 1 if unit.is_user else privacy.window_readings
-        """how often one person can spend in a window then"""
+        """number of times that one person can spend in a window then"""
         self._windows: CountWindows | None = None
         self._windows_before = 0
         self._ledger = ledger
@@ -163,7 +163,7 @@ class Budget:
                 self._spending = self._with(0, windows.open_places)
 
     def allowance(self, places: int) -> int:
-        """How many of the next `places` may be released. Logs once that the limit is reached."""
+        """Number of the next `places` that may be released. Logs once that the limit is reached."""
         if not self._limit:
             return places
         self._read_others()
@@ -189,7 +189,7 @@ class Budget:
             self._others = self._ledger.spent_by_others(self._readings)
 
     def _spent_with(self, places: int) -> float:
-        """What a person will have spent at most, by all accounts, once this many more places are released."""
+        """Most that a person will have spent, by all accounts, once this many more places are released."""
         return self._others / NANO + self._own_with(places)
 
     def _own_with(self, places: int) -> float:
@@ -207,6 +207,7 @@ class Budget:
         return Spending(
             self._spending.models,
             Noised(before.places + rows, self._rows_epsilon),
+            # The dearest windows first: what one person can have spent is counted from these.
             sorted(windows.items(), reverse=True),
         )
 
@@ -273,7 +274,7 @@ NOT_TWICE: Final = (
 
 
 class Note(NamedTuple):
-    """What one client has released of the log."""
+    """Note of what one client has released of the log."""
 
     owner: str
     """the account in the ledger: "client a of plant" """

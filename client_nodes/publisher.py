@@ -49,7 +49,7 @@ class EncodedUpdate(NamedTuple):
 
 
 class Content(NamedTuple):
-    """What an update says."""
+    """Content of an update."""
 
     sequence: int
     readings: int
@@ -130,7 +130,7 @@ def make_signer(key: bytes | None) -> Callable[[OutboxRecord], Headers]:
 RECORDS_MAX: Final = 100_000
 """newest records of a partition that are looked at when a client starts"""
 SEEN_EVERY_S: Final = 60.0
-"""how often a running client notes where the log ends, so that its next start begins to look there"""
+"""interval at which a running client notes where the log ends, so that its next start begins to look there"""
 READ_RECORDS: Final = 1000
 WAIT_S: Final = 10.0
 """wait for records that the log says are there"""

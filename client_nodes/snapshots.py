@@ -23,13 +23,13 @@ from shoal.transports.base import Log, Positions, Record, beginning, latest
 VERSIONS_AHEAD_MAX = 64
 """most by which a snapshot's version may be above the one before, besides versions that compaction has removed"""
 LOOK_EVERY_S = 60.0
-"""how often a client that needs no snapshots looks for conflicts among them"""
+"""interval at which a client that needs no snapshots looks for conflicts among them"""
 GENERATIONS_AHEAD_MAX = 1000
 """most by which the generation of a lease may be above the one before: a forged one must not be the newest for ever"""
 
 
 class Published(NamedTuple):
-    """What the server has published by the time that a client starts."""
+    """Records that the server has published by the time that a client starts."""
 
     records: Mapping[bytes, Record] = {}
     """the newest record of each key, with those that are of no model"""

@@ -97,7 +97,7 @@ class Sent(NamedTuple):
 
 @dataclass
 class ModelSums:
-    """What a helper knows of one model."""
+    """Memory of a helper for one model."""
 
     sent: dict[int, Sent] = field(default_factory=dict)
     """offset -> message, of the round that is answered next"""

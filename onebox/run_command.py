@@ -78,7 +78,7 @@ class Run(NamedTuple):
         return learnt and self.box.server.up_to_date and self.box.server.idle
 
     def rejected(self) -> list[Rejected]:
-        """What the clients have rejected since they were first started, with the first place of each in the files."""
+        """Readings that the clients have rejected since their first start, with the first place of each."""
         found: dict[tuple[str, str], Rejected] = {}
         first: dict[tuple[str, str], int] = {}
         for name, node in self.box.clients.items():

@@ -27,7 +27,7 @@ CLIENTS_NAMED_MAX = 3
 
 
 class Beginning(NamedTuple):
-    """How a file begins."""
+    """The beginning of a file."""
 
     file: str
     length: int
@@ -68,7 +68,7 @@ class SourceFiles:
 
     @cached_property
     def fed(self) -> Fed:
-        """What a client's folder keeps of these files."""
+        """Entry of these files in a client's folder."""
         files = tuple(
             Beginning(name, len(content), hashlib.sha256(content).hexdigest()) for name, content in self._beginnings()
         )

@@ -1,4 +1,4 @@
-"""What the messages of a topic hold: some are looked at, and kept nowhere, to write a federation file from.
+"""Contents of the messages of a topic: some are looked at, and kept nowhere, to write a federation file from.
 
 The messages of a Kafka topic, or of MQTT topics, become columns as those of files: one for each field, and one with the
 client, where a field or a level of the topic names it.

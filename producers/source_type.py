@@ -113,7 +113,7 @@ def report(totals: ProducerTotals, seconds: float, as_json: bool) -> None:
 
 
 def watch_lines(rejected: Sequence[Rejected], clipped: Mapping[str, float]) -> list[str]:
-    """What clients reject and clip, for people: names, numbers and places only."""
+    """Rejected and clipped readings, for people: names, numbers and places only."""
     lines = [f"Clients reject {one.text()}: {CAUSES[one.reason]}" for one in rejected]
     return lines + ([f"Warning: {clipping_text(clipped)}"] if clipped else [])
 

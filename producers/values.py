@@ -69,7 +69,7 @@ def missing_of(told: str | None, contract: Contract) -> Missing:
 
 
 class Gaps:
-    """What one source does with the readings that lack values."""
+    """Treatment of the readings of one source that lack values."""
 
     def __init__(self, missing: Missing, learns: bool, faults: Counter[str]) -> None:
         """`learns`: whether clients learn readings with gaps; `faults` counts readings that were filled."""

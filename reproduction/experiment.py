@@ -46,7 +46,7 @@ class Result:
     """One row of a report: what was run, how often, what was measured and what was published for it."""
 
     keys: Mapping[str, Any]
-    """what was run: data set, split, and the parameters of the experiment"""
+    """the setting that was run: data set, split, and the parameters of the experiment"""
     trials: int
     measured: Mapping[str, Figure]
     published: Mapping[str, Figure]
@@ -139,7 +139,7 @@ class Experiment:
     variants: tuple[Keys, ...]
     """parameters of the settings of each data set and split"""
     formats: Formats
-    """how each measure is written"""
+    """format of each measure"""
     run: Callable[[Setting, int], dict[str, float]]
     """(setting, trial) -> value of each measure; the trial's number is the seed of everything random in it"""
     published: Callable[[Setting], Mapping[str, Figure]]

@@ -1,4 +1,4 @@
-"""What the pictures of experiments have in common: the library that draws them, panels, and small files."""
+"""Common parts of the pictures of experiments: the library that draws them, panels, and small files."""
 
 from __future__ import annotations
 

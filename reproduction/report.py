@@ -36,7 +36,7 @@ class Picture:
 
 @dataclass(frozen=True)
 class Chapter:
-    """What one experiment has found."""
+    """Findings of one experiment."""
 
     name: str
     title: str
@@ -48,7 +48,7 @@ class Chapter:
 
 @dataclass(frozen=True)
 class ReportOptions:
-    """How much of each experiment the report is to have."""
+    """Extent of each experiment in the report."""
 
     data: Path | None
     """folder of the data sets; None: only what needs none"""
@@ -95,7 +95,7 @@ Row = Mapping[str, Any]
 obtained, verdict"""
 NOT_KEYS: Final = {"trials", "metrics", "written"}
 NONE: Final = "-"
-"""what a table shows where there is no figure"""
+"""text that a table shows where there is no figure"""
 VERDICTS: Final = {True: "agrees", False: "differs", None: ""}
 
 
@@ -179,7 +179,7 @@ def _compared(row: Row) -> list[Line]:
 
 
 def keys_of(row: Row) -> dict[str, Any]:
-    """What was run."""
+    """The runs."""
     return {name: value for name, value in row.items() if name not in NOT_KEYS}
 
 

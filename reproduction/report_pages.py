@@ -39,7 +39,7 @@ PLAIN_KEYS: Final = {"dataset", "split", "among", "algorithm"}
 
 
 class Verdicts(NamedTuple):
-    """How many figures of an experiment were published, and how many of those agree."""
+    """Numbers of figures of an experiment that were published, and that agree."""
 
     published: int
     agree: int
@@ -196,7 +196,7 @@ def _numbers_of_trials(record: Record) -> list[int]:
 
 
 def opening(options: ReportOptions) -> str:
-    """What the report has, and what its words mean."""
+    """Contents of the report, and the meanings of its words."""
     amount = "the papers' numbers of trials" if options.trials is None else f"{options.trials} trials of each setting"
     if options.quick:
         amount = "one trial of one small data set for each experiment, which shows the form and no more"

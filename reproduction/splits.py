@@ -1,4 +1,4 @@
-"""How the rows of a data set are dealt to clients: the FCAC paper's two splits and k-FED's.
+"""Splits of the rows of a data set over clients: the FCAC paper's two splits and k-FED's.
 
 The FCAC paper's splits (section 5.3.2 and the authors' program) are those of its figures to the row, so they use
 numpy's legacy generator, whose stream is frozen. A client's rows are in the order of the classes, which is the order in

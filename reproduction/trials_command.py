@@ -60,7 +60,7 @@ class TrialStore:
 
 
 def _key(setting: Setting, trial: int) -> str:
-    """What the measures of a trial depend on, beside the data and the code."""
+    """Values that the measures of a trial depend on, beside the data and the code."""
     keys = [[name, value] for name, value in setting.keys]
     what: list[Any] = [setting.experiment, setting.dataset, setting.split, setting.clients, setting.epsilon]
     return json.dumps([*what, setting.fill, keys, trial])

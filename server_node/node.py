@@ -200,6 +200,7 @@ class ServerNode:
         Raises `InvalidState`: a checkpoint of another contract, or none although snapshots have been published; and as
         the log does.
         """
+        # Before the checkpoint is restored: the server is ready once it has read what was there when it began.
         self._ends_at_start = dict(self._ends())
         restored = self._restore()
         clients = client_statuses((model.clients for model in self._models.values()), self._started_at)

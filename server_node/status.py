@@ -76,7 +76,7 @@ class RoundStatus(NamedTuple):
     received: int
     """answers to the open round so far"""
     shift: float
-    """how far that round moved the model, in its own measure; infinite before the first one"""
+    """distance by which that round moved the model, in its own measure; infinite before the first one"""
     expected: int = 0
     """clients that the open round asks and waits for, of those that have answered before"""
 

@@ -53,7 +53,7 @@ class Assigned(NamedTuple):
 
 
 class SnapshotClusters:
-    """What a snapshot knows about clusters. It has at least one known cluster if `known` is true."""
+    """Clusters that a snapshot knows. It has at least one known cluster if `known` is true."""
 
     def __init__(self, snapshot: Snapshot, algorithm: Algorithm, sequence: SequenceLabels | None = None) -> None:
         """`sequence`: labels by it of readings in their order, where a single one does not show its cluster."""
@@ -125,7 +125,7 @@ CLUSTERS_MAX = 256
 
 
 class Spread:
-    """How far the readings of each cluster lie from it: at most `CLUSTERS_MAX` histograms, those used last."""
+    """Distances of the readings of each cluster from it: at most `CLUSTERS_MAX` histograms, those used last."""
 
     def __init__(self) -> None:
         self._counts: dict[int, Ints] = {}
@@ -180,7 +180,7 @@ BACKLOG_WAIT_S = 0.25
 
 @dataclass
 class ModelLabels:
-    """What labelling keeps for one model."""
+    """Memory of labelling for one model."""
 
     usual: UsualValues
     streak: Streak
@@ -197,7 +197,7 @@ class ModelLabels:
 
 
 class BacklogPiece(NamedTuple):
-    """What was done for earlier readings."""
+    """Labels that were written for earlier readings."""
 
     records_read: int
     labels_of: dict[str, int]

@@ -42,7 +42,7 @@ def traces(readings: Floats, bounds: Bounds, digits: int = DIGITS) -> frozenset[
 
 
 def occurrences(where: bytes, wanted: Iterable[bytes]) -> int:
-    """How many of the byte strings occur in `where`."""
+    """Number of the byte strings that occur in `where`."""
     return sum(each in where for each in wanted)
 
 

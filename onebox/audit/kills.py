@@ -160,7 +160,7 @@ class KilledRuns:
         self._run = run
         self._generator = generator
         self._start_s, self._step_s = 0.1, 0.01
-        """how long the start and a step took when they were last seen"""
+        """seconds that the start and a step took when they were last seen"""
 
     def run_and_kill(self) -> None:
         """Start the node; kill it while it starts, or at any moment of one of its first steps."""
@@ -227,7 +227,7 @@ STEP_S: Final = 0.02
 
 
 class Seen:
-    """What the log shows of rounds, and what is wrong about it."""
+    """Rounds as the log shows them, and what is wrong about them."""
 
     def __init__(self, config: Config) -> None:
         self._config = config
@@ -265,7 +265,7 @@ class Seen:
                     self.unmasked.setdefault((message.client, message.window), set()).add(close.round)
 
     def windows(self, client: str) -> int:
-        """How many windows a client has published."""
+        """Number of windows that a client has published."""
         return len({window for name, window, _ in self.vectors if name == client})
 
 

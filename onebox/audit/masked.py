@@ -111,7 +111,7 @@ class MaskedScene:
         raise RuntimeError("a round of the audit of masked counts has not ended")
 
     def exposed(self, seen: SeenRound, of_other: Floats) -> Ints:
-        """What is left of the audited client: its counts (cells,) with the noise of the one honest helper."""
+        """Rest of the audited client: its counts (cells,) with the noise of the one honest helper."""
         *colluding, honest = self._keys
         messages = seen.messages.values()
         total = np.zeros(seen.messages[NAME].cells, dtype=np.uint32)
@@ -154,7 +154,7 @@ class MaskedScene:
 
 @dataclass(frozen=True)
 class SeenRound:
-    """What the log shows of a round."""
+    """A round as the log shows it."""
 
     messages: dict[str, MaskedCounts]
     """client -> its message"""

@@ -216,7 +216,7 @@ def audit_presence(config: Config, folder: Path, generator: np.random.Generator)
 
 
 def _by_the_clock(config: Config, present: bool, generator: np.random.Generator) -> list[Update]:
-    """What a client publishes in some windows by the clock."""
+    """Updates of a client in some windows by the clock."""
     now = [NOW]
     (config.client.folder / NAME).mkdir(parents=True)
     with open_client(config, NAME, clock=lambda: now[0]) as node:

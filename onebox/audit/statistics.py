@@ -125,7 +125,7 @@ class Finding(Protocol):
 
     @property
     def audit(self) -> str:
-        """What was audited, in a few words."""
+        """Subject of the audit, in a few words."""
         ...
 
     @property
@@ -193,7 +193,7 @@ class LossFinding:
 
 @dataclass(frozen=True)
 class EventFinding:
-    """How often something occurred that must never occur."""
+    """Count of something that must never occur."""
 
     audit: str
     subject: str

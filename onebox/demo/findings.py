@@ -53,7 +53,7 @@ def labels_of(model: ServedModel, contract: ResolvedContract, office: Office) ->
 
 
 def sentences(model: ServedModel, contract: ResolvedContract, office: Office) -> list[str]:
-    """What was found: the number of clusters, and the largest of them with the features that set them apart."""
+    """Findings: the number of clusters, and the largest of them with the features that set them apart."""
     if model.view is None or not model.lineage.known:
         return ["No cluster was found."]
     labels = labels_of(model, contract, office)
@@ -114,7 +114,7 @@ HEADINGS = ("model", "algorithm", "learns from", "epsilon", "clusters", "agreeme
 
 @dataclass(frozen=True)
 class Result:
-    """What one model has found, and at which price."""
+    """Findings of one model, and their price."""
 
     model: str
     algorithm: str
@@ -190,7 +190,7 @@ def _cells(result: Result) -> tuple[str, ...]:
 
 
 def price(contract: ResolvedContract) -> str:
-    """What a reading costs in each model and in all, in one or two sentences."""
+    """Cost of a reading in each model and in all, in one or two sentences."""
     total = contract.total_epsilon
     assert total is not None, "the demo has a guarantee"
     noisy = [model for model in contract.models.values() if model.family.takes_rows]

@@ -218,7 +218,7 @@ NO_KEY: Final = b""
 
 
 class Looks(NamedTuple):
-    """What clients were asked and have answered."""
+    """Requests to clients, and their answers."""
 
     snapshot: Arrays
     """arrays of the model in the end"""

@@ -41,7 +41,7 @@ ROWS_SEEN = 2000
 
 
 class TimeOptions(NamedTuple):
-    """What a person says about the times of files; None: find it."""
+    """Form of the times of files, as a person gives it; None: find it."""
 
     date_format: str | None = None
     """one of `ORDERS`, or strptime's codes"""
@@ -101,7 +101,7 @@ class TimeReader:
         return found if found.tzinfo is not None else found.replace(tzinfo=self._zone)
 
     def sentence(self) -> str:
-        """How times are read, for people."""
+        """Reading of times in words, for people."""
         form = self._codes or (f"{self.order} dates" if self.order else "ISO 8601 or epochs")
         zone = self._zone_name or "UTC where they name no zone (--timezone)"
         return f"times: {form}, {zone}"

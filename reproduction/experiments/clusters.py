@@ -1,4 +1,4 @@
-"""How often a criterion finds the true number of clusters, in eight data sets whose number is known.
+"""Frequency with which a criterion finds the true number of clusters, in eight data sets whose number is known.
 
 Every criterion sees what the service would: landmarks of five clients, from nodes of cluster_tree (as in a federation)
 or from one round of k-FED (as in the estimators), or the sums of rounds of a mixture. Beside them, the numbers that

@@ -46,7 +46,7 @@ ALL_EPSILONS: tuple[float | None, ...] = (None, *EPSILONS)
 
 @dataclass(frozen=True)
 class Contest:
-    """What is ranked: which algorithms, on which data, and how often."""
+    """Contents of a ranking: which algorithms, on which data, and how often."""
 
     data: Path | None
     datasets: tuple[str, ...] = ()

@@ -205,7 +205,7 @@ def weighted_quantiles(values: Floats, mass: Floats, shares: tuple[float, ...]) 
 def _compared(
     intervals: list[Interval], elsewhere: Mapping[int, Interval], contract: Contract
 ) -> list[tuple[float, Distinction]]:
-    """How far apart each feature is, and its distinction; the farthest first."""
+    """Distance in each feature, and its distinction; the farthest first."""
     scored = []
     for j, others in elsewhere.items():
         here, feature = intervals[j], contract.features[j]

@@ -1,4 +1,4 @@
-"""What all pictures of matplotlib have: their heading, their source, and a file that appears whole."""
+"""Common parts of all pictures of matplotlib: their heading, their source, and a file that appears whole."""
 
 from __future__ import annotations
 

@@ -158,7 +158,7 @@ class Cluster:
 
 
 class ClusterChange(NamedTuple):
-    """What an operator asks to be changed of a known cluster."""
+    """Change of a known cluster that an operator asks for."""
 
     identity: int
     kind: EventKind

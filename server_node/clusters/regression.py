@@ -35,7 +35,7 @@ def rule_base(snapshot: Snapshot, contract: ResolvedContract) -> RuleBase | None
 
 
 def prediction_error(snapshot: Snapshot, contract: ResolvedContract) -> float | None:
-    """How far predictions are off, in the unit of the target: root of the mean squared error over the rows behind the
+    """Error of predictions, in the unit of the target: root of the mean squared error over the rows behind the
     newest answers. None before consequents were fitted, and for a model that predicts no feature."""
     base = rule_base(snapshot, contract)
     return None if base is None else base.error

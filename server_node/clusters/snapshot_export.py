@@ -68,7 +68,7 @@ def predictor_of(snapshot: Snapshot, contract: ResolvedContract) -> Predictor | 
 
 
 def facts_of(snapshot: Snapshot, contract: ResolvedContract) -> dict[str, str]:
-    """What names the snapshot, as texts."""
+    """Texts that name the snapshot."""
     features = [{**kind_json(one), "low": one.low, "high": one.high} for one in contract.features]
     return {
         "federation": snapshot.federation,

@@ -132,7 +132,7 @@ def _log_line(line: str, beside: Path, folder: Path, missing: dict[str, str]) ->
 
 
 def _readme(config: Config, name: str, missing: dict[str, str]) -> str:
-    """What to do at the site."""
+    """Instructions for the site."""
     lines = [
         f"This folder enrols the client {name} in the federation {config.contract.federation}.",
         f"Contract: {config.contract.digest} (`shoal check federation.toml` prints what it means).",

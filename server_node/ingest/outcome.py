@@ -75,7 +75,7 @@ class StepOutcome:
     waiting_updates: int
     """updates whose other chunks are still to come"""
     events: Sequence[ModelEvent]
-    """what models have done by the clock"""
+    """events of models by the clock"""
     published: Sequence[PublishedSnapshot]
     quarantined: Sequence[QuarantinedClient]
     """the clients in quarantine"""

@@ -141,7 +141,7 @@ def confirm(file: Path, model: str | None, undo: bool, as_json: bool, cluster: i
 @config_option
 @click.option("--model", metavar="NAME", help="The model of the cluster. [default: the first one of the file]")
 @click.option("--until", type=MOMENT, help="No alerts until this time (UTC).")
-@click.option("--hours", type=click.FloatRange(min=0, max=87_600, min_open=True), help="No alerts for so many hours.")
+@click.option("--hours", type=click.FloatRange(min=0, max=87_600, min_open=True), help="No alerts for this many hours.")
 @click.option("--undo", is_flag=True, help="It raises alerts again.")
 @json_option
 @click.argument("cluster", type=click.IntRange(min=0))

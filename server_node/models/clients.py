@@ -70,7 +70,7 @@ def values_by_client(state: Iterable[dict[str, Any]]) -> dict[str, Any]:
 
 
 class DailyRate(NamedTuple):
-    """What a client publishes in a day at the rate of its newest updates for one model."""
+    """Readings that a client publishes in a day at the rate of its newest updates for one model."""
 
     readings: float
     updates: float

@@ -92,7 +92,7 @@ def cluster_operations(board: StatusBoard, history: HistoryReader | None) -> lis
 
 def _changes_operation(board: StatusBoard, history: HistoryReader | None) -> Operation:
     async def changed(request: Request) -> Response:
-        """What has changed between two spans of time, by default the halves of the history; 404 where none is kept."""
+        """Changes between two spans of time, by default the halves of the history; 404 where none is kept."""
         status = board.status
         model = requested_model(request, status)
         given = kept(history), model, status.contract.contract, request.query_params

@@ -146,7 +146,7 @@ class Page:
         return [Route(path, self.file) for path in FILES]
 
     def operations(self) -> list[Operation]:
-        """What the page reads besides what all programs do."""
+        """Endpoints of the page besides those of all programs."""
         after = Parameter("after", TEXT, "the etag of the status that the subscriber has")
         return [
             Operation("/v1/status", self.status, OPEN, errors=(404,), etag=True),

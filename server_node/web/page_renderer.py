@@ -288,6 +288,7 @@ def _features_shown(axes: Floats | None, contract: ResolvedContract) -> list[int
     if contract.width <= VALUES_MAX or axes is None:
         return list(range(contract.width))
     loading = np.square(axes).sum(axis=1)
+    # The features that the map shows best, but in the order of the contract, as everywhere on the page.
     return sorted(np.argsort(-loading, kind="stable")[:VALUES_MAX].tolist())
 
 

@@ -26,7 +26,7 @@ COMPARED_MAX = 12
 """clusters that the page compares by feature: those with the most mass"""
 CLIENTS_MAX = 1000
 INACTIVE_INTERVALS, INACTIVE_AFTER_S_MIN = 3, 30
-"""a client is inactive that has sent nothing for so many of its usual intervals, and for so many seconds"""
+"""a client is inactive that has sent nothing for this many of its usual intervals, and for this many seconds"""
 CLIENTS_FEEDING_MAX = 10
 """clients listed by name for each cluster"""
 
@@ -131,12 +131,13 @@ MASKED_NOTE = (
 
 
 def clients_note(contract: ResolvedContract) -> str:
-    """What people must know about the table of clients; "" for nothing."""
+    """Remark about the table of clients; "" for none."""
     return MASKED_NOTE if contract.mode.masked else ""
 
 
 def clients_table(clients: Sequence[ClientStatus]) -> Mapping[str, list[Any]]:
     """The clients by name, one list per column; where there are too many, those seen last."""
+    # Chosen by time, listed by name: a row that jumped with each update could not be read.
     newest = sorted(clients, key=lambda client: -client.last_seen)[:CLIENTS_MAX]
     listed = sorted(newest)
     return {
@@ -217,7 +218,7 @@ def _thousandths(share: float | None) -> int | None:
 
 
 def spent_by_one(contract: ResolvedContract, clients: Iterable[ClientStatus]) -> DaySpending | None:
-    """What a device with all readings of one client spends in a day, for the client where that is most.
+    """Spending in a day of a device with all readings of one client, for the client where that is most.
 
     None without a guarantee, and until the rate of a client is known.
     """

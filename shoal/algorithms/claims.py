@@ -47,7 +47,7 @@ class Box:
 
 @dataclass(frozen=True)
 class Claims:
-    """What a message claims of the rows behind it, and what its contract says of them."""
+    """Claims of a message about the rows behind it, and what its contract says of them."""
 
     readings: int
     """readings that the message claims to be from"""

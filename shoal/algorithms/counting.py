@@ -158,7 +158,7 @@ def without_far_noise(counts: Floats, variance: float, windows: int) -> Floats:
 
 
 def net_reach(variance: float, draws: float) -> float:
-    """How far below zero the noise of a sum over this many draws lies at most, however often one looks at it.
+    """Bound of how far below zero the noise of a sum over this many draws lies, however often one looks at it.
 
     Bernstein's inequality for two-sided geometric noise of this variance each.
     """

@@ -115,7 +115,7 @@ DIGITS: Final = 3
 
 @dataclass(frozen=True)
 class Condition:
-    """What a rule demands of one input, in its unit."""
+    """Condition of a rule on one input, in its unit."""
 
     feature: int
     word: str

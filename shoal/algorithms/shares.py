@@ -1,5 +1,6 @@
-"""What one client may contribute to a streaming model: its share of the recent readings, so that it cannot displace all
-others alone; and how far below zero its private counts may add up, so that it takes no readings of others away."""
+"""Limits of what one client may contribute to a streaming model: its share of the recent readings, so that it cannot
+displace all others alone; and how far below zero its private counts may add up, so that it takes no readings of others
+away."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from shoal.algorithms.state_reader import StateReader
 from shoal.algorithms.streaming import State
 
 CLIENT_SHARE_MAX = 0.25
-"""most of the readings that count lately that one client may have, and twice its equal part where clients are few"""
+"""most of the recent readings that count that one client may have, and twice its equal part where clients are few"""
 CLIENTS_FREE = 3
 """clients of which none is bound: one of so few may well have nearly all readings"""
 SHARE_READINGS = 4000.0
@@ -40,7 +41,7 @@ FORGOTTEN = 1.0
 
 
 class ClientShares:
-    """How many of the recent readings each client has contributed, so that one alone cannot displace all others'.
+    """Numbers of the recent readings that each client has contributed, so that one alone cannot displace all others'.
 
     One of up to `CLIENTS_FREE` is not bound, nor is one that has always had most readings. Each decision depends on the
     contributions before it alone.
@@ -116,7 +117,7 @@ class ClientShares:
 
 
 class ClientDeficits:
-    """How far below zero the private counts of each client have come in each part of the space.
+    """Depths below zero to which the private counts of each client have come in each part of the space.
 
     The noise of one window may be far below zero, and that of many adds up to little: its root grows. What adds up to
     less is no noise. Where a sum is above zero again it begins anew, so that only few are kept.

@@ -27,7 +27,7 @@ from shoal.kernels.arrays import AnyArray, Floats, Ints
 
 @dataclass(frozen=True)
 class Family:
-    """What all algorithms of one family can do. One of the three `client_...` is true."""
+    """Abilities of all algorithms of one family. One of the three `client_...` is true."""
 
     name: str
     title: str
@@ -95,7 +95,7 @@ class ArraySpec:
 
 @dataclass(frozen=True)
 class Contribution:
-    """What one client contributes, as the server half receives it."""
+    """Contribution of one client, as the server half receives it."""
 
     client: str
     sequence: int
@@ -206,7 +206,7 @@ class AskingHalf(ServerHalf, Protocol):
 
 
 class Aggregator(Protocol):
-    """What the clients of a region have contributed since the region itself contributed last.
+    """Contributions of a region's clients since the region itself contributed last.
 
     A region is a federation whose server contributes what it has learnt to another one, its upstream federation, as a
     client of it.
@@ -235,7 +235,7 @@ class Aggregator(Protocol):
 
 @dataclass(frozen=True)
 class Aggregation:
-    """How a region turns the updates of its clients into updates of its own."""
+    """Rules by which a region turns the updates of its clients into updates of its own."""
 
     aggregator: Callable[[Mapping[str, Any], int], Aggregator]
     """(options, d) -> an aggregator to which nothing has been added. Raises `SettingsError`"""
@@ -277,7 +277,7 @@ class StreamingAlgorithm:
     predictor: Callable[[Arrays], Predictor] | None = None
     """snapshot arrays -> `predict` as plain data, for other programs; None: it has no such form"""
     aggregation: Aggregation | None = None
-    """how a region passes on what its clients have contributed; None: it cannot"""
+    """rules by which a region passes on what its clients have contributed; None: it cannot"""
     new_readings: str | None = None
     """the array of `update` that counts, for each of its points, the readings since the update before; None: it has
     none, and its points stand for equal parts of them"""

@@ -29,7 +29,7 @@ class Summary(NamedTuple):
 
 @dataclass(frozen=True)
 class RegimeView:
-    """What clusters that are regimes have besides a place: two may share it. c regimes, d features."""
+    """Properties of clusters that are regimes, besides a place: two may share it. c regimes, d features."""
 
     block: int
     """readings of the blocks by which they are told apart; 0 while there is one"""

@@ -98,7 +98,7 @@ NOTHING_REMARKABLE = "several clusters, none of them remarkable"
 
 
 def _costs(contract: ResolvedContract, readings_per_day: float, clients: int | None) -> dict[str, Any]:
-    """What privacy costs a device in a day, what hidden presence costs, and what masked counts take."""
+    """Costs of privacy for a device in a day and of hidden presence, and what masked counts take."""
     day = spent_in_a_day(contract, readings_per_day)
     return {
         "day": None if day is None else day._asdict(),

@@ -128,6 +128,7 @@ def _open_log(file: Path) -> Iterator[tuple[Config, Log]]:
 def _rejected_records(config: Config, log: Log) -> dict[str, Record]:
     """Origin -> the rejected record, oldest first."""
     found = latest(log, config.contract.rejected_topic)
+    # A compacted topic gives its keys in no order; the offset is that of their newest record.
     return {_text(key): found[key] for key in sorted(found, key=lambda key: found[key].offset)}
 
 

@@ -1,4 +1,4 @@
-"""What the tables of a federation file have in common: reading TOML, checking a table, messages about errors."""
+"""Common parts of the tables of a federation file: reading TOML, checking a table, messages about errors."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ _MESSAGES = {
 
 
 def error_message(detail: ErrorDetails) -> str:
-    """What is wrong with a value, without the value."""
+    """The fault of a value, without the value."""
     message = _MESSAGES.get(detail["type"])
     if message is None:
         return detail["msg"].removeprefix("Value error, ").removeprefix("Input ")

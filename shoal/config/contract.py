@@ -131,7 +131,7 @@ class HelperKey(Table):
 
 
 class Privacy(Table):
-    """What is done to a reading before anything is learnt from it: a mode, and the numbers that this mode needs."""
+    """Protection of a reading before anything is learnt from it: a mode, and the numbers that this mode needs."""
 
     model_config = ConfigDict(extra="allow")
     __pydantic_extra__: dict[str, Number]
@@ -233,7 +233,7 @@ class Privacy(Table):
 
 
 class Rounds(Table):
-    """How a model in rounds runs: which clients it asks, when a round ends, and what counts between rounds."""
+    """Rounds of a model: which clients it asks, when a round ends, and what counts between rounds."""
 
     fraction: Number = Field(default=1.0, gt=0, le=1, description="part of the clients asked in each round, at random")
     quorum: Number = Field(
@@ -478,7 +478,7 @@ def _with_unit(text: str, feature: Feature) -> str:
 
 
 def category_text(value: float, feature: Feature) -> str:
-    """What the contract calls the value of a category that is nearest to this number."""
+    """Name in the contract of the value of a category that is nearest to this number."""
     return feature.values[min(max(round(value), 0), len(feature.values) - 1)]
 
 

@@ -26,7 +26,7 @@ S = TypeVar("S", bound=Settings)
 
 
 class TransportSettings(Protocol):
-    """What the settings need to know of a transport; see `shoal.transports.base.Transport`."""
+    """Facts that the settings need of a transport; see `shoal.transports.base.Transport`."""
 
     name: str
     settings: type[Settings]
@@ -45,7 +45,7 @@ class Address(NamedTuple):
 
     transport: TransportSettings
     location: str
-    """what follows the scheme and its colon"""
+    """form of what follows the scheme and its colon"""
 
 
 def _is_transport(found: Any) -> TypeGuard[TransportSettings]:
@@ -114,7 +114,7 @@ class SourceSettings(Settings):
 
 
 class SourceWithSettings(Protocol):
-    """What the settings need to know of a source; see `producers.source_type.SourceType`."""
+    """Facts that the settings need of a source; see `producers.source_type.SourceType`."""
 
     name: str
     settings: type[SourceSettings] | None
@@ -140,7 +140,7 @@ class SinkSettings(Settings):
 
 
 class SinkWithSettings(Protocol):
-    """What the settings need to know of a sink; see `server_node.clusters.sinks.SinkType`."""
+    """Facts that the settings need of a sink; see `server_node.clusters.sinks.SinkType`."""
 
     name: str
     settings: type[SinkSettings]

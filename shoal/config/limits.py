@@ -27,7 +27,7 @@ LABEL_BYTES_MAX = 4 * KIB
 UPDATE_HEADERS_BYTES_MAX = KIB
 """largest key and headers of a record of updates, together"""
 ORIGINAL_HEADERS_BYTES_MAX = 64 * KIB
-"""how much of the headers of a rejected message is kept with it"""
+"""most bytes of the headers of a rejected message that are kept with it"""
 COPY_BYTES = MIB
 """bytes by which records of a topic for rejected messages may be larger than the originals: room for more headers"""
 DEFAULT_RECORD_BYTES_MAX = 8 * MIB

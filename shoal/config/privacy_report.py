@@ -1,4 +1,4 @@
-"""What a contract guarantees, as plain values, and advice where a model would learn little from what privacy leaves."""
+"""The guarantees of a contract as plain values, and advice where a model would learn little of what privacy leaves."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def _model_report(contract: ResolvedContract, model: ResolvedModel) -> dict[str,
 
 
 class DaySpending(NamedTuple):
-    """What a device spends in a day in all that is published."""
+    """Spending of a device in a day in all that is published."""
 
     epsilon: float
     text: str
@@ -72,7 +72,7 @@ class DaySpending(NamedTuple):
 def spent_in_a_day(
     contract: ResolvedContract, readings: float, windows: float | None = None, device: str = "A device"
 ) -> DaySpending | None:
-    """What a device with this many readings a day spends; None without a guarantee, and for masked counts, whose mode
+    """Spending of a device with this many readings a day; None without a guarantee, and for masked counts, whose mode
     says what a client spends.
 
     `windows`: the windows that its client closes in a day, where a user is the privacy unit; None: as many as its own
@@ -103,7 +103,7 @@ def _number(value: float) -> str:
 
 
 def hidden_presence_cost(contract: ResolvedContract, readings: float) -> str | None:
-    """What it costs that windows close by the clock, at this many readings a day; None where they do not."""
+    """Cost of windows that close by the clock, at this many readings a day; None where they do not."""
     privacy, unit = contract.contract.privacy, contract.mode.unit
     if not unit.hides_presence:
         return None
@@ -126,7 +126,7 @@ MANY_FEATURES: Final = 8
 
 
 class Need(NamedTuple):
-    """What it takes until clusters are found in masked counts."""
+    """Effort until clusters are found in masked counts."""
 
     clients: int
     windows: int
@@ -137,7 +137,7 @@ class Need(NamedTuple):
 
 
 def needs_of(contract: ResolvedContract, readings_per_day: float, clients: int | None = None) -> list[Need]:
-    """What it takes to find clusters that lie apart, with this many clients or with some numbers of them.
+    """Effort to find clusters that lie apart, with this many clients or with some numbers of them.
 
     Only for masked counts and density_tree, on which the figures rest.
     """
@@ -173,7 +173,7 @@ WINDOW_READINGS_MIN: Final = 100
 
 
 class Advice(NamedTuple):
-    """What is poor about one model, and what to do."""
+    """Weaknesses of one model, and what to do."""
 
     model: str
     text: str

@@ -42,7 +42,7 @@ def _meaning(form: type[BaseModel], name: str, field: FieldInfo) -> str:
 
 
 def _terms_of_modes(section: str) -> Iterator[str]:
-    """What each installed privacy mode needs besides `mode`."""
+    """Settings that each installed privacy mode needs besides `mode`."""
     for mode in map(load_mode, mode_names()):
         for name, term in mode.terms.items():
             limits = f"> {term.above:g}, ≤ {term.at_most:g}"

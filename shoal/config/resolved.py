@@ -87,7 +87,7 @@ class ResolvedModel:
 
     @property
     def family(self) -> Family:
-        """What clients and server do for it."""
+        """Roles of clients and server for it."""
         return self.algorithm.family
 
     @property

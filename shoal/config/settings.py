@@ -72,7 +72,7 @@ def environment_settings(environment: Mapping[str, str], section: str, form: typ
 
 
 def variable_prefix(section: str) -> str:
-    """What the variables of a section begin with: SHOAL_LOG_ for [log], SHOAL_EVENTS_MQTT_ for [events.mqtt]."""
+    """Prefix of the variables of a section: SHOAL_LOG_ for [log], SHOAL_EVENTS_MQTT_ for [events.mqtt]."""
     return f"{PREFIX}_{section}_".replace(".", "_").upper()
 
 

@@ -77,7 +77,7 @@ def _common_models(region: Contract, above: ResolvedContract) -> Iterator[str]:
 
 
 def _common_differences(region: Contract, above: ResolvedContract) -> Iterator[str]:
-    """What differs in features and privacy, in words."""
+    """Differences in features and privacy, in words."""
     own, other = ({one.name: one for one in contract.features} for contract in (region, above))
     if list(own) != list(other):
         yield f"its features are {', '.join(own)}, there they are {', '.join(other)}"
@@ -88,7 +88,7 @@ def _common_differences(region: Contract, above: ResolvedContract) -> Iterator[s
 
 
 def _model_differences(region: Contract, above: ResolvedContract) -> Iterator[str]:
-    """What differs in the models of both, in words."""
+    """Differences in the models of both, in words."""
     names = list(_common_models(region, above))
     if not names:
         yield "no model has the same name in both; the region contributes to models of the same name"

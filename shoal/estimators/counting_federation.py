@@ -189,6 +189,7 @@ class CountingFederation:
     def _filled(self, rows: Floats, names: Texts) -> list[tuple[int, str, Floats]]:
         """The windows that rows (n, d) of clients (n,) fill, see `_full_windows`, in the order in which they do."""
         known, of = np.unique(names, return_inverse=True)
+        # Stable: the rows of one client keep their order, which decides in which window each is counted.
         own = np.split(np.argsort(of, kind="stable"), np.cumsum(np.bincount(of, minlength=len(known)))[:-1])
         full: list[tuple[int, str, Floats]] = []
         for name, places in zip(known.tolist(), own, strict=False):
@@ -249,7 +250,7 @@ class CountingFederation:
 
 
 class SumBudget(NamedTuple):
-    """What the sums over clients cost each of them."""
+    """Cost of the sums over clients for each of them."""
 
     epsilon: float | None
     """epsilon of a window, or of all `windows` of a client; None: sums without noise or clip"""

@@ -1,4 +1,4 @@
-"""How far a long fit has come, and when its time is over."""
+"""Progress of a long fit, and the end of its time."""
 
 from __future__ import annotations
 

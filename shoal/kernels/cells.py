@@ -74,6 +74,7 @@ def nearest_cell(places: Floats, numbers: Ints, cells: int, reach: int) -> Ints:
     places = np.clip(places, 0, cells)
     own = cell_digits(places, cells)
     number = cell_numbers(own, cells)
+    # A number beyond the last one would be looked up behind the end.
     position = np.minimum(np.searchsorted(numbers, number), len(numbers) - 1)
     inside = numbers[position] == number
     found[inside] = position[inside]
@@ -115,6 +116,7 @@ def follow_groups(before: Ints, group_before: Ints, now: Ints, cells: int, d: in
         n_labels += 1
     come = np.flatnonzero(~kept)
     label[come] = n_labels + np.arange(len(come))
+    # The smaller label first, so that a pair and its reverse are one.
     joined = np.unique(np.sort(label[graph.pairs(now[come])], axis=1), axis=0)
     return Groups(numbered_by_first(_merged(n_labels + len(come), joined)[label]), graph.visited)
 
@@ -123,6 +125,7 @@ def numbered_by_first(label: Ints) -> Ints:
     """label (m,) -> (m,) the same groups, numbered in the order in which they first appear."""
     _, first, place = np.unique(label, return_index=True, return_inverse=True)
     rank = np.empty(len(first), dtype=np.int64)
+    # The first places differ from each other, so the order needs no rule for ties.
     rank[np.argsort(first)] = np.arange(len(first))
     return rank[place.reshape(-1)]
 
@@ -228,7 +231,7 @@ SLOTS: Final = (1 << 12, 1 << 18)
 GROWTH: Final = 4
 """the factor by which the hash table becomes larger"""
 FREE: Final = -1
-"""what a slot without a cell holds"""
+"""content of a slot without a cell"""
 SHARE_OF_LEARNING: Final = 0.002
 """time to count a row, relative to that in which CA+ learns one: how soon the compiled form is worth loading"""
 

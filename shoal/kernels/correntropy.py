@@ -38,6 +38,7 @@ def bandwidth(points: Floats) -> float:
     centred -= centred.sum(axis=0) / m
     np.multiply(centred, centred, out=centred)
     spread = np.sqrt(centred.sum(axis=0) / (m - 1))
+    # Before the median: a feature that is constant must not make the bandwidth 0.
     spread[spread == 0.0] = ZERO_SPREAD
     spread.sort()
     median = float(0.5 * (spread[(d - 1) // 2] + spread[d // 2]))
@@ -72,7 +73,7 @@ SLACK = 1e-9
 
 
 class Screened(NamedTuple):
-    """What the screens have found out about a block of rows."""
+    """Findings of the screens about a block of rows."""
 
     rows: slice
     first: Ints
@@ -294,6 +295,7 @@ def _nearest_of_pairs(rows: Floats, weights: Floats, sigma: float, row: Ints, no
         pairs = weights[node[part]]
         cim(rows[row[part]], pairs, sigma, distances[part], (np.empty_like(pairs), np.empty_like(pairs)))
     least = np.minimum.reduceat(distances, starts)
+    # Of nodes that are equally near the first one wins, as in the form that compares all.
     equal = np.flatnonzero(distances == np.repeat(least, np.diff(starts, append=len(row))))
     return row[starts], node[equal[np.searchsorted(equal, starts)]]
 

@@ -154,6 +154,7 @@ def _nearest_denser(squared: Singles, cores: Singles) -> tuple[Ints, Ints, Bools
     """-> (k,) positions, (k,) the nearest point that is denser, (k,) whether there is none within the core distance."""
     at = np.arange(len(cores))
     rank = np.empty(len(cores), dtype=np.int32)
+    # Stable, as in the compiled form: of equal core distances the first point is the denser one.
     rank[np.argsort(cores, kind="stable")] = at
     above = np.concatenate(
         [(squared[rows] + FAR * (rank >= rank[rows, None])).argmin(axis=1) for rows in blocks(len(cores))]
@@ -163,6 +164,7 @@ def _nearest_denser(squared: Singles, cores: Singles) -> tuple[Ints, Ints, Bools
 
 def _join_trees(squared: Singles, cores: Singles, root: Ints) -> tuple[Ints, Singles]:
     """(k,) the root of each point's tree -> edges (c - 1, 2) between the c trees, and their lengths, by Prim."""
+    # Stable: the members of each tree stay in ascending order, so that ties fall the same way everywhere.
     order = np.argsort(root, kind="stable")
     tops, starts = np.unique(root[order], return_index=True)
     members = dict(zip(tops.tolist(), np.split(order, starts[1:]), strict=True))

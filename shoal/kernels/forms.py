@@ -29,7 +29,7 @@ COMPILING: Final = (
 )
 
 NO_FOLDER: Final = "no locator available"
-"""what Numba says where it finds no folder for its cache"""
+"""words of Numba where it finds no folder for its cache"""
 
 
 class Forms:
@@ -164,7 +164,7 @@ def load_compiled() -> CompiledKernels:
 
 
 def _why_not_compiled(problem: Exception) -> str:
-    """What Numba says, on one line, and what to do about it."""
+    """The words of Numba on one line, and what to do about it."""
     said = " ".join(str(problem).split())
     if NO_FOLDER in said:
         return f"{said}; name a folder that can be written, NUMBA_CACHE_DIR=FOLDER"

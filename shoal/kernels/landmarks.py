@@ -118,6 +118,7 @@ def lightest_cut(gram: Floats) -> float:
     weight (Shi and Malik 2000). For one landmark, the weight of its tie to itself."""
     if len(gram) < 2:
         return float(gram[0, 0])
+    # Stable: landmarks with equal entries keep their order, so that the best cut is the same on every processor.
     order = np.argsort(laplacian_spectrum(gram)[1][:, 1], kind="stable")
     sums = gram[np.ix_(order, order)].cumsum(axis=0).cumsum(axis=1)
     volume, inside = sums[:-1, -1], np.diagonal(sums)[:-1]

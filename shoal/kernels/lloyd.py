@@ -114,6 +114,7 @@ def best_kmeans(rows: Floats, k: int, seed: int, starts: int, steps: int, weight
         lloyd(rows, rows[kmeans_plusplus(rows, k, seed + start, weights)], steps, still, weights)
         for start in range(starts)
     ]
+    # Of equal inertias the run with the lowest seed: `min` takes the first.
     return min(runs, key=lambda run: run[1])[0]
 
 
@@ -149,6 +150,7 @@ def row_hashes(rows: Floats, seed: int) -> Words:
     words = np.full(len(rows), _mix64(np.array([seed % 2**64], dtype=np.uint64))[0])
     for feature in range(rows.shape[1]):
         words = _mix64(words ^ bits[:, feature])
+    # Stable: equal rows have equal words, and the first of them stays the first.
     order = np.argsort(words, kind="stable")
     fresh = np.ones(len(rows), dtype=bool)
     fresh[1:] = words[order][1:] != words[order][:-1]

@@ -258,7 +258,7 @@ class Term:
 
 @dataclass(frozen=True)
 class Description:
-    """What a mode means, in sentences for people who do not know the papers."""
+    """The meaning of a mode, in sentences for people who do not know the papers."""
 
     title: str
     tone: Literal["good", "warn", "bad"]
@@ -379,7 +379,7 @@ class PrivacyMode(ABC):
 
     @abstractmethod
     def describe(self) -> Description:
-        """What the mode guarantees with these terms, in words."""
+        """The guarantee of the mode with these terms, in words."""
 
     def epsilon_per_reading(self) -> float | None:
         """The guaranteed epsilon of one reading over all its features, or None without a guarantee."""
@@ -403,7 +403,7 @@ class PrivacyMode(ABC):
         return math.inf, math.inf
 
     def noise_per_feature(self) -> tuple[float, ...] | None:
-        """How far the noise moves each feature on average, as a part of its declared range; None if that is unknown."""
+        """Mean distance by which the noise moves each feature, as a part of its declared range; None if unknown."""
         return None
 
     def count_noise(self, epsilon: float | None) -> CountNoise | None:

@@ -77,7 +77,7 @@ class CountNoise:
         return noise
 
     def _farther(self, seed: bytes, cell: int) -> int:
-        """How far beyond the end of the two-sided table the noise of this cell lies."""
+        """Distance beyond the end of the two-sided table at which the noise of this cell lies."""
         total, level, step = 0, 0, self.reach
         while step == self.reach:
             place = b"farther" + cell.to_bytes(8, "little") + level.to_bytes(8, "little")

@@ -260,7 +260,7 @@ def of_one(epsilon: float, what: str) -> str:
 
 
 def protection(epsilon: float) -> str:
-    """How well a device is protected that spends this epsilon, in one sentence."""
+    """Protection of a device that spends this epsilon, in one sentence."""
     if epsilon <= EPSILON_STRONG:
         return "This is strong protection."
     if epsilon <= EPSILON_FAIR:

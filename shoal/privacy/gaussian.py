@@ -68,6 +68,7 @@ class GaussianNoise:
         """words (n,) of 64 random bits -> (n,) noises: the lowest bit is the sign. `seed` gives further bits."""
         upper = words >> np.uint64(1)
         noise = self._lookup.find(upper)
+        # Words on an entry of the table fall between two noises: only finer bits can tell which.
         place = np.minimum(np.searchsorted(self._entries, upper), len(self._entries) - 1)
         for cell in np.flatnonzero(self._entries[place] == upper).tolist():
             noise[cell] = self._finer(int(upper[cell]), seed, cell)

@@ -101,7 +101,7 @@ class EarlierRows:
         self._parts: deque[Floats] = deque()
         """the newest rows, in order; put together when a row lacks a value, which may be never"""
         self._held = 0
-        """how many these are"""
+        """number of these"""
         self._count = 0
         """rows so far"""
 

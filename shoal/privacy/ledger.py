@@ -32,7 +32,7 @@ MASKED_DELTA: Final = 1e-6
 
 
 class Spent(NamedTuple):
-    """What the ledger holds of one model that learns from counts."""
+    """The ledger's entry of one model that learns from counts."""
 
     model: str
     windows: int
@@ -46,7 +46,7 @@ class Spent(NamedTuple):
 
 
 class Noised(NamedTuple):
-    """What the ledger holds of noisy rows, which all models that learn rows share."""
+    """The ledger's entry of noisy rows, which all models that learn rows share."""
 
     places: int
     """readings that got noise, rejected ones included"""
@@ -55,7 +55,7 @@ class Noised(NamedTuple):
 
 
 class SpentMasked(NamedTuple):
-    """What the ledger holds of masked counts of one model."""
+    """The ledger's entry of masked counts of one model."""
 
     model: str
     windows: int
@@ -65,7 +65,7 @@ class SpentMasked(NamedTuple):
 
 
 class Spending(NamedTuple):
-    """What a client has spent in all that it has published: one account of the ledger."""
+    """Spending of a client in all that it has published: one account of the ledger."""
 
     models: list[Spent]
     """models in the order of their names"""
@@ -106,7 +106,7 @@ def nano(epsilon: float) -> int:
 
 
 def read_spending(path: Path) -> dict[str, Spending]:
-    """What each account of a ledger holds, by its owner, read without changing it.
+    """The accounts of a ledger by owner, read without changing it.
 
     Raises `InvalidState` if there is no ledger that can be read.
     """
@@ -125,7 +125,7 @@ def _owners(ledger: sqlite3.Connection) -> list[str]:
 
 
 def _spending(ledger: sqlite3.Connection, owner: str) -> Spending:
-    """What the account of `owner` holds. Raises as `sqlite3` does."""
+    """The account of `owner`. Raises as `sqlite3` does."""
     models = ledger.execute(
         "SELECT model, COUNT(*), SUM(releases), SUM(places), MAX(epsilon) FROM (SELECT model, COUNT(*) AS releases, "
         "MAX(places) AS places, SUM(epsilon) AS epsilon FROM releases WHERE owner = ? GROUP BY model, number) "
@@ -194,7 +194,7 @@ _SCHEMA: Final = (
 
 
 class Release(NamedTuple):
-    """What is charged for one window of one model."""
+    """Charge for one window of one model."""
 
     model: str
     number: int
@@ -214,7 +214,7 @@ class Release(NamedTuple):
 
 
 class MaskedRelease(NamedTuple):
-    """What is charged for one window of masked counts of one model, once, whatever rounds it is sent for."""
+    """Charge for one window of masked counts of one model, once, whatever rounds it is sent for."""
 
     model: str
     number: int
@@ -319,7 +319,7 @@ class Ledger:
         return 0 if newest is None else int(newest) + 1
 
     def spending(self) -> Spending:
-        """What was charged to this account, summed."""
+        """Charges to this account, summed."""
         with self._sqlite_errors():
             return _spending(self._file, self._owner)
 

@@ -285,6 +285,7 @@ def clip_order(name: bytes, number: int, places: int) -> Ints:
     `name`: the public name of the client and its model.
     """
     drawn = hashlib.shake_256(b"clip order" + name + number.to_bytes(8, "little"))
+    # Little-endian and stable: the order is a part of the protocol, and must not depend on the machine.
     return np.argsort(np.frombuffer(drawn.digest(8 * places), dtype="<u8"), kind="stable")
 
 

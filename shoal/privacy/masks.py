@@ -70,6 +70,7 @@ def pair_key(secret: bytes, public: bytes, names: Iterable[str]) -> bytes:
         shared = own.exchange(X25519PublicKey.from_public_bytes(other))
     except ValueError:
         raise SettingsError("a public key for masks is a point of low order, which protects nothing") from None
+    # Sorted: both sides must derive the same secret, whichever of the two keys is their own.
     both = b"".join(sorted((own.public_key().public_bytes_raw(), other)))
     info = b"shoal mask 1" + both + _digests(names)
     return bytes(HKDF(hashes.SHA256(), SECRET_BYTES, b"shoal", info).derive(shared))

@@ -69,7 +69,7 @@ def _chunks(update: Update, table: Table, room: int) -> list[Update]:
 
 
 def common_bytes(chunk: Update, table: Table) -> bytes:
-    """What all chunks of an update share, as bytes: everything but the chunk's number and the entries of its nodes."""
+    """Common part of all chunks of an update, as bytes: all but the chunk's number and the entries of its nodes."""
     shared: dict[str, Any] = {field.name: getattr(chunk, field.name) for field in fields(chunk)}
     del shared["chunk"]
     forms = {name: list(array.shape[1:]) if table[name].per_node else array for name, array in chunk.arrays.items()}

@@ -30,7 +30,7 @@ FORM_BYTES = 3
 BUFFER_BYTES = 1024
 """first size of the buffer; msgpack's own 256 KiB would be allocated from the system and freed for each reading"""
 DEPTH_MAX = 16
-"""how deep mappings and lists may nest, so that a hostile message cannot exhaust the stack"""
+"""depth to which mappings and lists may nest, so that a hostile message cannot exhaust the stack"""
 PART_DEPTH_MAX = DEPTH_MAX // 2
 """how deep they may nest in a part that is stored elsewhere, and around it, so that the whole is within `DEPTH_MAX`"""
 _TEXT = frozenset({str})
@@ -156,7 +156,7 @@ def _decode_extension(code: int, packed: bytes) -> AnyArray:
 
 
 class _Form(NamedTuple):
-    """What follows the first byte of a value.
+    """Form of what follows the first byte of a value.
 
     First a length, in `width` bytes; then `payload + payload_each * length` bytes; then `inner + inner_each * length`
     values.

@@ -38,7 +38,7 @@ INCARNATION_BYTES, VALUE_BYTES, AUTHOR_BYTES = 8, 16, 8
 
 
 class Mark(NamedTuple):
-    """What the headers of an update say of its author; only the client itself can check it."""
+    """Mark of its author in the headers of an update; only the client itself can check it."""
 
     incarnation: bytes
     """random bytes of the process"""

@@ -34,7 +34,7 @@ class Reason(NamedTuple):
 
 
 class Label(NamedTuple):
-    """What a snapshot says about one reading."""
+    """Label of one reading by a snapshot."""
 
     cluster: int
     """number in the arrays of the snapshot, which the next snapshot may give to another; -1: none"""

@@ -153,6 +153,7 @@ class FaultCounts:
             Rejected(fault.reason, self._name(fault), number, _place_text(self._first[fault], names or {}))
             for fault, number in self._counts.items()
         ]
+        # Names break ties, so that two starts list the same faults in the same order.
         return sorted(found, key=lambda one: (-one.readings, one.reason, one.feature))
 
     def by_label(self) -> dict[tuple[str, str], int]:

@@ -251,6 +251,8 @@ class Checkpoint:
         packed, last = [pack(list(record)) for record in records], 0
         with self._sqlite_errors(), writing(self._file):
             self._file.execute("INSERT OR IGNORE INTO about VALUES ('saved', 'yes')")
+            # In the same transaction as the new ones: a kill in between must neither lose a record nor keep it for
+            # ever.
             self._file.execute("DELETE FROM outbox WHERE number <= ?", (published_up_to,))
             self._file.execute("INSERT OR REPLACE INTO state VALUES (1, ?, ?)", (_digest(split.value), split.value))
             if self._stored is None:

@@ -157,7 +157,7 @@ class ShareMoved:
 
 @dataclass(frozen=True)
 class Changes:
-    """What has changed between two spans."""
+    """Changes between two spans."""
 
     model: str
     spans: Spans
@@ -232,7 +232,7 @@ def spans_of(
 def find_changes(
     source: HistorySource, contract: Contract, model: str, spans: Spans, events: Iterable[PastEvent]
 ) -> Changes:
-    """What has changed between two spans of a model's history; `events` of its clusters, the oldest first."""
+    """Changes between two spans of a model's history; `events` of its clusters, the oldest first."""
     counts = [_counts(source, model, span, spans.width_s) for span in spans[:2]]
     places = [list(source.places(model, spans.width_s, span.first, span.end - 1)) for span in spans[:2]]
     names = source.names(model)

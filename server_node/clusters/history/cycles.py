@@ -130,7 +130,7 @@ def _means(bins: Iterable[HistoryPlaces], phase_s: int) -> dict[int, Floats]:
 
 
 class Profiles(NamedTuple):
-    """What one period is in each of f features."""
+    """One period in each of f features."""
 
     means: Floats
     """(phases, f), each feature's with mean 0"""

@@ -68,7 +68,7 @@ WORDS: Final = {
 
 @dataclass
 class Evidence:
-    """What days or weeks say of one cluster and one time."""
+    """Finding of days or weeks for one cluster and one time."""
 
     seen: int = 0
     higher: int = 0

@@ -58,7 +58,7 @@ class Finding(NamedTuple):
 
 @dataclass
 class UnusualWatch(SavedFields):
-    """What is known of a model's half hours, and whether they are unusual now. Its fields are its state."""
+    """Knowledge of a model's half hours, and whether they are unusual now. Its fields are its state."""
 
     seen: int | None = None
     """start of the newest half hour at the look before: older ones were published then"""

@@ -122,7 +122,7 @@ HISTORY_READINGS = 2000
 
 
 class ClusterTreeHalf(ABC):
-    """What both halves share: options, and a number of features that is given, or fixed by the first rows."""
+    """Parts that both halves share: options, and a number of features that is given, or fixed by the first rows."""
 
     half: ClassVar[str]
 
@@ -177,7 +177,7 @@ class ClusterTreeClient(ClusterTreeHalf):
         self._latest: Floats = np.empty((0, width or 0))
         """the newest rows, at most `BLOCK_ROWS`"""
         self._buffered = 0
-        """how many of them are not in the sketch yet"""
+        """number of those that are not in the sketch yet"""
         self._sketch = empty_sketch(width or 0)
         self._history_buffer: Floats = np.empty((0, width or 0))
         self._history = empty_sketch(width or 0)

@@ -26,7 +26,7 @@ EARLY_SHARE = 0.25
 """a split is shown after at most this share of the readings before it"""
 NO_PARENT = -1
 NUMBERS = ("since", "recent", "excess", "compared", "slow_excess", "slow_compared")
-"""what a saved state has of each cluster as numbers"""
+"""numbers that a saved state has of each cluster"""
 
 
 @dataclass
@@ -53,7 +53,7 @@ class Cluster:
 
     @property
     def dependence(self) -> float:
-        """How many of its readings count as one."""
+        """Number of its readings that count as one."""
         return max(1.0, 1.0 + self.excess)
 
     @property
@@ -96,6 +96,7 @@ class Identities:
         """Give every group the identity that most of its mass had, or a new one. Sets the clusters of the cells."""
         shared = _shared(found.group, cells)
         identity_of: dict[int, int] = {}
+        # The largest share first; of equal ones the older cluster, which people know longer.
         for (group, cluster), _ in sorted(shared.items(), key=lambda item: (-item[1], item[0][1])):
             if group not in identity_of and cluster not in identity_of.values():
                 identity_of[group] = cluster
@@ -104,6 +105,7 @@ class Identities:
             if readings - one.since >= self._wait(found.significance.get(group, 0.0)):
                 one.confirmed = True
         oldest = {group: int(cells.ids[found.group == group].min()) for group in np.unique(found.group).tolist()}
+        # New numbers go by the age of the oldest cell, which no order of a set changes.
         for group in sorted(oldest.keys() - identity_of.keys(), key=oldest.__getitem__):
             former = {cluster: mass for (owner, cluster), mass in shared.items() if owner == group}
             appeared = not former or _is_new_ground(cells, found.group == group)

@@ -75,6 +75,7 @@ def spread(
     radius = cores[group]
     if total < 2.0 * within:
         apart = squared[np.ix_(group, group)]
+        # Stable: the order of equal distances decides which cell fills the count up.
         order = apart.argsort(axis=1, kind="stable")
         last = np.clip((own[order].cumsum(axis=1) < readings).sum(axis=1), 1, n - 1)
         radius = apart[np.arange(n), order[np.arange(n), last]]
@@ -114,7 +115,7 @@ RemainApart = Callable[[Pair, float], bool]
 
 
 class Weights(NamedTuple):
-    """What k cells weigh in a join."""
+    """Weights of k cells in a join."""
 
     mass: Floats
     """(k,) readings that count, without those of places that the cluster has left"""
@@ -332,6 +333,7 @@ def partition(
     edges, lengths = _tree_of(np.flatnonzero(~unchanged), squared, cores)
     weights = Weights(mass, cells.recent, dependence, slow_dependence, cells.mass, cells.cluster)
     joining = Joining(weights, squared, cores, within, few, split_significance, remain_apart)
+    # Shortest joins first, as in HDBSCAN; equal lengths in the order of the tree, so that a rebuild joins alike.
     order = np.argsort(lengths, kind="stable")
     group, significance = joining.join(edges[order], lengths[order])
     _, first, known = np.unique(cells.cluster[unchanged], return_index=True, return_inverse=True)

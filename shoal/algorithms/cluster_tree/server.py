@@ -313,7 +313,7 @@ class ClusterTreeServer(ClusterTreeHalf):
             self._look()
 
     def _growth(self) -> float:
-        """How many times the memory for few clusters is allowed for those that are known."""
+        """Multiple of the memory for few clusters that is allowed for those that are known."""
         return min(self.options.growth_max, max(1.0, len(self._identities.clusters) / FEW_CLUSTERS))
 
     def rebuild(self) -> None:

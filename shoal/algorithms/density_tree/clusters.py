@@ -134,7 +134,7 @@ NO_PARENT: Final = -1
 
 @dataclass
 class Cluster:
-    """What is known of one identity."""
+    """One identity, and what is known of it."""
 
     since: int
     """readings absorbed when it was found"""
@@ -161,6 +161,7 @@ class Identities:
             if leaf.identity != NO_PARENT:
                 shared[group, leaf.identity] = shared.get((group, leaf.identity), 0.0) + share
         identity_of: dict[int, int] = {}
+        # The largest share first; of equal ones the first group, so that a rebuild names clusters as before.
         for (group, identity), _ in sorted(shared.items(), key=lambda item: (-item[1], item[0])):
             if group not in identity_of and identity not in identity_of.values():
                 identity_of[group] = identity

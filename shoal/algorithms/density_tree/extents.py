@@ -51,7 +51,7 @@ class _Histograms(NamedTuple):
 
 
 class _Counted(NamedTuple):
-    """What s leaves have counted on d features, and in which bins."""
+    """Counts of s leaves on d features, and their bins."""
 
     start: Floats
     """(s, d)"""

@@ -35,7 +35,7 @@ LEAST_EXTENT: Final = 1.0 / 256.0
 
 @dataclass(frozen=True)
 class LeafFacts:
-    """What a snapshot says of its l leaves: the readings in each, their means, and how wide they spread."""
+    """The l leaves in a snapshot: the readings in each, their means, and how wide they spread."""
 
     mass: Floats
     centre: Floats
@@ -54,6 +54,7 @@ class LeafFacts:
     def likeliest(self, rows: Floats, which: Ints, leaf: Ints) -> Ints:
         """rows (n, d), pairs (m,) of a row and a leaf that it may fall into -> (n,) the likeliest leaf of each row."""
         weight = self._weights(rows, which, leaf)
+        # The last key counts first: by row, then the likeliest leaf, then the lowest number of equally likely ones.
         order = np.lexsort((leaf, -weight, which))
         return np.asarray(leaf[order[np.searchsorted(which[order], np.arange(len(rows)))]])
 
@@ -63,6 +64,7 @@ class LeafFacts:
         A leaf that is less likely everywhere would else lose all of these readings, and with them its mass.
         """
         weight = self._weights(rows, which, leaf)
+        # By row, so that the running sum of the weights of each is in one piece.
         order = np.lexsort((leaf, which))
         first = np.searchsorted(which[order], np.arange(len(rows)))
         upto = np.cumsum(weight[order])
@@ -122,7 +124,7 @@ _ROUNDS = 30
 
 
 def axes_sampled(axes: int, window_readings: int, noise_variance: float, fixed: int = 0) -> int:
-    """How many of a leaf's axes each window samples: `fixed` if that is not 0; else all without noise."""
+    """Number of a leaf's axes that each window samples: `fixed` if that is not 0; else all without noise."""
     if fixed:
         return min(axes, fixed)
     if noise_variance <= 0.0:
@@ -149,6 +151,7 @@ def _whole_shares(chance: Floats, sampled: int) -> Ints:
     """Chances (A,) that sum to about `sampled` -> whole shares that sum to it exactly."""
     share = np.minimum(SHARE_ONE, np.floor(chance * SHARE_ONE)).astype(np.int64)
     missing = sampled * SHARE_ONE - int(share.sum())
+    # What rounding down has left goes to the likeliest axes, of equally likely ones to the first.
     for axis in np.argsort(-chance, kind="stable").tolist():
         more = min(missing, SHARE_ONE - int(share[axis]))
         share[axis] += more

@@ -409,6 +409,7 @@ class DensityTreeServer:
         """The axis with the most significant valley at which the leaf can be cut; None where it stays as it is."""
         if len(self._leaves) >= self.options.leaves_max:
             return None
+        # Stable: of equally significant valleys the first axis is cut, on every machine.
         for axis in np.argsort(-valleys.significance, kind="stable").tolist():
             if valleys.significance[axis] < self.options.cut_significance:
                 return None

@@ -18,7 +18,7 @@ from shoal.kernels.arrays import Floats, Ints
 HEAVY_SHARE: Final = 0.75
 """a part of a cut leaf with more than this share of its mass inherits all that was counted"""
 HINT_KEPT: Final = 0.7
-"""how much of the hint of a valley both parts of a cut leaf take over"""
+"""share of the hint of a valley that both parts of a cut leaf take over"""
 NEAR_BINS: Final = 16
 """bins on either side of a cut in which the peaks beside it are sought"""
 SURE: Final = 2.0
@@ -205,6 +205,7 @@ def take_back(cut: Cut, leaf_id: int) -> Leaf:
     """The leaf that a cut between two leaves was made in, with what both parts have counted at equal exposure."""
     leaf, parts = cut.leaf, [part for part in cut.parts if isinstance(part, Leaf)]
     leaf.leaf_id = leaf_id
+    # The heavier part keeps its name: most readings of the leaf were called by it.
     heavier = max(parts, key=lambda part: part.recent)
     leaf.identity, leaf.recent = heavier.identity, sum(part.recent for part in parts)
     leaf.recent_noise = sum(part.recent_noise for part in parts)

@@ -129,7 +129,9 @@ class Edges:
             degrees, neighbours, ages = (part[: self._size] for part in self._table)
             there = np.arange(neighbours.shape[1]) < degrees[:, None]
             edges = np.stack([np.repeat(np.arange(self._size), degrees), neighbours[there], ages[there]], axis=1)
+            # Each edge stands in the tables of both its nodes; one of the two is enough.
             edges = edges[edges[:, 0] < edges[:, 1]]
+            # As the form with dictionaries lists them, so that both forms save the same bytes.
             edges = edges[np.lexsort((edges[:, 1], edges[:, 0]))]
             return edges[:, :2].copy(), edges[:, 2].copy()
         listed = sorted((a, b, age) for a, table in enumerate(self._ages) for b, age in table.items() if a < b)
@@ -142,7 +144,7 @@ class Edges:
 
 
 class Origins:
-    """How many inputs each node has had from each client. Nodes are named by position, as in `Nodes`."""
+    """Number of inputs that each node has had from each client. Nodes are named by position, as in `Nodes`."""
 
     def __init__(self) -> None:
         self._inputs: list[Counter[str]] = []
@@ -161,7 +163,7 @@ class Origins:
         self._inputs[position][client] += 1
 
     def ahead(self, most: int) -> int:
-        """How many of the next inputs, at most `most`, come from the same client."""
+        """Number of the next inputs, at most `most`, that come from the same client."""
         length = 0
         while length < min(most, len(self._queue)) and self._queue[length] == self._queue[0]:
             length += 1

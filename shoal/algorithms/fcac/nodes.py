@@ -114,6 +114,7 @@ class Nodes:
 
     def recent(self, n: int) -> Floats:
         """(min(n, k), d) weights of the nodes most recently created or won, the latest first."""
+        # No two nodes have the same stamp, so no rule for ties is needed.
         return self.weights[np.argsort(self.stamps)[: -n - 1 : -1]]
 
     def state(self) -> State:

@@ -141,7 +141,7 @@ CLIENTS_KEPT: Final = 256
 
 
 class NetCounts:
-    """What each client has counted so far, cell by cell, so that none takes more readings away than its noise can.
+    """Counts of each client so far, cell by cell, so that none takes more readings away than its noise can.
 
     The noise of one window may be negative in any cell, and that of many adds up to little: its root grows. Counts of a
     client that add up to less, in a cell or in any square of 2, 4, 8, ... cells along each feature, are none of
@@ -221,7 +221,7 @@ EVEN_STEPS: Final = {1: 1.618033988749895, 2: 1.324717957244746, 3: 1.2207440846
 
 @dataclass(frozen=True)
 class CountOptions:
-    """What a federation says of its counts, from [privacy] of the contract."""
+    """Terms of a federation's counts, from [privacy] of the contract."""
 
     noise_variance: float = 0.0
     """variance of the noise of one published count"""
@@ -328,6 +328,7 @@ class GridServer:
         phase = (cell * GOLDEN) % 1.0
         within = (phase[:, None] + (self._learnt[cell] + place)[:, None] * step) % 1.0
         rows = self._grid.corners[cell] + within / self._grid.along
+        # The rows of all cells in turns: a learner that takes them one by one must not see cell after cell.
         return np.asarray(rows[np.argsort((place + phase) / new[cell], kind="stable")])
 
     def predict(self, rows: ArrayLike) -> Ints:

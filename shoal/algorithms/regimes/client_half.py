@@ -84,7 +84,7 @@ FIRST_ASK: Final = Phase.COLUMNS
 
 
 def first_ask(keys: tuple[Key, ...]) -> Ask:
-    """What clients are asked before the first snapshot."""
+    """The ask to clients before the first snapshot."""
     return Ask(FIRST_ASK, 0, keys)
 
 
@@ -152,7 +152,7 @@ class _Counting:
 
 
 class RegimesHalf(ABC):
-    """What both halves share: options, and a number of features that is given, or fixed by the first rows."""
+    """Parts that both halves share: options, and a number of features that is given, or fixed by the first rows."""
 
     half: ClassVar[str]
 

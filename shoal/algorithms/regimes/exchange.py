@@ -28,7 +28,7 @@ BLOCKS_OF_SAMPLES_MAX = 2 * CODEBOOK_POINTS_MAX
 
 
 class Phase(IntEnum):
-    """What clients are asked for."""
+    """Kinds of what clients are asked for."""
 
     COLUMNS = 0
     """level and spread of their columns; once, before the first look"""
@@ -113,7 +113,7 @@ class Candidate:
 
 @dataclass(frozen=True, eq=False)
 class Ask:
-    """What the server asks of every client."""
+    """The server's ask to every client."""
 
     phase: Phase
     look: int

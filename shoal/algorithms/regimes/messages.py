@@ -383,7 +383,7 @@ def _unpack_pairs(forms: dict[str, tuple[int, ...]], arrays: Arrays) -> Sums | N
 
 
 class SnapshotRead(NamedTuple):
-    """What clients take from a snapshot."""
+    """The parts of a snapshot that clients use."""
 
     ask: Ask
     book: Book | None

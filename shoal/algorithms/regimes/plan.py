@@ -132,6 +132,7 @@ def _in_parts(points: Floats, rows: int = 4_096) -> list[Floats]:
 
 def make_codebook(points: Floats, n_cells: int) -> Floats:
     """k-means of points (n, q) without chance: it starts at points evenly spaced along the slowest coordinate."""
+    # The first coordinate counts first, as it is the slowest; `lexsort` takes its last key first.
     points = points[np.lexsort(points.T[::-1])]
     cells = points[np.linspace(0, len(points) - 1, min(n_cells, len(points))).astype(np.int64)]
     for _ in range(CODEBOOK_STEPS):

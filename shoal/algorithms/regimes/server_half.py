@@ -211,7 +211,7 @@ class RegimesServer(RegimesHalf):
         self._renew_digests()
 
     def _present(self) -> set[str]:
-        """The clients that have sent an update lately; the others are forgotten until they do."""
+        """The clients that have sent an update recently; the others are forgotten until they do."""
         last = self._updates - ABSENT_UPDATES * len(self._newest) - ABSENT_UPDATES_MORE
         self._newest = {client: newest for client, newest in self._newest.items() if newest >= last}
         return set(self._newest)

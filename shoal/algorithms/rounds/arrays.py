@@ -1,4 +1,4 @@
-"""What the algorithms in rounds share: reading parameters, going through rows in blocks, and adding up answers."""
+"""Functions of all algorithms in rounds: reading parameters, going through rows in blocks, and adding up answers."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ __all__ = ["InitHint", "Params", "RoundsAlgorithm", "Stats"]
 
 @dataclass(frozen=True)
 class InitHint:
-    """What the server knows about the rows before any client has answered."""
+    """Facts that the server has about the rows before any client has answered."""
 
     low: Floats
     """(d,) lower corner of a box that holds every row"""
@@ -105,7 +105,7 @@ class RoundsAlgorithm:
     (`shoal.algorithms.claims` has the parts). It accepts the answer to any n rows from the box, also to the parameters
     of an earlier round of the same epoch, and comes after the checks of `update`. None: the table alone is checked"""
     robust: RobustForm | str = "it does not declare which parts of an answer can be compared between clients"
-    """how answers are combined robustly, or why they cannot be (`shoal.algorithms.rounds.robust`)"""
+    """the rule by which answers are combined robustly, or why they cannot be (`shoal.algorithms.rounds.robust`)"""
     epoch: Callable[[Params], int] = first_epoch
     """parameters -> the number of their epoch. What clients answered to parameters of another epoch does not count: a
     late answer, and under `decay` and `cache` earlier ones, as for sums in coordinates that have changed"""

@@ -1,4 +1,4 @@
-"""How many clusters there are, by a criterion on landmarks: weighted points that stand for the rows of all clients.
+"""The number of clusters, chosen by a criterion on landmarks: weighted points that stand for the rows of all clients.
 
 Landmarks are what a federation has anyway: the nodes of a streaming model, or the local centres of one round of k-FED.
 So the choice costs no message, and it reveals nothing that has not been sent.
@@ -143,6 +143,7 @@ def _by_gap(partitions: Partitions, most: int, seed: int, covariance_type: str, 
         return float(logs.mean() - _log(partitions.inertia(k))), float(logs.std() * math.sqrt(1 + 1 / REFERENCES))
 
     gaps = {k: gap(k) for k in range(1, most + 1)}
+    # Of equal gaps the smallest number: `max` takes the first.
     best = max(gaps, key=lambda k: gaps[k][0])
     least = gaps[best][0] - gaps[best][1]
     if present in gaps and gaps[present][0] >= least:

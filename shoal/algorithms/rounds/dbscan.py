@@ -227,6 +227,7 @@ def _clusters(params: Params, number: Ints, count: Floats, group: Ints, rows: fl
     mass = np.bincount(group, count, int(group.max(initial=-1)) + 1).astype(np.float64)
     is_cluster = mass >= read_float(params, "min_share", above=-1.0) * rows
     place = np.empty(len(mass), dtype=np.int64)
+    # False sorts before True: clusters come first, in the order in which they were found.
     place[np.argsort(~is_cluster, kind="stable")] = np.arange(len(mass))
     k = int(np.count_nonzero(is_cluster))
     group = place[group]

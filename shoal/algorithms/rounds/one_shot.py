@@ -1,4 +1,4 @@
-"""What the algorithms of one round share: clustering on a client, and clusters that keep their numbers."""
+"""Functions that the algorithms of one round share: clustering on a client, and clusters that keep their numbers."""
 
 from __future__ import annotations
 

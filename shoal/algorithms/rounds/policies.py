@@ -77,7 +77,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class PolicyState:
-    """What a policy keeps from round to round."""
+    """Memory of a policy from round to round."""
 
     newest_answered: Mapping[str, int] = field(default_factory=dict)
     """the newest round that each client has answered; a repeated answer does not count twice"""
@@ -147,6 +147,7 @@ def select_answers(
         known = newest[answer.client].round if answer.client in newest else state.newest_answered.get(answer.client, -1)
         if in_time and answer.round > known:
             newest[answer.client] = answer
+    # By name: sums of floating-point numbers depend on the order, and the log must give the same model twice.
     selected = [newest[client] for client in sorted(newest)]
     newest_answered = {**state.newest_answered, **{answer.client: answer.round for answer in selected}}
     if policy.kind == "fresh":

@@ -141,6 +141,7 @@ def _location(method: str, points: Floats, shares: Floats) -> Floats:
     if method == "trimmed":
         order = np.argsort(far, kind="stable")
         before = np.cumsum(shares[order]) - shares[order]
+        # The slack leaves out a point before which the shares sum to the limit but for rounding.
         kept = order[before < 1 - TRIMMED - 1e-12]
         return np.asarray(shares[kept] @ points[kept] / shares[kept].sum())
     order = np.argsort(far, kind="stable")
@@ -156,6 +157,7 @@ def geometric_median(points: Floats, shares: Floats) -> Floats:
     """
     if shares.max() >= 0.5:
         return np.asarray(points[shares.argmax()])
+    # Each coordinate by itself; stable, so that equal values keep the order of the clients.
     order = np.argsort(points, axis=0, kind="stable")
     counted = np.cumsum(shares[order], axis=0)
     middle = (counted < 0.5 - 1e-12).sum(axis=0)

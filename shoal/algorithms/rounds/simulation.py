@@ -21,7 +21,7 @@ class Run(NamedTuple):
 
     params: Params
     shifts: list[float]
-    """how far each round moved the model"""
+    """distance by which each round moved the model"""
 
 
 def run_rounds(  # noqa: PLR0913 - options by name

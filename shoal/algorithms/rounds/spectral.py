@@ -70,7 +70,7 @@ from shoal.kernels.lloyd import best_kmeans, kmeans_plusplus, lloyd, means
 from shoal.kernels.matching import follow_clusters
 
 ASKS: Final = ("prototypes", "gram")
-"""what an answer to the parameters holds"""
+"""which answer the parameters ask for"""
 LANDMARKS_MAX: Final = 400
 NEAR_MAX: Final = 10
 
