@@ -19,6 +19,7 @@ from shoal.protocol.messages import Snapshot, Update
 from shoal.protocol.topics import ensure_topics
 from shoal.runtime.checkpoint import Checkpoint
 from shoal.telemetry.metrics import ServerMetrics
+from shoal.transports import open_log
 from shoal.transports.base import Headers, Log, Record, beginning, latest
 from shoal.transports.sqlite.log import SqliteLog
 from tests.small_plant import Clock, an_update, plant
@@ -30,6 +31,9 @@ NO_TIMERS = {"pool_s": 86_400.0, "snapshot_s": 86_400.0}
 class ServerFixture:
     """A folder with a log and a checkpoint; servers are started and stopped in it."""
 
+    broker: str | None = None
+    """address of Kafka for the log; None: an embedded log in the folder"""
+
     def __init__(self, folder: Path, contract: Contract | None = None, **settings: Any) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.folder = folder
@@ -40,9 +44,14 @@ class ServerFixture:
 
     @contextmanager
     def log(self) -> Iterator[Log]:
-        with closing(SqliteLog(self.folder / "federation.db", durable=False)) as log:
+        with closing(self._open()) as log:
             ensure_topics(log, self.contract, self.log_settings)
             yield log
+
+    def _open(self) -> Log:
+        if self.broker is not None:
+            return open_log(self.log_settings.model_copy(update={"address": self.broker}))
+        return SqliteLog(self.folder / "federation.db", durable=False)
 
     @contextmanager
     def server(
@@ -51,7 +60,7 @@ class ServerFixture:
         """A resumed server; its checkpoint is closed at the end."""
         agreed = contract or self.contract
         with ExitStack() as stack:
-            log = stack.enter_context(closing(SqliteLog(self.folder / "federation.db", durable=False)))
+            log = stack.enter_context(closing(self._open()))
             ensure_topics(log, agreed, self.log_settings)
             checkpoint = stack.enter_context(
                 Checkpoint(self.folder / "checkpoint.db", f"server of {agreed.federation}")

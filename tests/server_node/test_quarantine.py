@@ -260,31 +260,6 @@ def test_an_action_that_there_is_not_is_rejected_whatever_it_is(tmp_path: Path, 
     assert dict(record.headers)["reason"] == b"malformed"
 
 
-def test_a_signed_request_that_is_published_again_changes_nothing(tmp_path: Path) -> None:
-    """A1 of the second attack: an observer publishes an operator's release, or unlearning, again byte for byte."""
-    site = signed_site(tmp_path)
-    sign = request_signer(site.settings)
-
-    def request(action: str, made_at: float) -> tuple[Any, ...]:
-        (record,) = quarantine_records(site.contract, "cellar", action, "", made_at)
-        return record.key.decode(), record.value, record.headers + sign(record)
-
-    begun, released, again = request("quarantine", 1e9), request("release", 1e9 + 1), request("quarantine", 1e9 + 2)
-    site.publish(begun, released, again, released, begun, released)
-    site.run()
-    assert reasons(site) == {"repeated": 3}
-    with site.server() as server:
-        assert [entry.client for entry in server.status().quarantined] == ["cellar"]
-    site.publish(released)
-    site.run()
-    assert reasons(site) == {"repeated": 4}, "the checkpoint keeps what was taken"
-    site.run(rebuild=True)
-    with site.server() as server:
-        assert [entry.client for entry in server.status().quarantined] == ["cellar"], (
-            "a rebuild takes the same requests"
-        )
-
-
 def test_a_request_from_the_future_cannot_keep_others_from_being_newer(tmp_path: Path) -> None:
     site = ServerFixture(tmp_path)
     for made_at in (2.5e11, time.time()):
