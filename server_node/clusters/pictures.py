@@ -21,7 +21,7 @@ from server_node.clusters.history.changes_command import logged_changes
 from server_node.clusters.history.changes_report import changes_figure
 from server_node.clusters.history.store import decode_record
 from server_node.web.json_values import feature_label, view_of
-from shoal.algorithms.view import ClusteringView
+from shoal.algorithms.view import ClusteringView, RegimeView
 from shoal.cli.options import chosen_model, config_option, model_option
 from shoal.config.contract import Contract, Feature
 from shoal.config.resolved import ResolvedContract
@@ -177,13 +177,14 @@ HISTOGRAM_BINS = 28
 
 
 def draw(picture: Picture, what: str, cluster: int | None, path: Path) -> None:
-    """Draw `what` ("overview", "timeline", "changes" or "cluster") to `path`, whose suffix is the format.
+    """Draw `what` (one of `KINDS`) to `path`, whose suffix is the format.
 
     Raises `SettingsError` for a cluster that is not known, and as `saved` does.
     """
     make: Mapping[str, Callable[[Any], Any]] = {
         "overview": lambda figure_type: _overview(figure_type, picture),
         "timeline": lambda figure_type: _timeline(figure_type, picture),
+        "regimes": lambda figure_type: _regimes(figure_type, picture),
         "cluster": lambda figure_type: _cluster(
             figure_type, picture, picture.cluster(-1 if cluster is None else cluster)
         ),
@@ -224,6 +225,61 @@ def _timeline(figure_type: Any, picture: Picture) -> Any:
     heading(figure, _headline(picture))
     _draw_bands(figure.subplots(), picture, picture.bands)
     return figure
+
+
+def _regimes(figure_type: Any, picture: Picture) -> Any:
+    """Regimes on a ring with the changes between them, how long each lasts, and their shares over time.
+
+    Raises `SettingsError` for a model whose clusters are places.
+    """
+    regimes = picture.view.regimes
+    if regimes is None:
+        raise SettingsError(f"the clusters of {picture.snapshot.model} are no regimes; --model names a model of them")
+    clusters = picture.clusters[:CLUSTERS_MAX]
+    figure = figure_type(figsize=(9.6, 4.6 + ROW_IN * len(clusters)), layout="constrained")
+    above, below = figure.subfigures(2, 1, height_ratios=(3.6, 1 + ROW_IN * len(clusters)))
+    certain = "; provisional" if regimes.provisional else ""
+    heading(figure, f"{picture.contract.federation}: {regimes.n_changes} changes between regimes seen{certain}")
+    ring, words = above.subplots(1, 2)
+    _draw_changes(ring, clusters, regimes)
+    words.axis("off")
+    stays = [(cluster, float(regimes.dwell[cluster.number])) for cluster in clusters]
+    lasting = [f"about {float(f'{stay:.2g}'):,.0f} readings at a stretch" if stay else "for good" for _, stay in stays]
+    lines = [f"{wrapped(one.title, TITLE_CHARS)}\n{lasts}" for (one, _), lasts in zip(stays, lasting, strict=True)]
+    for place, (cluster, line) in enumerate(zip(clusters, lines, strict=True)):
+        height = 1 - (place + 0.5) / max(3, len(clusters))
+        words.text(0.04, height, line, transform=words.transAxes, va="center", fontsize=9)
+        words.plot([0.0], [height], "o", color=_colour(cluster), transform=words.transAxes, clip_on=False)
+    _draw_bands(below.subplots(), picture, picture.bands)
+    return figure
+
+
+def _draw_changes(chart: Any, clusters: Sequence[PicturedCluster], regimes: RegimeView) -> None:
+    """Arrows between regimes, as thick as the changes seen are many; each with their number."""
+    from matplotlib.patches import FancyArrowPatch  # noqa: PLC0415 - an extra
+
+    angles = np.pi - 2 * np.pi * np.arange(len(clusters)) / max(1, len(clusters))
+    spots = np.column_stack([np.cos(angles), np.sin(angles)])
+    most = max(1.0, float(regimes.changes.max(initial=0.0)))
+    for i, source in enumerate(clusters):
+        for j, target in enumerate(clusters):
+            times = round(float(regimes.changes[source.number, target.number]))
+            if i == j or not times:
+                continue
+            style: dict[str, Any] = {"connectionstyle": "arc3,rad=0.22", "arrowstyle": "-|>", "mutation_scale": 14}
+            width = 0.8 + 3.2 * times / most
+            chart.add_patch(
+                FancyArrowPatch(spots[i], spots[j], shrinkA=16, shrinkB=16, lw=width, color=_colour(source), **style)
+            )
+            along = spots[j] - spots[i]
+            chart.text(
+                *((spots[i] + spots[j]) / 2 + 0.17 * np.array([along[1], -along[0]])), times, fontsize=8, ha="center"
+            )
+    for spot, cluster in zip(spots, clusters, strict=True):
+        chart.plot(*spot, "o", markersize=24, color=_colour(cluster))
+        chart.text(*spot, cluster.identity, color="white", ha="center", va="center", weight="bold")
+    chart.set(xlim=(-1.5, 1.5), ylim=(-1.5, 1.5), aspect="equal")
+    chart.axis("off")
 
 
 def _cluster(figure_type: Any, picture: Picture, cluster: PicturedCluster) -> Any:
@@ -392,7 +448,7 @@ def _source(picture: Picture) -> str:
     return f"{snapshot.model}, snapshot {snapshot.version} of {made:%Y-%m-%d %H:%M} UTC, {snapshot.readings:,} readings"
 
 
-KINDS = ("overview", "timeline", "changes", "cluster")
+KINDS = ("overview", "timeline", "regimes", "changes", "cluster")
 
 
 @click.command()
@@ -410,7 +466,8 @@ KINDS = ("overview", "timeline", "changes", "cluster")
     type=click.Choice(KINDS),
     default="overview",
     show_default=True,
-    help="Everything at first sight, clusters over time, changes between the halves of the history, or one cluster.",
+    help="Everything at first sight, clusters over time, regimes with their stays and changes, changes between the "
+    "halves of the history, or one cluster.",
 )
 @click.option("--cluster", type=click.IntRange(min=0), metavar="ID", help="The cluster to draw, by its identity.")
 def picture(file: Path, out: Path, model: str | None, what: str, cluster: int | None) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+from click.testing import CliRunner
 
 from onebox.federation import OneBox
 from server_node.clusters.history.store import HISTORY_FILE, HistoryReader
@@ -12,7 +13,9 @@ from server_node.clusters.history.summary import RecentHistory
 from server_node.web.clusters import clusters_json
 from server_node.web.page_renderer import PageRenderer
 from server_node.web.regimes import beside_json, same_as
+from shoal.cli.main import shoal
 from shoal.config.settings import load_config
+from shoal.errors import SettingsError
 from tests.house.small_federation import CLIENTS, clock
 from tests.house.test_regimes import federation_file, write_regimes
 
@@ -53,8 +56,28 @@ def test_the_page_has_stays_and_changes_and_those_of_a_model_beside_it(tmp_path:
         status = box.server.status()
         history = HistoryReader(config.server.folder / HISTORY_FILE)
         stays, places_status = status.models["clusters"], status.models["places"]
+        for suffix in ("svg", "png"):
+            pictured = CliRunner().invoke(
+                shoal, ["picture", "--config", str(file), "--of", "regimes", "--out", f"{tmp_path}/changes.{suffix}"]
+            )
+            assert pictured.exit_code == 0, pictured.output
+        asked = [
+            "picture",
+            "--config",
+            str(file),
+            "--of",
+            "regimes",
+            "--out",
+            f"{tmp_path}/no.svg",
+            "--model",
+            "places",
+        ]
+        assert isinstance(CliRunner().invoke(shoal, asked).exception, SettingsError), "its clusters are no regimes"
         listed = clusters_json(stays, status.contract, None)
         content = PageRenderer(history=history).render(status).content
+    drawn = (tmp_path / "changes.svg").read_text(encoding="utf-8")
+    for words in ("changes between regimes seen", "readings at a stretch"):
+        assert words in drawn
     models = {one["name"]: one["clustering"] for one in content["models"]}
     shown = models["clusters"]["regimes"]
     assert shown == listed["regimes"]
