@@ -191,6 +191,9 @@ def spread(updates: Sequence[WaitingUpdate], numbers: Ints, identities: Ints, re
     readings at equal intervals, the first part is at the oldest time and the last one at the newest.
     """
     bins = np.array([one.span_s for one in updates]) // FINE_S + 1
+    if (bins == 1).all():
+        at = np.array([one.at for one in updates])
+        return Attribution(at, [one.client for one in updates], numbers, identities, readings)
     parts = np.clip(np.minimum(bins, readings.sum(axis=1)), 1, PARTS_MAX).astype(np.int64)
     update = np.repeat(np.arange(len(updates)), parts)
     part = np.arange(len(update)) - np.repeat(np.cumsum(parts) - parts, parts)
