@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from benchmarks.replay import FULL, measurable
+from shoal.algorithms.registry import counting_names
 from shoal.kernels.compiled import CompiledKernels
 from tests.conftest import without
 
@@ -92,6 +93,14 @@ def test_the_chances_of_changes_are_measured_where_nothing_changes_and_where_som
     for row in result["rows"]:
         assert row["false"]["0.01"] <= 0.05
         assert row["found"]["2.0"] >= row["false"]["0.01"]
+
+
+@pytest.mark.integration
+def test_noise_alone_is_measured_with_every_algorithm_that_learns_from_counts(tmp_path: Path) -> None:
+    result = run("noise_alone", tmp_path)
+    assert {row["algorithm"] for row in result["rows"]} == set(counting_names())
+    assert {row["shown"] for row in result["rows"]} == {0}
+    assert any(row["grows"] for row in result["rows"])
 
 
 @pytest.mark.integration
