@@ -20,8 +20,6 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import IO, Any, Protocol, cast
 
-import numpy as np
-
 from producers.files.dialect import (
     FOUND,
     HEAD_BYTES,
@@ -39,87 +37,13 @@ from producers.files.dialect import (
 from producers.files.parsing import (
     BLOCK_LINES,
     LineForm,
-    NumberRows,
-    Row,
     Rows,
     features_apart,
     number_of,
     rows_of_numbers,
 )
-from shoal.errors import InvalidData, MissingExtra, SettingsError
+from shoal.errors import InvalidData, SettingsError
 from shoal.telemetry.events import log_event
-
-try:
-    import pyarrow as pa
-    from pyarrow import parquet
-except ImportError:
-    raise MissingExtra("Parquet replay", "parquet") from None
-
-BATCH_ROWS = 4096
-
-
-class ParquetTable:
-    """One Parquet file as a `Table` (`producers.files.tables`)."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        with parquet_errors(path), parquet.ParquetFile(path) as file:
-            self.columns: tuple[str, ...] = tuple(file.schema_arrow.names)
-            self._rows = int(file.metadata.num_rows)
-
-    def rows(self, wanted: Sequence[str]) -> Iterator[tuple[Any, ...]]:
-        """See `Table.rows`; no row of a Parquet file is broken."""
-        names = list(dict.fromkeys(wanted))
-        with parquet_errors(self.path), parquet.ParquetFile(self.path) as file:
-            for batch in file.iter_batches(batch_size=BATCH_ROWS, columns=names):
-                cells = {name: _cells(batch.column(name)) for name in names}
-                yield from zip(*(cells[name] for name in wanted), strict=True)
-
-    def blocks_apart(self, features: Sequence[str], others: Sequence[str]) -> Iterator[Rows]:
-        """See `Table.blocks_apart`."""
-        names = list(dict.fromkeys((*features, *others)))
-        with parquet_errors(self.path), parquet.ParquetFile(self.path) as file:
-            for batch in file.iter_batches(batch_size=BATCH_ROWS, columns=names):
-                columns = [batch.column(name) for name in features]
-                cells = [_cells(batch.column(name)) for name in others]
-                own = list(zip(*cells, strict=True)) if cells else [()] * batch.num_rows
-                if all(map(_holds_numbers, columns)):
-                    numbers = np.column_stack([column.to_numpy() for column in columns])
-                    yield NumberRows(numbers.astype(np.float64, copy=False), own)
-                else:
-                    yield list(map(Row, zip(*map(_cells, columns), strict=True), own))
-
-    def row_lines(self) -> Iterator[int]:
-        """See `Table.row_lines`: the numbers of the rows."""
-        return iter(range(1, self._rows + 1))
-
-    def count(self) -> int:
-        """See `Table.count`; exact."""
-        return self._rows
-
-
-def _holds_numbers(column: Any) -> bool:
-    """Whether every cell is a number of a type whose floats are those that its cells give one by one."""
-    kind = column.type
-    return bool(column.null_count == 0 and (pa.types.is_float32(kind) or pa.types.is_float64(kind)))
-
-
-def _cells(column: Any) -> list[Any]:
-    if pa.types.is_timestamp(column.type):
-        # Nanoseconds have no Python type, and a zone only says how to show the instant: microseconds, UTC.
-        column = column.cast(pa.timestamp("us"), safe=False)
-    cells: list[Any] = column.to_pylist()
-    return cells
-
-
-@contextmanager
-def parquet_errors(path: Path) -> Iterator[None]:
-    """Raise errors of pyarrow and of the file inside as `InvalidData`."""
-    try:
-        yield
-    except (pa.ArrowException, OSError) as broken:
-        raise InvalidData(f"{path}: not a Parquet file, or damaged ({type(broken).__name__}). Fetch it again") from None
-
 
 LINE_CHARS_MAX = 1024 * 1024
 """longest line, 4096 features of 250 characters each; a longer one is a broken row"""
@@ -184,7 +108,7 @@ def open_table(path: Path, faults: Counter[str], said: DialectOptions = FOUND, n
     if suffix in (".jsonl", ".ndjson", ".json"):
         return JsonTable(path, faults, said)
     if suffix in (".parquet", ".pq"):
-        from producers.files.tables import ParquetTable  # noqa: PLC0415 - an extra, for those who have such files
+        from producers.files.parquet import ParquetTable  # noqa: PLC0415 - an extra, for those who have such files
 
         return ParquetTable(path)
     raise SettingsError(f"{path}: files of readings are .csv, .tsv, .txt, .jsonl, .ndjson (each also .gz) or .parquet")

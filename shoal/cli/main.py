@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 import click
 
 from shoal import __version__
-from shoal.errors import SettingsError, ShoalError
+from shoal.errors import MissingExtra, SettingsError, ShoalError
 
 GROUP = "shoal.commands"
 SECTIONS = {
@@ -87,7 +87,12 @@ def _load(point: EntryPoint, group: str, prefix: str) -> click.Command:
     try:
         command = point.load()
     except ModuleNotFoundError as missing:
-        return _unavailable(point.name, str(missing.name))
+        why = f"{point.name} needs the Python module {missing.name}, which is not installed"
+        return _unavailable(
+            point.name, why, f"{why}; install shoal with its extras: pip install '.[demo]' in a clone of shoal"
+        )
+    except MissingExtra as missing:
+        return _unavailable(point.name, f"{point.name}: {missing}")
     if not isinstance(command, click.Command):
         raise TypeError(f"the entry point {point.name} of the group {group} does not lead to a click.Command")
     if EXIT_CODES not in (command.epilog or ""):
@@ -112,14 +117,13 @@ def _set_variables(command: click.Command, prefix: str) -> None:
             _set_variables(inner, f"{prefix}_{name}")
 
 
-def _unavailable(name: str, module: str) -> click.Command:
+def _unavailable(name: str, why: str, error: str = "") -> click.Command:
     """A replacement for a command that cannot be imported, so that the others and the help still work."""
-    why = f"{name} needs the Python module {module}, which is not installed"
 
     @click.command(name, help=f"Not available: {why}.", context_settings={"ignore_unknown_options": True})
     @click.argument("anything", nargs=-1)
     def unavailable(anything: tuple[str, ...]) -> None:
-        raise SettingsError(f"{why}; install shoal with its extras: pip install '.[demo]' in a clone of shoal")
+        raise SettingsError(error or why)
 
     return unavailable
 

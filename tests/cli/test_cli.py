@@ -275,6 +275,31 @@ def test_without_the_extras_the_other_commands_still_run(example: Path) -> None:
         assert result.stderr == ""
 
 
+EXTRAS = ("rich", "starlette", "uvicorn", "matplotlib", "sklearn", "scipy", "pyarrow", "paho", "kafka", "onnx", "ray")
+EXTRAS += ("pyspark", "numba", "cryptography", "quixstreams", "pandas", "river", "lz4")
+NEEDING = {"demo", "run", "picture", "snapshot", "replay", "helper", "privacy audit"}
+"""commands that are not available without any extra"""
+
+
+def test_only_commands_that_need_an_extra_are_missing_without_it(tmp_path: Path) -> None:
+    program = f"""
+import sys
+sys.modules.update(dict.fromkeys({EXTRAS!r}))
+import click
+from shoal.cli.main import shoal
+from producers.files.tables import open_table
+def each(command, name):
+    if "Not available" in str(command.help):
+        print(name)
+    for inner in command.list_commands(click.Context(command)) if isinstance(command, click.Group) else ():
+        each(command.get_command(click.Context(command), inner), f"{{name}} {{inner}}".strip())
+each(shoal, "")
+"""
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert ended.stderr == ""
+    assert set(ended.stdout.splitlines()) == NEEDING
+
+
 @pytest.mark.skipif(os.name != "posix", reason="signals as POSIX has them")
 def test_an_idle_client_stops_cleanly_on_sigterm(example: Path) -> None:
     child = subprocess.Popen(

@@ -324,7 +324,7 @@ def test_what_only_calls_itself_parquet_is_refused(tmp_path: Path) -> None:
 
 
 def test_parquet_without_its_extra_names_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(sys.modules, "producers.files.tables", raising=False)
+    monkeypatch.delitem(sys.modules, "producers.files.parquet", raising=False)
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(MissingExtra, match=r"pip install '\.\[parquet\]'"):
         open_table(written(tmp_path / "a.parquet", "x"), Counter())
