@@ -73,7 +73,7 @@ class AuditedClient:
             self._log = opening.enter_context(closing(open_log(config.log)))
             self._positions: Positions = beginning(self._log, config.contract.updates_topic)
             self.step_s = 0.0
-            """processor time that the newest publication took"""
+            """processor time of the steps since readings were written last, or of the newest publication"""
             self.message_bytes = 0
             """size of what it published"""
             self._stack = opening.pop_all()
@@ -98,7 +98,7 @@ class AuditedClient:
         `same_time_as` (n,): which of the readings each has its time from; without it each has a time of its own.
         `apart`: the log takes in each reading at a time of its own, which is slower; without, all of them at one time.
         """
-        first = self._number + 1
+        first, self.step_s = self._number + 1, 0.0
         for place, values in enumerate(readings):
             self._number += 1
             user = (USER_ID, users[place] if users else str(self._number).encode())
@@ -112,7 +112,7 @@ class AuditedClient:
         """One step of the node."""
         began = time.process_time()
         self.node.step()
-        self.step_s = time.process_time() - began
+        self.step_s += time.process_time() - began
 
     def _new_updates(self) -> list[Update]:
         records, self._positions = new_records(self._log, self._config.contract.updates_topic, self._positions)

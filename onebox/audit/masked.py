@@ -42,7 +42,7 @@ from shoal.config.contract import Privacy
 from shoal.config.resolved import ResolvedModel
 from shoal.config.settings import Config
 from shoal.kernels.arrays import Bools, Floats, Ints, Words32
-from shoal.privacy.gaussian import epsilon_of
+from shoal.privacy.gaussian import ROUNDED, epsilon_of
 from shoal.privacy.masked import Masked, clip_order, readings_within
 from shoal.privacy.masks import helper_public, mask, pair_key
 from shoal.protocol.masked import HelperSum, MaskedCounts, signed_counts, words_of
@@ -183,19 +183,23 @@ def audit_masked(
 ) -> list[Finding]:
     """Guess in which of two places a whole window of a client lay, and bound the noise of the honest helper.
 
-    Also whether size or processor time of a message tell it, and whether readings of the other client are anywhere
-    outside its folder.
+    Also whether size or processor time of a message tell it; whether processor time tells that a window was cut off,
+    by the other client, half of whose windows lie in one place; and whether readings of that client, which spread in
+    the others, are anywhere outside its folder.
     """
     with MaskedScene(config, model, folder) as scene:
         contract, size = scene.contract, scene.contract.contract.privacy.window_readings
         bounds, d = contract.bounds, contract.width
         was_first = generator.integers(0, 2, size=trials).astype(np.bool_)
         places = [bounds.from_unit(np.full((size, d), place)) for place in (FIRST, SECOND)]
-        right, noises, sizes, seconds, canaries = 0, [], np.empty(trials), np.empty(trials), []
+        spreads = generator.integers(0, 2, size=trials).astype(np.bool_)
+        spreads[0] = True  # so that there are canaries
+        right, noises, sizes, canaries = 0, [], np.empty(trials), []
+        seconds, of_others = np.empty(trials), np.empty(trials)
         for trial in range(trials):
             truth = 0 if was_first[trial] else 1
-            of_other = canary_readings(bounds, size, generator)
-            canaries.append(of_other[: CANARIES_MAX // trials + 1])
+            of_other = canary_readings(bounds, size, generator) if spreads[trial] else places[0]
+            canaries += [of_other[: 4 * CANARIES_MAX // trials + 1]] if spreads[trial] else []
             seen = scene.round(places[truth], of_other)
             exposed = scene.exposed(seen, of_other)
             first, second = (scene.counts(seen, NAME, one) for one in places)
@@ -203,6 +207,7 @@ def audit_masked(
             right += (guess > 0) == bool(was_first[trial])
             noises.append(exposed - (first, second)[truth])
             sizes[trial], seconds[trial] = len(seen.messages[NAME].encode()), scene.client.step_s
+            of_others[trial] = scene.other.step_s
         declared, delta = scene.mode.window_epsilon, scene.mode.delta
         planted = np.concatenate(canaries)[:CANARIES_MAX]
         wanted = traces(planted, bounds)
@@ -213,6 +218,7 @@ def audit_masked(
         noise_finding(name, declared, np.concatenate(noises), scene.mode),
         LossFinding("masked counts, size of messages", name, declared, loss_from_statistic(sizes, was_first)),
         LossFinding("masked counts, time of messages", name, declared, loss_from_statistic(seconds, was_first)),
+        LossFinding("masked counts, time of windows cut off", name, declared, loss_from_statistic(of_others, spreads)),
         EventFinding("masked counts, canaries", name, planted.size, "values", found, "traces of them outside"),
     ]
 
@@ -281,7 +287,7 @@ def noise_finding(subject: str, declared: float, noise: Ints, mode: Masked) -> N
 
 
 def _epsilon_of_variance(variance: float, mode: Masked) -> float:
-    return math.inf if variance <= 0.0 else epsilon_of(mode.squared_distance / (2.0 * variance), mode.delta)
+    return math.inf if variance <= ROUNDED else epsilon_of(mode.squared_distance / (2.0 * (variance - ROUNDED)), mode.delta)
 
 
 def _chi_square(n: int, part: float) -> float:

@@ -369,8 +369,9 @@ class MaskedFederation(CountingFederation):
 
         client.windows += 1
         client.published += len(window)
-        if self._gaussian is None:
-            return counts_of(valid)
+        whole = counts_of(valid)
+        if self._gaussian is None or int(whole.counts @ whole.counts) <= self._clip_squared:
+            return whole
         counted, _ = readings_within(counts_of, valid, clip_order(public, number, len(window)), self._clip_squared)
         return cast("CountedWindow", counted)
 

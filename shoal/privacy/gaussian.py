@@ -2,8 +2,10 @@
 
 P(k) is proportional to exp(-k^2 / (2 v)) on the whole numbers, v a whole number. For two vectors of counts whose
 difference has the length D, noise of this kind on every count is D^2 / (2 v)-zCDP (Canonne, Kamath and Steinke 2020,
-theorem 14). Rho adds up over windows, whatever was learnt from those before, and a total rho is an (epsilon, delta) for
-every delta (the same, proposition 12).
+theorem 14). Ledgers charge a little more, D^2 / (2 (v - 4)), for which more is true: it is the rho of a continuous
+Gaussian that protects no better. Rho adds up over windows, whatever was learnt from those before, and a total is the
+(epsilon, delta) of one continuous Gaussian for every delta (`epsilon_of`): the noise for epsilon 1 to 4 is 6 to 7 %
+less than by way of zCDP alone.
 
 The sampler is the inversion of the distribution function. A word of 63 random bits is looked up in a table of the
 function's leading 63 bits. Where the word is larger or smaller than an entry, all further bits of both make no
@@ -186,43 +188,71 @@ def certified_rho(noise: GaussianNoise, squared_distance: int) -> Fraction:
     return Fraction(squared_distance, 2 * noise.variance)
 
 
+ROUNDED: Final = 4
+"""variance by which the discrete Gaussian may exceed the continuous one whose cost it is charged; see `epsilon_of`"""
+
+
 def nano_rho(squared_distance: int, variance: int) -> int:
-    """The same in billionths, rounded up: what a ledger is charged."""
-    return -(-NANO * squared_distance // (2 * variance))
+    """What a ledger is charged: billionths of the rho of a continuous Gaussian of `ROUNDED` less variance, rounded up.
+
+    Raises `SettingsError` for a variance that is no larger than that.
+    """
+    if variance <= ROUNDED:
+        raise SettingsError(f"noise of variance {variance} costs no rho that could be named: take a smaller epsilon")
+    return -(-NANO * squared_distance // (2 * (variance - ROUNDED)))
 
 
 def variance_for(squared_distance: int, nano: int) -> int:
     """The smallest variance for which `nano_rho` is at most `nano`. Raises `SettingsError` where there is none."""
     if nano < 1:
         raise SettingsError("the budget is less than a billionth of rho for each window: take a larger epsilon")
-    return max(1, -(-NANO * squared_distance // (2 * nano)))
+    return ROUNDED + max(1, -(-NANO * squared_distance // (2 * nano)))
 
 
-_ORDERS: Final = (1.0 + 1e-4, 1e6)
+_SLACK: Final = 1e-9
+"""relative, on epsilon and delta: above what floats lose here, and what rounding the continuous Gaussian changes"""
+_MILLS_DIRECT: Final = 25.0
 
 
 def epsilon_of(rho: float, delta: float) -> float:
-    """The epsilon that rho-zCDP guarantees but for a probability of delta (the same paper, proposition 12).
+    """The epsilon that a total charge of `rho` guarantees but for a probability of `delta`.
 
-    Any order gives a bound; this is that of the best one, found by golden section.
+    It is exact for continuous Gaussian noise (Balle and Wang 2018, theorem 8), of which rounds that add up to this rho
+    are no worse than a single one, whatever was learnt from those before (Dong, Roth and Su 2022, corollary 3.3). And
+    it holds for the discrete Gaussian of variance v, because that is what remains of a continuous one of variance v - 4
+    if every count is then rounded by a discrete Gaussian of variance 4 around it: by Poisson's summation formula the
+    chances of all results agree up to a factor of 1 + 8 exp(-8 pi^2), which is 1 + 4 / 10^34, so that not even 10^12
+    counts add up to anything that `_SLACK` does not cover.
     """
     if rho <= 0.0:
         return 0.0
-
-    def bound(order: float) -> float:
-        spent = rho * order + math.log1p(-1.0 / order)
-        return spent - (math.log(delta) + math.log(order)) / (order - 1.0)
-
-    low, high = (math.log(one - 1.0) for one in _ORDERS)
-    golden = (math.sqrt(5.0) - 1.0) / 2.0
+    mu = math.sqrt(2.0 * rho)
+    low, high = 0.0, 1.0
+    while gaussian_delta(mu, high) > delta / (1.0 + _SLACK):
+        low, high = high, 2.0 * high
     for _ in range(100):
-        left, right = high - golden * (high - low), low + golden * (high - low)
-        if bound(1.0 + math.exp(left)) < bound(1.0 + math.exp(right)):
-            high = right
+        middle = (low + high) / 2.0
+        if gaussian_delta(mu, middle) > delta / (1.0 + _SLACK):
+            low = middle
         else:
-            low = left
-    # Rounding is far below the slack.
-    return max(0.0, bound(1.0 + math.exp((low + high) / 2.0))) * (1.0 + 1e-12)
+            high = middle
+    return high * (1.0 + _SLACK)
+
+
+def gaussian_delta(mu: float, epsilon: float) -> float:
+    """The least delta for this epsilon of two continuous Gaussians whose means are `mu` standard deviations apart."""
+    # The two terms of the theorem have one density in common: what remains are two quotients, which never overflow.
+    near, far = epsilon / mu - mu / 2.0, epsilon / mu + mu / 2.0
+    if near < -_MILLS_DIRECT:
+        return 1.0
+    return math.exp(-near * near / 2.0) / math.sqrt(2.0 * math.pi) * (_mills(near) - _mills(far))
+
+
+def _mills(x: float) -> float:
+    """Chance of a standard Gaussian above x over its density at x."""
+    if x <= _MILLS_DIRECT:
+        return math.sqrt(math.pi / 2.0) * math.exp(x * x / 2.0) * math.erfc(x / math.sqrt(2.0))
+    return (1.0 - (1.0 - (3.0 - 15.0 / (x * x)) / (x * x)) / (x * x)) / x
 
 
 def nano_rho_of(epsilon: float, delta: float) -> int:

@@ -61,8 +61,8 @@ def audited(folder: Path, trials: int = TRIALS) -> list[Any]:
 
 
 def test_what_all_but_one_see_of_a_client_is_its_counts_with_the_declared_noise(memory_folder: Path) -> None:
-    moved, noise, size, seconds, canaries = audited(memory_folder)
-    for finding in (moved, noise, size, seconds, canaries):
+    moved, noise, size, seconds, cut_off, canaries = audited(memory_folder)
+    for finding in (moved, noise, size, seconds, cut_off, canaries):
         assert not finding.refuted, finding.line()
     assert noise.low < noise.declared < noise.high
     assert noise.high < 1.4 * noise.low, "a quarter too little noise would show"

@@ -126,6 +126,24 @@ def test_a_window_is_cut_off_at_the_clip_and_keeps_as_many_readings_as_fit(seed:
             assert (Cells(cells, more).counts ** 2).sum() > clip_squared
 
 
+@pytest.mark.parametrize("readings", [1, 7, 8, 60])
+def test_a_window_that_is_cut_off_takes_as_many_steps_over_as_many_readings_as_one_that_is_not(readings: int) -> None:
+    """When a window is published must not tell whether it was cut off."""
+    work: set[tuple[int, int]] = set()
+    for spread in (1, 3, 8):
+        for clip_squared in (1, 50, 10_000):
+            counted: list[int] = []
+
+            def counts_of(only: np.ndarray, spread: int = spread, counted: list[int] = counted) -> Cells:
+                counted.append(int(only.sum()))
+                return Cells(np.arange(readings) % spread, only)
+
+            valid = np.ones(readings, dtype=bool)
+            _, kept = readings_within(counts_of, valid, np.random.default_rng(1).permutation(readings), clip_squared)
+            work.add((len(counted), sum(counted) - kept))
+    assert len(work) == 1
+
+
 def test_the_description_names_helpers_budget_and_what_cannot_be_done() -> None:
     text = mode_of(contract(helpers=2, epsilon=4.0, budget_windows=120, budget_days=30)).describe().text()
     for words in (
