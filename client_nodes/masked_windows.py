@@ -25,7 +25,7 @@ from client_nodes.publisher import EncodedUpdate, Publisher, masked_digest
 from client_nodes.snapshots import Snapshots
 from shoal.algorithms.streaming import Rows
 from shoal.config.resolved import ResolvedContract, ResolvedModel
-from shoal.errors import InvalidState
+from shoal.errors import InvalidState, SettingsError
 from shoal.kernels.arrays import Bools, Ints
 from shoal.privacy.ledger import MaskedRelease
 from shoal.privacy.masked import Masked, clip_order, readings_within
@@ -144,6 +144,11 @@ class MaskedWindows(CountWindows):
         self._contract = contract
         noise_key: bytes = parts[3]
         self._mode = cast("Masked", contract.mode)
+        if not self._mode.helpers:
+            raise SettingsError(
+                f"{contract.federation} is a federation of regions, {', '.join(self._mode.regions)}: start the client "
+                "with the file of its region, whose helpers it relies on"
+            )
         publisher: Publisher = parts[0]
         self._digests = publisher.digests
         self._masked = [MaskedModel(contract, model, client, noise_key) for model in contract.counted]

@@ -346,6 +346,9 @@ def helper_name(contract: ResolvedContract, secret: bytes) -> str:
     for helper in contract.mode.helpers:
         if helper.key == public:
             return helper.name
+    for region, helpers in contract.mode.regions.items():
+        if public in {helper.key for helper in helpers}:
+            raise SettingsError(f"this is the key of a helper of region {region}: give it the file of {region}")
     raise SettingsError(
         "no helper of the contract has this key: put what `shoal keys helper` has printed for it into "
         "[[privacy.helpers]] of the file that all members have"

@@ -191,7 +191,7 @@ class ServerNode:
             self._hierarchy,
         )
         self._unlearning = Unlearning(parts)
-        self._masked = MaskedRounds(self._resolved, self._models)
+        self._masked = MaskedRounds(self._resolved, self._models, self._hierarchy.take, self._upstream)
         self._ingest = Ingest(parts, self._clock, self._rejections, self._keys, self._masked)
 
     def resume(self) -> None:

@@ -287,7 +287,11 @@ def noise_finding(subject: str, declared: float, noise: Ints, mode: Masked) -> N
 
 
 def _epsilon_of_variance(variance: float, mode: Masked) -> float:
-    return math.inf if variance <= ROUNDED else epsilon_of(mode.squared_distance / (2.0 * (variance - ROUNDED)), mode.delta)
+    return (
+        math.inf
+        if variance <= ROUNDED
+        else epsilon_of(mode.squared_distance / (2.0 * (variance - ROUNDED)), mode.delta)
+    )
 
 
 def _chi_square(n: int, part: float) -> float:

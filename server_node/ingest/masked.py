@@ -1,15 +1,17 @@
 """Rounds of masked counts on the server: collects a batch, closes it, waits for all helpers, and absorbs what is left.
 
 Everything but the end of a round follows from the log alone, and that is a record of the log itself, so a rebuild gives
-the same models. Of several messages of a client in a round the first counts. A message that is not in the batch is
-dropped: its client sends the window again in a later round, and no window is unmasked twice.
+the same models. In a region the upstream federation decides what is counted: the plan of a round is a record of the log
+too, with which the round opens. Of several messages of a client in a round the first counts. A message that is not in
+the batch is dropped: its client sends the window again in a later round, and no window is unmasked twice.
 """
 
 from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any, Final, cast
 
 import numpy as np
@@ -18,8 +20,11 @@ from server_node.ingest.outcome import IngestOutcome
 from server_node.ingest.requests import Applied
 from server_node.ingest.suspects import Suspects
 from server_node.models.base import ServedModel
-from server_node.models.streaming import MaskedModel
+from server_node.models.streaming import StreamingBase
+from server_node.regions.following import FollowingModel
+from server_node.regions.hierarchy import UpstreamState
 from shoal.algorithms.counting import Counted
+from shoal.algorithms.streaming import Arrays
 from shoal.config.resolved import ResolvedContract, ResolvedModel
 from shoal.errors import InvalidState, MessageRejected
 from shoal.kernels.arrays import Ints, Words32
@@ -33,6 +38,7 @@ from shoal.protocol.masked import (
     HelperSum,
     MaskedCounts,
     OpenRound,
+    RoundPlan,
     batch_digest,
     check_envelope,
     packed_answered,
@@ -40,11 +46,13 @@ from shoal.protocol.masked import (
     signed_counts,
     words_of,
 )
-from shoal.protocol.messages import ModelMessage, Update
+from shoal.protocol.messages import ModelMessage, Snapshot, Update
 from shoal.protocol.signatures import ServerKeys
+from shoal.protocol.validation import Validator
 from shoal.runtime.checkpoint import DAMAGED, OutboxRecord
 from shoal.transports.base import Record
 
+STATE_VERSION: Final = 2
 COHORT: Final = "cohort"
 """the client that a batch counts as in snapshots and histories: which ones it has cannot be told from its counts"""
 SUM_DEVIATIONS: Final = 6.0
@@ -52,16 +60,27 @@ SUM_DEVIATIONS: Final = 6.0
 COUNT_DEVIATIONS: Final = 12.0
 """the same for a single count"""
 MESSAGES: Final[Mapping[bytes, type[ModelMessage]]] = {
-    kind.TYPE.encode(): kind for kind in (MaskedCounts, CloseRound, HelperSum)
+    kind.TYPE.encode(): kind for kind in (MaskedCounts, CloseRound, HelperSum, RoundPlan)
 }
 
 
 class ModelRound:
     """The open round of one model."""
 
-    def __init__(self, contract: ResolvedContract, model: ResolvedModel, served: MaskedModel) -> None:
+    def __init__(
+        self,
+        contract: ResolvedContract,
+        model: ResolvedModel,
+        served: StreamingBase,
+        contribute: Callable[[Update, float, int], None] = lambda *_: None,
+        upstream: UpstreamState | None = None,
+    ) -> None:
+        """`upstream`: the upstream federation, to which batches are passed on by `contribute`; None: there is none, or
+        it does not have the model."""
         assert model.counts is not None
         self._contract, self._model, self._served = contract, model, served
+        self._contribute, self._upstream = contribute, upstream
+        self._upstream_checks = None if upstream is None else Validator(upstream.resolved)
         self._helpers = {helper.name: helper.key for helper in contract.mode.helpers}
         self._terms: Mapping[str, float] = contract.mode.values
         self._batch_max = min(CLIENTS_MAX, cast("Masked", contract.mode).batch_max)
@@ -84,6 +103,11 @@ class ModelRound:
         self._partition = 0
         self._first_at: float | None = None
         """time at which the first of them was read, by the server's clock"""
+        self._is_open = self._upstream is None
+        """whether clients count it; a region's round is opened by its plan"""
+        self._plan_sent = False
+        self._waits_since: float | None = None
+        """time since which the plan is waited for, by the server's clock"""
         self._close_sent = False
         self._closed: CloseRound | None = None
         self._sums: dict[str, HelperSum] = {}
@@ -99,8 +123,8 @@ class ModelRound:
 
     def take_counts(self, message: MaskedCounts, record: Record) -> Applied:
         """Collect one message. Raises `MessageRejected`."""
-        if message.round > self.number:
-            raise MessageRejected("sequence", f"round {message.round} is not open yet: the open one is {self.number}")
+        if message.round > self.number or (message.round == self.number and not self._is_open):
+            raise MessageRejected("sequence", f"round {message.round} is not open yet; round {self.number} is next")
         if message.window <= self.answered.get(message.client, -1):
             # Its client does not know that the window was taken: it must be among those that the next round names.
             self.answered[message.client] = self.answered.pop(message.client)
@@ -148,8 +172,42 @@ class ModelRound:
         name, number, clients = self._model.name, str(self.number), str(len(self._messages))
         return Applied("masked_round_closed", fields={"model": name, "round": number, "clients": clients})
 
-    def take_sum(self, message: HelperSum, now: float) -> Applied:
-        """Take a helper's sum, and unmask and absorb the batch with the last one. Raises `MessageRejected`."""
+    def take_plan(self, message: RoundPlan) -> Applied:
+        """Open the round of a region, under the plan of an upstream snapshot. Raises `MessageRejected`."""
+        if self._upstream_checks is None:
+            raise MessageRejected("model", "only in a region a round has a plan of its own")
+        if message.round > self.number:
+            raise MessageRejected("sequence", f"round {message.round} is not next")
+        if message.round < self.number or self._is_open:  # published again after a kill
+            return Applied()
+        if message.snapshot:
+            snapshot = Snapshot.decode(message.snapshot, Snapshot.headers())
+            self._upstream_checks.check_snapshot(snapshot)
+            cast("FollowingModel", self._served).follow(snapshot)
+            self._adopt()
+        self._is_open = True
+        return Applied()
+
+    def due_plan(self, now: float) -> RoundPlan | None:
+        """The plan that opens the round of a region, where it is due: with a new upstream snapshot, which has what the
+        round before has contributed, or after a time without one."""
+        if self._upstream is None or self._is_open or self._plan_sent:
+            return None
+        # A clock that was set back must not lengthen the wait.
+        self._waits_since = now if self._waits_since is None else min(self._waits_since, now)
+        newest = self._upstream.newest(self._model.name)
+        is_new = newest is not None and cast("FollowingModel", self._served).is_behind(newest)
+        if not is_new and now < self._waits_since + self._terms["batch_s"]:
+            return None
+        self._plan_sent = True
+        value = newest.encode() if newest is not None and is_new else b""
+        return RoundPlan(self._contract.federation, self._contract.digest, self._model.name, self.number, value)
+
+    def take_sum(self, message: HelperSum, now: float, made_at: float) -> Applied:
+        """Take a helper's sum, and unmask and absorb the batch with the last one. Raises `MessageRejected`.
+
+        `made_at`: when the log took it in.
+        """
         key = self._helpers.get(message.helper)
         if key is None:
             raise MessageRejected("client", f"{message.helper} is no helper of the contract")
@@ -169,7 +227,7 @@ class ModelRound:
             raise MessageRejected("arrays", "it has other cells than its round")
         if len(self._sums) < len(self._helpers):
             return Applied()
-        return self._unmask(now)
+        return self._unmask(now, made_at)
 
     def _check_signed(self, message: HelperSum, key: bytes) -> None:
         from shoal.privacy.masks import is_signed  # noqa: PLC0415 - needs an extra, in this mode only
@@ -177,7 +235,7 @@ class ModelRound:
         if not is_signed(key, message.signature, message.signed_content):
             raise MessageRejected("signature", "it is not signed by the helper it names")
 
-    def _unmask(self, now: float) -> Applied:
+    def _unmask(self, now: float, made_at: float) -> Applied:
         """Absorb the sum of the batch, and open the next round."""
         messages = [message for message, _ in self._messages.values()]
         sums = [words_of(one.total) for one in self._sums.values()]
@@ -186,7 +244,7 @@ class ModelRound:
         name, number, clients = self._model.name, str(self.number), str(len(messages))
         applied = Applied("masked_round_absorbed", fields={"model": name, "round": number, "clients": clients})
         if self._is_possible(total, places):
-            self._absorb(total, places, now)
+            self._absorb(total, places, now, made_at)
             self._suspects.absorbed(message.client for message in messages)
         else:
             found = self._suspects.void({message.client: message.key for message in messages})
@@ -205,7 +263,7 @@ class ModelRound:
         in_reach = bool(((total >= -each) & (total <= places + each)).all())
         return in_reach and -spread <= int(total.sum()) <= places + spread
 
-    def _absorb(self, total: Ints, places: int, now: float) -> None:
+    def _absorb(self, total: Ints, places: int, now: float, made_at: float) -> None:
         arrays = {**self._blank.update(total), "places": np.array([places], dtype=np.int64)}
         update = Update(
             federation=self._contract.federation,
@@ -217,9 +275,21 @@ class ModelRound:
             readings=places,
             privacy=self._model.statement,
             arrays=arrays,
-            made_at=now,
+            made_at=made_at,
         )
         self._served.process(update, now)
+        if self._upstream is not None:
+            clients = len(self.answered.keys() | {message.client for message, _ in self._messages.values()})
+            self._contribute(replace(update, arrays=self._passed_on(arrays, places)), now, clients)
+
+    def _passed_on(self, arrays: Arrays, places: int) -> Arrays:
+        """The noisy sum as the upstream federation takes it: with the number of noises in it, one of each helper."""
+        aggregation = self._model.streaming.aggregation
+        assert aggregation is not None, "checked when the upstream federation was loaded"
+        aggregator = aggregation.aggregator(self._model.options, self._contract.width)
+        aggregator.add(arrays, places)
+        passed_on = aggregator.contribute()
+        return {**passed_on, "windows": passed_on["windows"] * len(self._helpers)}
 
     def due_close(self, now: float) -> CloseRound | None:
         """The end of the round, where it is due."""
@@ -253,7 +323,7 @@ class ModelRound:
 
     def announcement(self) -> OpenRound | None:
         """The open round, if clients were not told of it yet."""
-        if self.announced == self.number:
+        if self.announced == self.number or not self._is_open:
             return None
         self.announced = self.number
         answered = packed_answered(self.answered)
@@ -283,6 +353,9 @@ class ModelRound:
             "messages": [[offset, part] for offset, (_, part) in self._messages.items()],
             "partition": self._partition,
             "first_at": self._first_at,
+            "is_open": self._is_open,
+            "plan_sent": self._plan_sent,
+            "waits_since": self._waits_since,
             "close_sent": self._close_sent,
             "closed": None if self._closed is None else self._closed.encode(),
             "sums": [one.encode() for one in self._sums.values()],
@@ -300,7 +373,8 @@ class ModelRound:
             self._messages[int(offset)] = (message, StoredPart(value))
             self._by_client[message.client] = int(offset)
         self._partition, self._first_at = int(state["partition"]), state["first_at"]
-        self._close_sent = bool(state["close_sent"])
+        self._is_open, self._plan_sent = bool(state["is_open"]), bool(state["plan_sent"])
+        self._waits_since, self._close_sent = state["waits_since"], bool(state["close_sent"])
         closed = state["closed"]
         self._closed = None if closed is None else CloseRound.decode(closed, CloseRound.headers())
         sums = [HelperSum.decode(one, HelperSum.headers()) for one in state["sums"]]
@@ -325,11 +399,27 @@ def unmasked(messages: list[Words32], sums: list[Words32]) -> Ints:
 class MaskedRounds:
     """The rounds of all models of a federation with masked counts; of any other one there are none."""
 
-    def __init__(self, contract: ResolvedContract, models: Mapping[str, ServedModel]) -> None:
+    def __init__(
+        self,
+        contract: ResolvedContract,
+        models: Mapping[str, ServedModel],
+        contribute: Callable[[Update, float, int], None] = lambda *_: None,
+        upstream: UpstreamState | None = None,
+    ) -> None:
+        """`upstream`: the upstream federation, for whose models `contribute` takes what a batch is passed on as."""
         self._contract = contract
-        counted = contract.counted if contract.mode.masked else ()
+        # Where all clients are in regions, no round of its own is ever open.
+        counted = contract.counted if contract.mode.helpers else ()
+        followed = () if upstream is None else upstream.federation.models
         self._rounds = {
-            model.name: ModelRound(contract, model, cast("MaskedModel", models[model.name])) for model in counted
+            one.name: ModelRound(
+                contract,
+                one,
+                cast("StreamingBase", models[one.name]),
+                contribute,
+                upstream if one.name in followed else None,
+            )
+            for one in counted
         }
 
     def takes(self, record: Record) -> bool:
@@ -351,16 +441,21 @@ class MaskedRounds:
         elif isinstance(message, CloseRound):
             keys.check_request(*signed)
             applied = current.take_close(message)
+        elif isinstance(message, RoundPlan):
+            keys.check_request(*signed)
+            applied = current.take_plan(message)
         else:
-            applied = current.take_sum(cast("HelperSum", message), outcome.at)
+            # By the log's time, so that a rebuild makes the same update.
+            applied = current.take_sum(cast("HelperSum", message), outcome.at, record.timestamp_ms / 1000)
         return outcome._replace(result="request", model=message.model, request=applied)
 
     def records(self, now: float) -> Iterator[OutboxRecord]:
-        """The ends of rounds that are due, and the rounds that clients were not told of yet."""
+        """The ends and plans of rounds that are due, and the rounds that clients were not told of yet."""
         contract = self._contract.contract
         for name, current in self._rounds.items():
-            if (close := current.due_close(now)) is not None:
-                yield OutboxRecord(contract.updates_topic, close.encode(), contract.update_key(name), close.headers())
+            for due in (current.due_close(now), current.due_plan(now)):
+                if due is not None:
+                    yield OutboxRecord(contract.updates_topic, due.encode(), contract.update_key(name), due.headers())
             if (opened := current.announcement()) is not None:
                 yield OutboxRecord(contract.snapshots_topic, opened.encode(), opened.record_key, opened.headers())
 
@@ -370,12 +465,15 @@ class MaskedRounds:
 
     def state(self) -> dict[str, Any]:
         """Plain values and parts for `restore`."""
-        return {name: current.state() for name, current in self._rounds.items()}
+        rounds = {name: current.state() for name, current in self._rounds.items()}
+        return {"version": STATE_VERSION, "rounds": rounds} if rounds else {}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Become the saved ones; the models have been restored before. Raises `InvalidState`."""
+        if self._rounds and state.get("version") != STATE_VERSION:
+            raise InvalidState("the checkpoint's rounds of masked counts are of another version of shoal; run that one")
         try:
             for name, current in self._rounds.items():
-                current.restore(state[name])
+                current.restore(state["rounds"][name])
         except DAMAGED as broken:
             raise InvalidState(f"the checkpoint's rounds of masked counts are damaged: {broken}") from None

@@ -265,7 +265,7 @@ def request_quarantine(config: Config, log: Log, client: str, action: str, detai
     Raises `SettingsError` for a name or a reason that cannot be, or where counts are masked, and as the log does.
     """
     check_client_name(client)
-    if config.resolved.mode.masked:
+    if config.resolved.mode.masked and not config.resolved.mode.regions:
         raise SettingsError(SUMS_ALONE)
     try:
         records = quarantine_records(config.contract, client, action, detail, time.time())
@@ -282,7 +282,7 @@ def check_log_reaches_back(resolved: ResolvedContract, log: Log, client: str) ->
 
     Raises `SettingsError` where counts are masked.
     """
-    if resolved.mode.masked:
+    if resolved.mode.masked and not resolved.mode.regions:
         raise SettingsError(SUMS_ALONE)
     streaming = [name for name, model in resolved.models.items() if not model.family.in_rounds]
     first = beginning(log, resolved.contract.updates_topic)

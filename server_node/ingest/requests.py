@@ -21,7 +21,7 @@ from server_node.regions.hierarchy import Hierarchy
 from shoal.config.contract import Contract
 from shoal.config.sections import ServerSettings
 from shoal.errors import InvalidState, MessageRejected
-from shoal.protocol.masked import CloseRound
+from shoal.protocol.masked import CloseRound, RoundPlan
 from shoal.protocol.messages import ClusterAlerts, ClusterName, ModelMessage, OperatorRequest, Wake
 from shoal.protocol.quarantine import QuarantineRequest
 from shoal.protocol.regions import Contribute
@@ -386,7 +386,7 @@ def request_signer(settings: ServerSettings, *, as_server: bool = False) -> Call
 
     `as_server`: with the server's key, not with an operator's. Raises `SettingsError` for a key that cannot be read.
     """
-    types: tuple[type[ModelMessage], ...] = (*(kind.message_type for kind in REQUESTS), CloseRound)
+    types: tuple[type[ModelMessage], ...] = (*(kind.message_type for kind in REQUESTS), CloseRound, RoundPlan)
     kinds = {("type", kind.TYPE.encode()): kind.TYPE for kind in types}
     signer = RequestSigner(settings, as_server=as_server)
 

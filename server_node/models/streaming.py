@@ -100,6 +100,11 @@ class StreamingBase(ABC):
         return self._publisher.snapshot
 
     @property
+    def plan(self) -> Arrays:
+        """The snapshot as of now, published or not: it has the plan that a round of masked counts is counted under."""
+        return self._half.snapshot()
+
+    @property
     def view(self) -> ClusteringView | None:
         return self._publisher.view
 
@@ -386,11 +391,6 @@ class StreamingModel(StreamingBase):
 
 class MaskedModel(StreamingModel):
     """A model that learns from sums of masked counts. A `ServedModel`, whose updates are those of whole batches."""
-
-    @property
-    def plan(self) -> Arrays:
-        """The snapshot as of now, published or not, which has the plan that the next round is counted under."""
-        return self._half.snapshot()
 
     def snapshot_due(self, now: float) -> bool:
         """Publish at once after every batch: clients count the next round under its plan."""

@@ -74,6 +74,8 @@ class RegionContribution(NamedTuple):
     oldest_reading_at: float | None = None
     round: int | None = None
     """the round that it answers, of a model in rounds"""
+    clients: int | None = None
+    """clients that batches of masked counts have had; None: those that the model knows"""
 
 
 class RegionUpdates:
@@ -132,7 +134,9 @@ class RegionUpdates:
 
     def _update(self, made: RegionContribution, regions: Regions) -> RegionUpdate:
         own, upstream, region = self._resolved.models[made.model], self._resolved, self._contract.federation
-        clients = sum(client not in regions for client in self._models[made.model].clients.names())
+        clients = made.clients
+        if clients is None:
+            clients = sum(client not in regions for client in self._models[made.model].clients.names())
         return RegionUpdate(
             federation=upstream.federation,
             contract=upstream.digest,
@@ -167,6 +171,8 @@ class _Pending:
     """times of the updates that have one, as of the newest"""
     since: float | None = None
     """time at which its first update was taken in, seconds since 1970; None: there is none"""
+    clients: int | None = None
+    """as in `RegionContribution`"""
     requested: bool = False
     """whether a request to contribute is in the log, or about to be"""
 
@@ -206,11 +212,17 @@ class Contributions:
         self._contract, self._updates = contract, updates
         self._publish_readings, self._publish_s = publish_readings, publish_s
         streaming = [model for model in models if not model.family.in_rounds]
-        self._readings_max = {model.name: model.declared.readings_max for model in streaming}
+        # What is of masked counts is passed on batch by batch, and a batch has its own limit.
+        self._readings_max = {
+            model.name: 1 if model.mode.masked else model.declared.readings_max for model in streaming
+        }
         self._pending = {model.name: _Pending(_aggregator(model, contract.width)) for model in streaming}
 
-    def add(self, update: Update, regions: Regions, now: float) -> None:
-        """An update that its model has taken in. Contributes when it is the last one of a contribution."""
+    def add(self, update: Update, regions: Regions, now: float, clients: int | None = None) -> None:
+        """An update that its model has taken in. Contributes when it is the last one of a contribution.
+
+        `clients`: as in `RegionContribution`.
+        """
         pending = self._pending.get(update.model)
         if pending is None:
             return
@@ -219,6 +231,7 @@ class Contributions:
         if not has_room or pending.readings + update.readings > most:
             self.contribute(update.model, regions)
         pending.add(update, now)
+        pending.clients = clients
         if pending.readings >= min(self._publish_readings, most):
             self.contribute(update.model, regions)
 
@@ -230,7 +243,7 @@ class Contributions:
         arrays = pending.aggregator.contribute()
         if any(array.size for array in arrays.values()):
             times = pending.made_at, pending.newest_reading_at, pending.oldest_reading_at
-            made = RegionContribution(model, arrays, pending.readings, *times)
+            made = RegionContribution(model, arrays, pending.readings, *times, clients=pending.clients)
             self._updates.add(made, regions)
         pending.begin_again()
 

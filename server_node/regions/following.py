@@ -125,6 +125,10 @@ class FollowingModel(StreamingBase):
             self.follow(snapshot)
         return ()
 
+    def is_behind(self, snapshot: Snapshot) -> bool:
+        """Whether an upstream snapshot is newer than the one that is followed."""
+        return self._half.followed.is_before(snapshot)
+
     def follow(self, snapshot: Snapshot) -> None:
         """Adopt an upstream snapshot, unless it is no newer than the one that is followed.
 

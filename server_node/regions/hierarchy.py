@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from server_node.models.base import ServedModel
-from server_node.models.factory import ModelForms
+from server_node.models.factory import ModelForms, StreamingForm
 from server_node.regions.contributions import Contributions, Regions, RegionUpdates
 from server_node.regions.following import FollowingModel, FollowingRounds
 from shoal.config.contract import Contract
@@ -58,7 +58,11 @@ class UpstreamState:
                 rounds.append(name)
             elif (aggregation := model.streaming.aggregation) is not None and aggregation.plan_from_upstream:
                 streaming.append(name)
-        following = {name: partial(FollowingModel, newest=partial(self.newest, name)) for name in streaming}
+        following: dict[str, StreamingForm] = {
+            name: partial(FollowingModel, newest=partial(self.newest, name)) for name in streaming
+        }
+        if self.resolved.mode.masked:  # they follow when a round opens
+            following = dict.fromkeys(streaming, FollowingModel)
         return ModelForms(following, dict.fromkeys(rounds, FollowingRounds))
 
 
@@ -81,11 +85,11 @@ class Hierarchy:
                 contract, followed, self._updates, settings.publish_readings, settings.publish_s
             )
 
-    def take(self, update: Update, now: float) -> None:
-        """An update that its model has taken in."""
+    def take(self, update: Update, now: float, clients: int | None = None) -> None:
+        """An update that its model has taken in. `clients`: those of a region whose counts are masked."""
         self._regions.take(update)
         if self._contributions is not None:
-            self._contributions.add(update, self._regions, now)
+            self._contributions.add(update, self._regions, now, clients)
 
     def contribute(self, model: str) -> None:
         """A request to contribute, read from the log."""

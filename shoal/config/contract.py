@@ -128,6 +128,11 @@ class HelperKey(Table):
         pattern=rf"^[0-9a-f]{{{HELPER_KEY_DIGITS}}}$",
         description="its public key, 128 hexadecimal digits, as `shoal keys helper` prints them",
     )
+    region: Name | None = Field(
+        default=None,
+        description="region whose sums it unmasks, in the file of the upstream federation; left out: sums of the "
+        "federation's own clients",
+    )
 
 
 class Privacy(Table):
@@ -191,7 +196,7 @@ class Privacy(Table):
     @model_validator(mode="after")
     def _fits_mode(self) -> Self:
         for one in ("name", "key"):
-            if len({getattr(helper, one) for helper in self.helpers}) < len(self.helpers):
+            if len({(helper.region, getattr(helper, one)) for helper in self.helpers}) < len(self.helpers):
                 raise ValueError(f"two helpers have the same {one}; each must be a party of its own")
         try:
             mode = load_mode(self.mode)
@@ -224,7 +229,7 @@ class Privacy(Table):
     @property
     def helper_terms(self) -> tuple[Helper, ...]:
         """The helpers with their public keys."""
-        return tuple(Helper(one.name, bytes.fromhex(one.key)) for one in self.helpers)
+        return tuple(Helper(one.name, bytes.fromhex(one.key), one.region or "") for one in self.helpers)
 
     @property
     def terms(self) -> dict[str, float]:
@@ -388,6 +393,7 @@ class Contract(Table):
             for name in ("counts_epsilon", "source"):
                 if getattr(model, name) is None:
                     del written[name]
+        agreed["privacy"]["helpers"] = [one.model_dump(exclude_none=True) for one in self.privacy.helpers]
         for name in (
             *("counts_epsilon", "window_readings", "window_s", "unit", "readings_per_window_max", "helpers", "missing"),
         ):

@@ -41,11 +41,6 @@ def load_upstream(config: Config) -> Upstream | None:
     """
     if config.upstream.file is None:
         return None
-    if config.resolved.mode.masked:
-        raise SettingsError(
-            f'[upstream]: {config.contract.federation} has mode = "masked", for which regions are not built: leave '
-            "[upstream] out"
-        )
     upstream = load_config(config.upstream.file)
     region, above = config.contract, upstream.resolved
     _check_no_circle(region.federation, upstream, config.upstream.file)
@@ -84,7 +79,24 @@ def _common_differences(region: Contract, above: ResolvedContract) -> Iterator[s
     else:
         for name in own:
             yield from _fields_that_differ(f"feature {name}", own[name].model_dump(), other[name].model_dump())
-    yield from _fields_that_differ("[privacy]", region.privacy.model_dump(), above.contract.privacy.model_dump())
+    terms = [one.privacy.model_dump() for one in (region, above.contract)]
+    if above.mode.masked and region.privacy.mode == above.mode.name:
+        yield from _helpers_that_differ(region, terms[0].pop("helpers"), terms[1].pop("helpers"))
+    yield from _fields_that_differ("[privacy]", *terms)
+
+
+def _helpers_that_differ(region: Contract, own: list[dict[str, Any]], above: list[dict[str, Any]]) -> Iterator[str]:
+    """Where the upstream federation does not name the helpers that the region's clients trust, in words."""
+    if any(one["region"] is not None for one in own):
+        yield "it has regions itself, and with masked counts a region has clients alone"
+    name = region.federation
+    trusted = {(one["name"], one["key"]) for one in own}
+    if trusted != {(one["name"], one["key"]) for one in above if one["region"] == name}:
+        yield (
+            f'[[privacy.helpers]] there with region = "{name}" must be those of {name}, which are '
+            f"{', '.join(sorted(one for one, _ in trusted))}: with the same names and keys, because whoever reads the "
+            "upstream contract must see whom the clients of the region trust"
+        )
 
 
 def _model_differences(region: Contract, above: ResolvedContract) -> Iterator[str]:

@@ -178,6 +178,8 @@ class Helper(NamedTuple):
     name: str
     key: bytes
     """its public key, 64 bytes"""
+    region: str = ""
+    """the region whose sums it unmasks; empty: those of the federation's own clients"""
 
 
 COUNT_MECHANISM = "geometric-counts"
@@ -299,6 +301,8 @@ class PrivacyMode(ABC):
     feature and each reading by itself (`shoal.privacy.imperfect`)"""
     helpers: Sequence[Helper] = ()
     """the parties that unmask sums, in such a mode"""
+    regions: Mapping[str, Sequence[Helper]] = {}
+    """region -> the parties that unmask its sums, in a federation of regions in such a mode"""
     missing: Missing = "drop"
     """what the contract says of readings that lack a value"""
 

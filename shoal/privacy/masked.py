@@ -102,8 +102,16 @@ class Masked(PrivacyMode):
         window_readings: int = 400,
     ) -> None:
         super().__init__(bounds, values, shares, counts_epsilon, unit)
-        self.helpers = tuple(helpers)
-        if not self.helpers:
+        self.helpers = tuple(one for one in helpers if not one.region)
+        named = dict.fromkeys(one.region for one in helpers if one.region)
+        self.regions = {region: tuple(one for one in helpers if one.region == region) for region in named}
+        """region -> its helpers, where all clients are in regions"""
+        if self.helpers and self.regions:
+            raise SettingsError(
+                "[[privacy.helpers]]: some have a region and some none. A federation of regions has no clients of its "
+                "own: put them into a region"
+            )
+        if not helpers:
             raise SettingsError(
                 'mode = "masked" needs [[privacy.helpers]]: at least one party other than the server that takes the '
                 "masks away; make its key with `shoal keys helper`"
@@ -118,7 +126,7 @@ class Masked(PrivacyMode):
             given["epsilon"], self.delta, self._windows, window_readings, self._axes, given.get("clip")
         )
         """largest sum of the squares of a client's counts, and the variance of each helper's noise"""
-        reach = NOISE_REACH * math.sqrt(self.variance * len(self.helpers))
+        reach = NOISE_REACH * math.sqrt(self.variance * self._noises)
         most = min(window_readings, math.isqrt(self.clip_squared))
         self.batch_max = max(0, math.floor((COUNT_LIMIT - 1 - reach) / most))
         """clients whose counts and noise together fit into 32 bits in every cell"""
@@ -144,6 +152,11 @@ class Masked(PrivacyMode):
                 f'mode = "{cls.name}" protects all that a client says in a window: write unit = "client"'
             )
         super().check_terms(values, None, unit)
+
+    @property
+    def _noises(self) -> int:
+        """Helpers whose noise is in a sum, in the region that has most."""
+        return max(len(helpers) for helpers in (self.helpers, *self.regions.values()))
 
     @property
     def squared_distance(self) -> int:
@@ -177,7 +190,7 @@ class Masked(PrivacyMode):
     def windows_needed(self, clients: int, features: int, readings: float) -> int:
         """Windows of `readings` of each client until density_tree finds clusters that lie apart: `SIGNAL_NEEDED`."""
         signal = next((signal for most, signal in SIGNAL_NEEDED if features <= most), SIGNAL_NEEDED[-1][1])
-        deviation = math.sqrt(self.counts_variance(None))
+        deviation = math.sqrt(self.variance * self._noises)
         return max(1, math.ceil((signal * deviation / (clients * readings)) ** 2))
 
     def noise(self) -> GaussianNoise:
@@ -202,7 +215,8 @@ class Masked(PrivacyMode):
         return None
 
     def counts_variance(self, epsilon: float | None) -> float:
-        return float(self.variance * len(self.helpers))
+        # Sums of regions tell how many such noises are in them, as their numbers of helpers may differ.
+        return float(self.variance if self.regions else self.variance * len(self.helpers))
 
     def counts_epsilon_of(self, epsilon: float | None) -> float | None:
         return self.window_epsilon
@@ -222,14 +236,20 @@ class Masked(PrivacyMode):
             "delta": self.delta,
             "rho_nano": self.window_nano,
             "window_readings": window_readings,
-            "helpers": [helper.name for helper in self.helpers],
+            "helpers": self.trusted,
         }
+
+    @property
+    def trusted(self) -> list[str]:
+        """The helpers by name, those of a region as `region/name`."""
+        of_regions = [f"{one.region}/{one.name}" for helpers in self.regions.values() for one in helpers]
+        return [*(helper.name for helper in self.helpers), *of_regions]
 
     def statement(self) -> dict[str, Any]:
         return {**super().statement(), "mechanism": MECHANISM}
 
     def describe(self) -> Description:
-        epsilon, names = self.values["epsilon"], [helper.name for helper in self.helpers]
+        epsilon = self.values["epsilon"]
         weak = self.window_epsilon > EPSILON_WEAK
         windows = "in one window" if self._windows == 1 else f"in any {self._windows} windows"
         return Description(
@@ -238,20 +258,28 @@ class Masked(PrivacyMode):
             (
                 "EXPERIMENTAL: this mode has had no audit; do not rely on it yet for readings that need protection.",
                 "Every client counts its readings in windows and masks the counts before they leave it. The helpers "
-                f"{', '.join(names)} take the masks away from sums over batches of at least "
+                f"{', '.join(self.trusted)} take the masks away from sums over batches of at least "
                 f"{self.values['batch_min']:g} clients only, and each adds the whole noise.",
                 f"For each model, everything that a client says {windows}, all readings together, costs epsilon "
                 f"{epsilon:g} at delta {self.delta:g}; one window costs {self.window_epsilon:.3g}. "
                 f"{protection(epsilon)}",
                 *self._budget_sentences(),
                 *((GAPS_IN_COUNTS,) if self.missing == "learn" else ()),
+                *self._region_sentences(),
                 "This holds against everybody who reads the log, the server and all other clients, as long as ONE of "
-                "the helpers keeps its secret and follows the protocol, and as long as the encryption holds (X25519, "
-                "AES).",
+                f"the helpers{' of its region' if self.regions else ''} keeps its secret and follows the protocol, and "
+                "as long as the encryption holds (X25519, AES).",
                 "Take at least 100 clients, 200 for 8 features or more: with fewer, few clusters are found.",
             ),
             NOT_COVERED,
         )
+
+    def _region_sentences(self) -> tuple[str, ...]:
+        """Whom the clients of each region trust."""
+        of_regions = (
+            f"{region} relies on {' or '.join(one.name for one in helpers)}" for region, helpers in self.regions.items()
+        )
+        return tuple(f"A client of region {one}; no helper of another region protects it." for one in of_regions)
 
     def _budget_sentences(self) -> tuple[str, ...]:
         if self.span_s is None or self.span_nano is None:

@@ -143,6 +143,26 @@ class CloseRound(ModelMessage):
         return [int(one) for one in np.frombuffer(self.offsets, dtype=_OFFSET)]
 
 
+@dataclass(frozen=True)
+class RoundPlan(ModelMessage):
+    """The plan that a region counts its next round under, by its server. It is a record of the topic of updates.
+
+    So what the region's clients have counted, and what it passes on, follows from its log alone.
+    """
+
+    TYPE: ClassVar[str] = "round_plan"
+
+    round: int
+    snapshot: bytes
+    """the upstream federation's snapshot that has the plan, as it was published; empty for the plan of the round
+    before"""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(is_count(self.round, 1), "malformed", "round")
+        require(isinstance(self.snapshot, bytes), "malformed", "snapshot")
+
+
 def packed_offsets(offsets: Iterable[int]) -> bytes:
     """Offsets as `CloseRound` has them."""
     return np.array(sorted(offsets), dtype=_OFFSET).tobytes()
@@ -270,4 +290,4 @@ def check_envelope(message: ModelMessage, federation: str, contract: str) -> Non
         raise MessageRejected("contract", f"its contract is not {contract}")
 
 
-MASKED_MESSAGES: Final[tuple[type[Envelope], ...]] = (MaskedCounts, CloseRound, HelperSum, OpenRound)
+MASKED_MESSAGES: Final[tuple[type[Envelope], ...]] = (MaskedCounts, CloseRound, HelperSum, RoundPlan, OpenRound)

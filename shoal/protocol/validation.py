@@ -48,6 +48,8 @@ class Validator:
         model = self._check_origin(update)
         if isinstance(update, RegionUpdate):
             self._check_region(update, model)
+            if model.mode.masked and update.client not in model.mode.regions:
+                raise MessageRejected("privacy", f"the contract names no helpers of region {update.client}")
         elif model.mode.masked:
             raise MessageRejected("privacy", "its model learns from sums of masked counts alone")
         if update.rejected is not None and (model.mode.formal or model.family.client_counts):
@@ -55,7 +57,8 @@ class Validator:
         if update.is_report:
             return
         readings_max = model.declared.readings_max
-        if update.readings > readings_max:
+        # A sum of masked counts is of a whole batch, whose windows have their own limit.
+        if update.readings > readings_max and not model.mode.masked:
             raise MessageRejected("bounds", f"it is from more than the {readings_max} readings of readings_max")
         if model.rounds is not None:
             rows_min = model.declared.rounds.rows_min
@@ -95,7 +98,8 @@ class Validator:
 
     def check_client_request(self, request: ModelMessage) -> None:
         """A request about one client: where its counts are masked nobody can tell them from those of others."""
-        if self._check_addressed(request).mode.masked:
+        mode = self._check_addressed(request).mode
+        if mode.masked and not mode.regions:
             raise MessageRejected("privacy", SUMS_ALONE)
 
     def check_wake(self, wake: ModelMessage) -> None:

@@ -22,7 +22,7 @@ from typing import Final, Protocol, runtime_checkable
 from shoal.config.settings import CLIENT, Config
 from shoal.errors import LogError, SettingsError
 from shoal.protocol.ed25519 import PrivateKey, PublicKeys, read_private_key, read_public_keys
-from shoal.protocol.masked import CloseRound
+from shoal.protocol.masked import CloseRound, RoundPlan
 from shoal.protocol.topics import READINGS, RELEASES, readings_settings
 from shoal.runtime.checkpoint import OutboxRecord
 from shoal.telemetry.events import log_event
@@ -31,20 +31,20 @@ from shoal.transports.base import Headers, Log, Positions, Record, RecordBatch, 
 from shoal.transports.sqlite.log import SqliteLog
 
 HEADER: Final = "server_signature"
-CLOSE_HEADER: Final = ("type", CloseRound.TYPE.encode())
-"""what the records of the topic of updates have that servers sign"""
+SIGNED_IN_UPDATES: Final = frozenset({("type", kind.TYPE.encode()) for kind in (CloseRound, RoundPlan)})
+"""headers of the records of the topic of updates that servers sign"""
 _SIGNED_HEADERS: Final = ("type", "v")
 
 
 class SignedTopic:
-    """A log in which records of servers are signed: those of one topic, and ends of rounds in another; a `Log`."""
+    """A log in which records of servers are signed: of one topic, and ends and plans of rounds in another; a `Log`."""
 
     def __init__(
         self, log: Log, topic: str, accepted: PublicKeys, own: PrivateKey | None = None, closes: str | None = None
     ) -> None:
         """Accept what is signed with one of the keys `accepted`, and sign with `own`; None: this process does not.
 
-        `closes`: the topic in which ends of rounds are signed as well.
+        `closes`: the topic in which ends and plans of rounds are signed as well.
         """
         self._log, self._topic, self._accepted, self._own, self._closes = log, topic, accepted, own, closes
 
@@ -64,7 +64,8 @@ class SignedTopic:
     ) -> None:
         if topic == self._topic:
             assert self._own is not None, "only a server writes to this topic"
-        if self._own is not None and (topic == self._topic or (topic == self._closes and CLOSE_HEADER in headers)):
+        of_round = topic == self._closes and not SIGNED_IN_UPDATES.isdisjoint(headers)
+        if self._own is not None and (topic == self._topic or of_round):
             headers += _signed(self._own, topic, key, headers, value)
         self._log.publish(topic, value, key, headers, partition)
 
@@ -97,7 +98,7 @@ class SignedTopic:
         self._log.close()
 
     def _is_signed(self, record: Record) -> bool:
-        if record.topic != self._topic and CLOSE_HEADER not in record.headers:
+        if record.topic != self._topic and SIGNED_IN_UPDATES.isdisjoint(record.headers):
             return True
         given = dict(record.headers).get(HEADER, b"")
         message = _message(record.topic, record.key, record.headers, record.value)

@@ -76,7 +76,7 @@ class Clock:
 class MaskedFederation:
     """The file of a federation, and its nodes."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - each with a default
         self,
         folder: Path,
         *,
@@ -87,10 +87,13 @@ class MaskedFederation:
         batch_min: int = 3,
         privacy: str = "",
         address: str = "sqlite:federation.db",
+        name: str = "plant",
+        more: str = "",
     ) -> None:
+        """`more`: further sections of the file."""
         self.folder, self.window = folder, window
         # A broker is shared by several tests.
-        name = "plant" if address.startswith("sqlite:") else f"plant-{uuid.uuid4().hex}"
+        name = name if address.startswith("sqlite:") else f"{name}-{uuid.uuid4().hex}"
         self.names = [f"c{i}" for i in range(clients)]
         self.helpers = [f"h{i}" for i in range(helpers)]
         tables = []
@@ -104,6 +107,7 @@ class MaskedFederation:
                 name=name, epsilon=epsilon, window=window, batch_min=batch_min, privacy=privacy,
                 helpers="\n".join(tables), address=address,
             )
+            + more
         )  # fmt: skip
         self.config: Config = load_config(self.file)
         self.clock = Clock()

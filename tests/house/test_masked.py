@@ -24,9 +24,7 @@ from shoal.algorithms.streaming import Contribution
 from shoal.cli.check import check
 from shoal.cli.keys import server as server_key
 from shoal.config.resolved import resolve
-from shoal.config.sections import UpstreamSettings
 from shoal.config.settings import load_config
-from shoal.config.upstream import load_upstream
 from shoal.errors import InvalidState, SettingsError
 from shoal.privacy.ledger import LEDGER, SpentMasked, account, read_spending
 from shoal.privacy.masks import mask, pair_key, sign
@@ -557,7 +555,7 @@ def test_the_page_says_why_single_clients_are_not_on_it(tmp_path: Path) -> None:
     assert clients_note(resolve(a_contract())) == ""
 
 
-def test_replicas_replays_and_regions_refuse_masked_counts_with_words(tmp_path: Path) -> None:
+def test_replicas_and_replays_refuse_masked_counts_with_words(tmp_path: Path) -> None:
     federation = MaskedFederation(tmp_path)
     name = str(federation.file)
     for command in (
@@ -567,9 +565,6 @@ def test_replicas_replays_and_regions_refuse_masked_counts_with_words(tmp_path: 
         ended = CliRunner().invoke(command[0], command[1:])
         assert isinstance(ended.exception, SettingsError), ended.output
         assert "masked" in str(ended.exception) or "learns from counts" in str(ended.exception)
-    region = federation.config.model_copy(update={"upstream": UpstreamSettings(file=federation.file)})
-    with pytest.raises(SettingsError, match="regions are not built"):
-        load_upstream(region)
 
 
 def test_messages_are_small(tmp_path: Path) -> None:

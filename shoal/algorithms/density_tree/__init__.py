@@ -96,6 +96,8 @@ def check_claims(options: Mapping[str, Any], arrays: Arrays, claims: Claims) -> 
         return
     most = min(claims.readings, windows_max(claims.readings, full))
     require_possible(bool((windows <= most).all()), "it has more windows than its readings make")
+    # With masked counts, what has one noise is no window but a batch, of any number of clients.
+    full = claims.readings if parsed.axes_per_window else full
     readings = np.minimum(claims.readings, windows.astype(np.float64) * full)
     exposed = bool((arrays["exposure"] <= readings * (1.0 + ROUNDING_SHARE)).all())
     require_possible(exposed, "exposure is above the readings of its windows")
