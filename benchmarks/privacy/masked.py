@@ -157,6 +157,10 @@ class Goal(NamedTuple):
     features_max: int = 8
     least: float = 0.95
 
+    def is_of(self, scheme: Scheme) -> bool:
+        """Whether it is the goal of this scheme."""
+        return (scheme.name, scheme.clients) == (self.scheme, self.clients)
+
 
 GOALS: Final = (
     Goal("sums, epsilon 1 a window", 200, 20),
@@ -178,14 +182,18 @@ def judged(cells: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 @click.command()
 @click.option("--quick", is_flag=True, help="Few windows of few clients, one seed: shows that it runs.")
 @click.option("--choosing", is_flag=True, help="What `shoal check` advises by, on the seeds for choosing.")
+@click.option("--goals", is_flag=True, help="Only the schemes that have a goal: a quarter of an hour.")
 @click.option("--seeds", type=click.IntRange(1), help="Only the first of the seeds.")
 @click.option("--jobs", type=click.IntRange(1), default=1, show_default=True, help="Processes; costs are taken in one.")
 @out_option("privacy_masked")
-def main(quick: bool, choosing: bool, seeds: int | None, jobs: int, out: Any) -> None:
+def main(quick: bool, choosing: bool, goals: bool, seeds: int | None, jobs: int, out: Any) -> None:
     """Measure what masked sums find. A full run takes about an hour of one core."""
     started, chosen = time.monotonic(), (CHOOSING if choosing else REPORTING)[:seeds]
     schemes = list(NEEDED if choosing else (*SUMS, *MONTHS, *OTHERS, *LARGE))
     shapes: tuple[tuple[int, int], ...] = SHAPES
+    named = "privacy_masked"
+    if goals:
+        schemes, named = [one for one in schemes if any(goal.is_of(one) for goal in GOALS)], "privacy_masked_goals"
     if quick:
         chosen, shapes = chosen[:1], SHAPES[:1]
         schemes = [one._replace(clients=20, windows=3, marks=(3,)) for one in (SUMS[1], OTHERS[0], OTHERS[1], SUMS[-1])]
@@ -196,7 +204,7 @@ def main(quick: bool, choosing: bool, seeds: int | None, jobs: int, out: Any) ->
         cost = costs(*((20, 50, 2) if quick else (1000, 1000, 5)))
     result = {
         "made_by": "python -m benchmarks.privacy.masked" + " --quick" * quick + " --choosing" * choosing
-        + (f" --seeds {seeds}" if seeds else ""),
+        + " --goals" * goals + (f" --seeds {seeds}" if seeds else ""),
         "took_s": round(time.monotonic() - started),
         "machine": facts(("shoal", "numpy", "cryptography")),
         "seeds": list(chosen),
@@ -204,8 +212,8 @@ def main(quick: bool, choosing: bool, seeds: int | None, jobs: int, out: Any) ->
         "goals": judged(cells),
         "cost": cost,
     }  # fmt: skip
-    write(out, "privacy_masked", result, markdown(result))
-    click.echo(f"written to {out}/privacy_masked.json and {out}/privacy_masked.md")
+    write(out, named, result, markdown(result))
+    click.echo(f"written to {out}/{named}.json and {out}/{named}.md")
 
 
 def markdown(result: dict[str, Any]) -> str:
