@@ -34,7 +34,7 @@ KINDS: dict[str, Schema] = {
 TOPICS: dict[str, tuple[str, ...]] = {
     "updates": (
         *("update", "region_update", "wake", "contribute", "cluster_name", "cluster_alerts", "quarantine"),
-        *("masked_counts", "close_round", "helper_sum"),
+        *("masked_counts", "close_round", "helper_sum", "round_plan"),
     ),
     "snapshots": ("snapshot", "lease", "quarantine_list", "conflicts", "contract", "open_round"),
     "events": ("cluster_event",),

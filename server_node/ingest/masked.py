@@ -1,399 +1,28 @@
-"""Rounds of masked counts on the server: collects a batch, closes it, waits for all helpers, and absorbs what is left.
-
-Everything but the end of a round follows from the log alone, and that is a record of the log itself, so a rebuild gives
-the same models. In a region the upstream federation decides what is counted: the plan of a round is a record of the log
-too, with which the round opens. Of several messages of a client in a round the first counts. A message that is not in
-the batch is dropped: its client sends the window again in a later round, and no window is unmasked twice.
-"""
+"""Messages of masked counts on the server: each goes to the round of its model, and what is due comes from there."""
 
 from __future__ import annotations
 
-import logging
-import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
 from typing import Any, Final, cast
 
-import numpy as np
-
+from server_node.ingest.helper_check import is_check
+from server_node.ingest.model_round import ModelRound
 from server_node.ingest.outcome import IngestOutcome
-from server_node.ingest.requests import Applied
-from server_node.ingest.suspects import Suspects
 from server_node.models.base import ServedModel
 from server_node.models.streaming import StreamingBase
-from server_node.regions.following import FollowingModel
 from server_node.regions.hierarchy import UpstreamState
-from shoal.algorithms.counting import Counted
-from shoal.algorithms.streaming import Arrays
-from shoal.config.resolved import ResolvedContract, ResolvedModel
+from shoal.config.resolved import ResolvedContract
 from shoal.errors import InvalidState, MessageRejected
-from shoal.kernels.arrays import Ints, Words32
-from shoal.privacy.masked import Masked
-from shoal.protocol.codec import StoredPart
-from shoal.protocol.masked import (
-    CLIENTS_MAX,
-    PLAN_BYTES,
-    BatchEntry,
-    CloseRound,
-    HelperSum,
-    MaskedCounts,
-    OpenRound,
-    RoundPlan,
-    batch_digest,
-    check_envelope,
-    packed_answered,
-    packed_offsets,
-    signed_counts,
-    words_of,
-)
-from shoal.protocol.messages import ModelMessage, Snapshot, Update
+from shoal.protocol.masked import CloseRound, HelperSum, MaskedCounts, RoundPlan, check_envelope
+from shoal.protocol.messages import ModelMessage, Update
 from shoal.protocol.signatures import ServerKeys
-from shoal.protocol.validation import Validator
 from shoal.runtime.checkpoint import DAMAGED, OutboxRecord
 from shoal.transports.base import Record
 
 STATE_VERSION: Final = 2
-COHORT: Final = "cohort"
-"""the client that a batch counts as in snapshots and histories: which ones it has cannot be told from its counts"""
-SUM_DEVIATIONS: Final = 6.0
-"""standard deviations of its noise by which the sum of all counts may lie outside of what its readings allow"""
-COUNT_DEVIATIONS: Final = 12.0
-"""the same for a single count"""
 MESSAGES: Final[Mapping[bytes, type[ModelMessage]]] = {
     kind.TYPE.encode(): kind for kind in (MaskedCounts, CloseRound, HelperSum, RoundPlan)
 }
-
-
-class ModelRound:
-    """The open round of one model."""
-
-    def __init__(
-        self,
-        contract: ResolvedContract,
-        model: ResolvedModel,
-        served: StreamingBase,
-        contribute: Callable[[Update, float, int], None] = lambda *_: None,
-        upstream: UpstreamState | None = None,
-    ) -> None:
-        """`upstream`: the upstream federation, to which batches are passed on by `contribute`; None: there is none, or
-        it does not have the model."""
-        assert model.counts is not None
-        self._contract, self._model, self._served = contract, model, served
-        self._contribute, self._upstream = contribute, upstream
-        self._upstream_checks = None if upstream is None else Validator(upstream.resolved)
-        self._helpers = {helper.name: helper.key for helper in contract.mode.helpers}
-        self._terms: Mapping[str, float] = contract.mode.values
-        self._batch_max = min(CLIENTS_MAX, cast("Masked", contract.mode).batch_max)
-        self._counter = model.counts.algorithm.counter(model.options, contract.width)
-        self.cohort = f"{contract.federation}/{model.name}".encode()
-        self.number = 1
-        self.announced = 0
-        """the newest round that clients were told of"""
-        self.answered: dict[str, int] = {}
-        """client -> number of its newest window that a batch has had; clients that are new or asked last are last"""
-        self._expected = 0
-        """clients that answered the round before"""
-        self._suspects = Suspects()
-        self._empty_round()
-
-    def _empty_round(self) -> None:
-        self._messages: dict[int, tuple[MaskedCounts, StoredPart]] = {}
-        """offset -> message"""
-        self._by_client: dict[str, int] = {}
-        self._partition = 0
-        self._first_at: float | None = None
-        """time at which the first of them was read, by the server's clock"""
-        self._is_open = self._upstream is None
-        """whether clients count it; a region's round is opened by its plan"""
-        self._plan_sent = False
-        self._waits_since: float | None = None
-        """time since which the plan is waited for, by the server's clock"""
-        self._close_sent = False
-        self._closed: CloseRound | None = None
-        self._sums: dict[str, HelperSum] = {}
-        self._adopt()
-
-    def _adopt(self) -> None:
-        """Ask for counts under the model's newest plan."""
-        self._counter.adopt(self._served.plan)
-        self.plan = self._counter.plan_digest[:PLAN_BYTES]
-        none = np.empty((0, self._contract.width))
-        self._blank: Counted = self._counter.count(none, np.empty(0, np.bool_), b"", 0, (self.cohort, self.number))
-        self.cells = len(self._blank.counts)
-
-    def take_counts(self, message: MaskedCounts, record: Record) -> Applied:
-        """Collect one message. Raises `MessageRejected`."""
-        if message.round > self.number or (message.round == self.number and not self._is_open):
-            raise MessageRejected("sequence", f"round {message.round} is not open yet; round {self.number} is next")
-        if message.window <= self.answered.get(message.client, -1):
-            # Its client does not know that the window was taken: it must be among those that the next round names.
-            self.answered[message.client] = self.answered.pop(message.client)
-            return Applied()
-        if message.round < self.number or self._closed is not None:
-            return Applied()
-        if (message.plan, message.cells) != (self.plan, self.cells):
-            raise MessageRejected("arrays", "it was counted under another plan than that of its round")
-        if message.places > self._contract.contract.privacy.window_readings:
-            raise MessageRejected("claims", "it has more readings than a window")
-        if (known := self._by_client.get(message.client)) is not None:
-            if self._messages[known][0] != message:
-                raise MessageRejected("conflict", "its client has sent other counts for this round before")
-            return Applied()
-        if self._messages and record.partition != self._partition:
-            raise MessageRejected("malformed", "it is in another partition than the others of its model")
-        self._messages[record.offset] = (message, StoredPart(record.value or b""))
-        self._by_client[message.client] = record.offset
-        self._partition = record.partition
-        return Applied()
-
-    def begins_at(self, now: float) -> None:
-        """Note when the first message of the round was here."""
-        if self._messages and self._first_at is None:
-            self._first_at = now
-
-    def take_close(self, close: CloseRound) -> Applied:
-        """End the round. Raises `MessageRejected`."""
-        if close.round < self.number or close == self._closed:  # published again after a kill
-            return Applied()
-        if close.round == self.number and self._closed is not None:
-            raise MessageRejected("conflict", f"round {close.round} has been closed with another batch before")
-        if close.round > self.number:
-            raise MessageRejected("sequence", f"round {close.round} is not open yet")
-        unknown = [offset for offset in close.places if offset not in self._messages]
-        if unknown or close.partition != self._partition:
-            raise MessageRejected("malformed", "its batch has messages that did not come")
-        if not self._terms["batch_min"] <= len(close.places) <= self._batch_max:
-            raise MessageRejected("malformed", f"its batch has {len(close.places)} clients")
-        if close.batch != self._digest(close.places) or (close.plan, close.cells) != (self.plan, self.cells):
-            raise MessageRejected("malformed", "its digest is not that of its batch")
-        self._closed = close
-        self._expected = len(self._messages)
-        self._messages = {offset: self._messages[offset] for offset in close.places}
-        name, number, clients = self._model.name, str(self.number), str(len(self._messages))
-        return Applied("masked_round_closed", fields={"model": name, "round": number, "clients": clients})
-
-    def take_plan(self, message: RoundPlan) -> Applied:
-        """Open the round of a region, under the plan of an upstream snapshot. Raises `MessageRejected`."""
-        if self._upstream_checks is None:
-            raise MessageRejected("model", "only in a region a round has a plan of its own")
-        if message.round > self.number:
-            raise MessageRejected("sequence", f"round {message.round} is not next")
-        if message.round < self.number or self._is_open:  # published again after a kill
-            return Applied()
-        if message.snapshot:
-            snapshot = Snapshot.decode(message.snapshot, Snapshot.headers())
-            self._upstream_checks.check_snapshot(snapshot)
-            cast("FollowingModel", self._served).follow(snapshot)
-            self._adopt()
-        self._is_open = True
-        return Applied()
-
-    def due_plan(self, now: float) -> RoundPlan | None:
-        """The plan that opens the round of a region, where it is due: with a new upstream snapshot, which has what the
-        round before has contributed, or after a time without one."""
-        if self._upstream is None or self._is_open or self._plan_sent:
-            return None
-        # A clock that was set back must not lengthen the wait.
-        self._waits_since = now if self._waits_since is None else min(self._waits_since, now)
-        newest = self._upstream.newest(self._model.name)
-        is_new = newest is not None and cast("FollowingModel", self._served).is_behind(newest)
-        if not is_new and now < self._waits_since + self._terms["batch_s"]:
-            return None
-        self._plan_sent = True
-        value = newest.encode() if newest is not None and is_new else b""
-        return RoundPlan(self._contract.federation, self._contract.digest, self._model.name, self.number, value)
-
-    def take_sum(self, message: HelperSum, now: float, made_at: float) -> Applied:
-        """Take a helper's sum, and unmask and absorb the batch with the last one. Raises `MessageRejected`.
-
-        `made_at`: when the log took it in.
-        """
-        key = self._helpers.get(message.helper)
-        if key is None:
-            raise MessageRejected("client", f"{message.helper} is no helper of the contract")
-        self._check_signed(message, key)
-        if message.round < self.number:  # published again after a kill
-            return Applied()
-        if self._closed is None or (message.round, message.batch) != (self.number, self._closed.batch):
-            raise MessageRejected("malformed", "it is not for the batch of the open round")
-        known = self._sums.setdefault(message.helper, message)
-        if known.total != message.total:
-            name, number = self._model.name, str(self.number)
-            return Applied(
-                "helper_sums_differ", logging.ERROR, {"model": name, "round": number, "helper": message.helper}
-            )
-        if len(message.total) != 4 * self.cells:
-            del self._sums[message.helper]
-            raise MessageRejected("arrays", "it has other cells than its round")
-        if len(self._sums) < len(self._helpers):
-            return Applied()
-        return self._unmask(now, made_at)
-
-    def _check_signed(self, message: HelperSum, key: bytes) -> None:
-        from shoal.privacy.masks import is_signed  # noqa: PLC0415 - needs an extra, in this mode only
-
-        if not is_signed(key, message.signature, message.signed_content):
-            raise MessageRejected("signature", "it is not signed by the helper it names")
-
-    def _unmask(self, now: float, made_at: float) -> Applied:
-        """Absorb the sum of the batch, and open the next round."""
-        messages = [message for message, _ in self._messages.values()]
-        sums = [words_of(one.total) for one in self._sums.values()]
-        total = unmasked([words_of(one.counts) for one in messages], sums)
-        places = sum(message.places for message in messages)
-        name, number, clients = self._model.name, str(self.number), str(len(messages))
-        applied = Applied("masked_round_absorbed", fields={"model": name, "round": number, "clients": clients})
-        if self._is_possible(total, places):
-            self._absorb(total, places, now, made_at)
-            self._suspects.absorbed(message.client for message in messages)
-        else:
-            found = self._suspects.void({message.client: message.key for message in messages})
-            fields = {"model": name, "round": number, "clients": clients, "left_out": found or ""}
-            applied = Applied("masked_round_void", logging.ERROR, fields)
-        self.answered |= {message.client: message.window for message in messages}
-        self.number += 1
-        self._empty_round()
-        return applied
-
-    def _is_possible(self, total: Ints, places: int) -> bool:
-        """Whether these can be counts of this many readings with the noise of all helpers, rather than masks."""
-        deviation = math.sqrt(self._model.options["noise_variance"])
-        spread = SUM_DEVIATIONS * deviation * math.sqrt(len(total))
-        each = COUNT_DEVIATIONS * deviation
-        in_reach = bool(((total >= -each) & (total <= places + each)).all())
-        return in_reach and -spread <= int(total.sum()) <= places + spread
-
-    def _absorb(self, total: Ints, places: int, now: float, made_at: float) -> None:
-        arrays = {**self._blank.update(total), "places": np.array([places], dtype=np.int64)}
-        update = Update(
-            federation=self._contract.federation,
-            contract=self._contract.digest,
-            model=self._model.name,
-            algorithm=self._model.algorithm.name,
-            client=COHORT,
-            sequence=self.number,
-            readings=places,
-            privacy=self._model.statement,
-            arrays=arrays,
-            made_at=made_at,
-        )
-        self._served.process(update, now)
-        if self._upstream is not None:
-            clients = len(self.answered.keys() | {message.client for message, _ in self._messages.values()})
-            self._contribute(replace(update, arrays=self._passed_on(arrays, places)), now, clients)
-
-    def _passed_on(self, arrays: Arrays, places: int) -> Arrays:
-        """The noisy sum as the upstream federation takes it: with the number of noises in it, one of each helper."""
-        aggregation = self._model.streaming.aggregation
-        assert aggregation is not None, "checked when the upstream federation was loaded"
-        aggregator = aggregation.aggregator(self._model.options, self._contract.width)
-        aggregator.add(arrays, places)
-        passed_on = aggregator.contribute()
-        return {**passed_on, "windows": passed_on["windows"] * len(self._helpers)}
-
-    def due_close(self, now: float) -> CloseRound | None:
-        """The end of the round, where it is due."""
-        if self._close_sent or self._closed is not None or self._first_at is None:
-            return None
-        # A clock that was set back must not lengthen the wait.
-        self._first_at = min(self._first_at, now)
-        late = now >= self._first_at + self._terms["batch_s"]
-        if not late and not 0 < self._expected <= len(self._messages):
-            return None
-        answered = {client: self._messages[offset][0].key for client, offset in self._by_client.items()}
-        least = int(self._terms["batch_min"])
-        chosen = self._suspects.chosen(answered, least, fill=late)
-        if len(chosen) < least:
-            return None
-        self._close_sent = True
-        # The others send their windows again for the next round.
-        offsets = sorted(self._by_client[client] for client in chosen)[: self._batch_max]
-        contract, name = self._contract, self._model.name
-        return CloseRound(
-            contract.federation,
-            contract.digest,
-            name,
-            self.number,
-            self.plan,
-            self.cells,
-            self._partition,
-            packed_offsets(offsets),
-            self._digest(offsets),
-        )
-
-    def announcement(self) -> OpenRound | None:
-        """The open round, if clients were not told of it yet."""
-        if self.announced == self.number or not self._is_open:
-            return None
-        self.announced = self.number
-        answered = packed_answered(self.answered)
-        contract = self._contract
-        return OpenRound(contract.federation, contract.digest, self._model.name, self.number, self.plan, answered)
-
-    @property
-    def waits_for(self) -> list[str]:
-        """The helpers whose sums are missing in a closed round."""
-        return [] if self._closed is None else [name for name in self._helpers if name not in self._sums]
-
-    def _digest(self, offsets: list[int]) -> bytes:
-        entries: list[BatchEntry] = [self._messages[offset][0].entry for offset in offsets]
-        contract = self._contract
-        return batch_digest(
-            (contract.federation, contract.digest, self._model.name), self.number, self.plan, self.cells, entries
-        )
-
-    def state(self) -> dict[str, Any]:
-        """Plain values and parts for `restore`."""
-        return {
-            "number": self.number,
-            "announced": self.announced,
-            "answered": packed_pairs(self.answered),
-            "expected": self._expected,
-            "suspects": self._suspects.state(),
-            "messages": [[offset, part] for offset, (_, part) in self._messages.items()],
-            "partition": self._partition,
-            "first_at": self._first_at,
-            "is_open": self._is_open,
-            "plan_sent": self._plan_sent,
-            "waits_since": self._waits_since,
-            "close_sent": self._close_sent,
-            "closed": None if self._closed is None else self._closed.encode(),
-            "sums": [one.encode() for one in self._sums.values()],
-        }
-
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """Become the saved one; the model has been restored before. Raises any of `DAMAGED`."""
-        self.number, self.announced = int(state["number"]), int(state["announced"])
-        self.answered = {str(client): int(window) for client, window in state["answered"]}
-        self._expected = int(state["expected"])
-        self._suspects.restore(state["suspects"])
-        self._empty_round()
-        for offset, value in state["messages"]:
-            message = MaskedCounts.decode(value, MaskedCounts.headers())
-            self._messages[int(offset)] = (message, StoredPart(value))
-            self._by_client[message.client] = int(offset)
-        self._partition, self._first_at = int(state["partition"]), state["first_at"]
-        self._is_open, self._plan_sent = bool(state["is_open"]), bool(state["plan_sent"])
-        self._waits_since, self._close_sent = state["waits_since"], bool(state["close_sent"])
-        closed = state["closed"]
-        self._closed = None if closed is None else CloseRound.decode(closed, CloseRound.headers())
-        sums = [HelperSum.decode(one, HelperSum.headers()) for one in state["sums"]]
-        self._sums = {one.helper: one for one in sums}
-
-
-def packed_pairs(answered: Mapping[str, int]) -> list[list[Any]]:
-    """client -> window, as plain values."""
-    return [[client, window] for client, window in answered.items()]
-
-
-def unmasked(messages: list[Words32], sums: list[Words32]) -> Ints:
-    """Masked counts (cells,) of a batch, and the sums (cells,) of all helpers -> the counts with noise (cells,)."""
-    total = np.zeros(len(sums[0]), dtype=np.uint32)
-    for one in messages:
-        total += one
-    for one in sums:
-        total -= one
-    return signed_counts(total)
 
 
 class MaskedRounds:
@@ -435,7 +64,9 @@ class MaskedRounds:
             raise MessageRejected("model", "no model of the contract learns from masked counts under this name")
         signed = record.topic, record.value or b"", record.headers, message.TYPE
         if isinstance(message, MaskedCounts):
-            keys.check_client(message.client, *signed)
+            # Anybody may say to be an invented client: a round of these says nothing of readings.
+            if not is_check([message.client]):
+                keys.check_client(message.client, *signed)
             applied = current.take_counts(message, record)
             current.begins_at(outcome.at)
         elif isinstance(message, CloseRound):
@@ -453,7 +84,7 @@ class MaskedRounds:
         """The ends and plans of rounds that are due, and the rounds that clients were not told of yet."""
         contract = self._contract.contract
         for name, current in self._rounds.items():
-            for due in (current.due_close(now), current.due_plan(now)):
+            for due in (*current.due_check(now), current.due_close(now), current.due_plan(now)):
                 if due is not None:
                     yield OutboxRecord(contract.updates_topic, due.encode(), contract.update_key(name), due.headers())
             if (opened := current.announcement()) is not None:

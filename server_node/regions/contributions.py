@@ -172,7 +172,7 @@ class _Pending:
     since: float | None = None
     """time at which its first update was taken in, seconds since 1970; None: there is none"""
     clients: int | None = None
-    """as in `RegionContribution`"""
+    """clients that batches of masked counts have had; None: those that the model knows"""
     requested: bool = False
     """whether a request to contribute is in the log, or about to be"""
 

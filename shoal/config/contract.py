@@ -128,11 +128,7 @@ class HelperKey(Table):
         pattern=rf"^[0-9a-f]{{{HELPER_KEY_DIGITS}}}$",
         description="its public key, 128 hexadecimal digits, as `shoal keys helper` prints them",
     )
-    region: Name | None = Field(
-        default=None,
-        description="region whose sums it unmasks, in the file of the upstream federation; left out: sums of the "
-        "federation's own clients",
-    )
+    region: Name | None = Field(default=None, description="in the upstream federation's file: the region it is of")
 
 
 class Privacy(Table):
@@ -179,14 +175,12 @@ class Privacy(Table):
         description="with `masked`: the parties that unmask sums, one table `[[privacy.helpers]]` each with `name` and "
         "`key`, as `shoal keys helper` prints it",
     )
-
     hide_presence: bool = Field(
         default=False,
         description="close each window by the clock, after `window_s`, and publish it as one of `window_readings` "
         "places also if it is empty: hides when readings are taken and how many; of those closer together than "
         "`window_s` / `window_readings`, one is counted",
     )
-
     missing: Missing = Field(
         default="drop",
         description="a reading without a value of some feature is rejected (`drop`), is filled up by its source with "

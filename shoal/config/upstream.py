@@ -86,7 +86,7 @@ def _common_differences(region: Contract, above: ResolvedContract) -> Iterator[s
 
 
 def _helpers_that_differ(region: Contract, own: list[dict[str, Any]], above: list[dict[str, Any]]) -> Iterator[str]:
-    """Where the upstream federation does not name the helpers that the region's clients trust, in words."""
+    """Helpers that the region's clients trust and the upstream federation does not name, in words."""
     if any(one["region"] is not None for one in own):
         yield "it has regions itself, and with masked counts a region has clients alone"
     name = region.federation

@@ -178,8 +178,7 @@ class Helper(NamedTuple):
     name: str
     key: bytes
     """its public key, 64 bytes"""
-    region: str = ""
-    """the region whose sums it unmasks; empty: those of the federation's own clients"""
+    region: str = ""  # empty: it unmasks sums of the federation's own clients
 
 
 COUNT_MECHANISM = "geometric-counts"
@@ -299,10 +298,8 @@ class PrivacyMode(ABC):
     fills_gaps: ClassVar[bool] = False
     """whether a row may be made from a reading that lacks values: its mechanism withholds no reading, and treats each
     feature and each reading by itself (`shoal.privacy.imperfect`)"""
-    helpers: Sequence[Helper] = ()
-    """the parties that unmask sums, in such a mode"""
-    regions: Mapping[str, Sequence[Helper]] = {}
-    """region -> the parties that unmask its sums, in a federation of regions in such a mode"""
+    helpers: Sequence[Helper] = ()  # the parties that unmask sums, in such a mode
+    regions: Mapping[str, Sequence[Helper]] = {}  # those of each region, in a federation of regions
     missing: Missing = "drop"
     """what the contract says of readings that lack a value"""
 

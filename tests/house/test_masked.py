@@ -14,6 +14,7 @@ from click.testing import CliRunner
 from scipy.stats import chi2, chisquare
 
 from client_nodes.masked_windows import MaskedModel
+from helper_node.node import HelperNode
 from onebox.replay.replay_command import replay_command
 from server_node.bootstrap import OwnHelper
 from server_node.ingest.request_commands import request_quarantine, unlearn
@@ -26,6 +27,7 @@ from shoal.cli.keys import server as server_key
 from shoal.config.resolved import resolve
 from shoal.config.settings import load_config
 from shoal.errors import InvalidState, SettingsError
+from shoal.privacy.gaussian import GaussianNoise
 from shoal.privacy.ledger import LEDGER, SpentMasked, account, read_spending
 from shoal.privacy.masks import mask, pair_key, sign
 from shoal.protocol import masked
@@ -231,7 +233,8 @@ def test_a_message_published_again_as_another_window_spoils_its_sum_and_shows_no
     publish(federation, replace(stolen, round=2, window=9))
     federation.feed(1, federation.names[1:], first=1)
     federation.run()
-    assert [len(one.places) for one in decoded(federation, CloseRound)] == [4, 4]
+    closes = decoded(federation, CloseRound)
+    assert [only_invented(federation, one) for one in closes] == [False, False, True], "then helpers are checked"
     with federation.server() as server:
         snapshot = server.models()["clusters"].snapshot
         assert snapshot is not None
@@ -400,6 +403,52 @@ def test_a_client_that_spoils_every_batch_is_found_by_halving_and_the_others_go_
         assert model_state(server) == before, "a rebuild leaves out the same client"
 
 
+@pytest.mark.parametrize(("fault", "words"), [("mask", "wrong sums"), ("noise", "too little noise")])
+def test_a_wrong_helper_is_named_and_no_window_is_spent_until_it_is_right_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, fault: str, words: str
+) -> None:
+    federation = MaskedFederation(tmp_path, clients=3)
+    real, noise = HelperNode._pair, GaussianNoise.draw
+
+    def of_another(self: HelperNode, close: CloseRound, entry: Any) -> bytes:
+        return bytes(32) if self.name == "h1" else real(self, close, entry)
+
+    def little(self: GaussianNoise, seed: bytes, cells: int) -> Any:
+        return noise(self, seed, cells) // 4
+
+    with monkeypatch.context() as patch:
+        patch.setattr(HelperNode, "_pair", of_another)
+        if fault == "noise":  # after a void batch, which makes the server check them
+            patch.setattr(GaussianNoise, "draw", little)
+        federation.feed(8)
+        with caplog.at_level("ERROR", logger="shoal"):
+            federation.run(until=lambda _: "masked_helper_wrong" in caplog.text and federation.clock.now > 1e9 + 200)
+    said = {record.__dict__["fields"].get("helpers", "") for record in caplog.records}
+    assert any("h1: wrong sums" in one for one in said), said
+    assert any("h0" in one for one in said) is (fault == "noise")
+    if fault == "noise":
+        assert any(f"h0: {words}" in one for one in said)
+    assert sum("masked_round_void" in record.getMessage() for record in caplog.records) == 1
+    spent = [one for one in decoded(federation, CloseRound) if not only_invented(federation, one)]
+    assert len(spent) == 1, "the batches that follow have invented clients alone"
+    federation.run()
+    assert len([one for one in decoded(federation, CloseRound) if not only_invented(federation, one)]) == 8
+    with federation.server() as server:
+        before = model_state(server)
+        assert server.models()["clusters"].status().snapshot.updates == 7
+    shutil.rmtree(federation.config.server.folder)
+    with federation.server(rebuild=True) as server:
+        while server.step():
+            pass
+        assert model_state(server) == before, "a rebuild does not know the masks of the checks, and does not need them"
+
+
+def only_invented(federation: MaskedFederation, close: CloseRound) -> bool:
+    """Whether a batch has invented clients alone."""
+    by_offset = {one.offset: MaskedCounts.decode(one.value, one.headers) for one in federation.records("masked_counts")}
+    return all(by_offset[offset].client.startswith("helper-check-") for offset in close.places)
+
+
 def test_every_helper_adds_the_whole_noise_and_other_noise_each_round(tmp_path: Path) -> None:
     federation = MaskedFederation(tmp_path, clients=3)
     federation.feed(2)
@@ -438,7 +487,7 @@ def test_a_window_that_waits_when_the_log_is_created_anew_is_charged_again(tmp_p
 def test_a_batch_has_no_more_clients_than_fit_and_the_others_answer_the_next_round(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("server_node.ingest.masked.CLIENTS_MAX", 4)
+    monkeypatch.setattr("server_node.ingest.model_round.CLIENTS_MAX", 4)
     federation = MaskedFederation(tmp_path)
     federation.feed(1)
     federation.run()

@@ -65,6 +65,23 @@ def test_where_every_batch_is_void_nobody_is_left_out_because_a_helper_may_be_fa
     assert suspects.left_out == {}
 
 
+def test_no_batch_has_all_suspects_of_the_one_before_as_it_would_tell_nothing() -> None:
+    suspects, clients = Suspects(), named(3)
+    suspects.void(answers(clients))
+    assert suspects.chosen(answers(clients), 3) == [], "their windows would be spent for nothing"
+    assert suspects.chosen({**answers(clients), clients[1]: b"new"}, 3) == clients, "one of them has a new key"
+    assert len(suspects.chosen(answers([*clients, "d"]), 3)) == 3
+
+
+def test_a_single_suspect_is_left_out_once_a_check_has_shown_that_the_helpers_are_right() -> None:
+    suspects, clients = Suspects(), named(2)
+    for checked in (False, True):
+        suspects.void(answers(clients))
+        if checked:
+            suspects.trust_helpers()
+        assert suspects.void(answers(clients[:1])) == (clients[0] if checked else None)
+
+
 def test_a_client_with_a_new_key_is_taken_again() -> None:
     suspects, clients = Suspects(), named(6)
     rounds_until_found(suspects, clients, {clients[2]}, 2)
