@@ -35,7 +35,7 @@ from shoal.transports.base import Log
 
 FAULTS = {
     "ragged": "rows had more or fewer cells than the header; passed on without values",
-    "header": "rows with the header again, or units; passed on without values",
+    "header": "rows repeated the header; passed on without values",
     "unreadable": "rows could not be read; passed on without values",
     "unclosed": "rows had a quote that is never closed; passed on without values",
     "no_time": "rows had no readable time; passed on without one",

@@ -155,12 +155,17 @@ class CsvTable:
         self.columns = column_names(with_units(header, units) if units else header)
         # Names that are numbers may be those of a row as well.
         is_text = not any(isinstance(number_of(self.dialect.number_text(name)), float) for name in header)
-        self._headers = [header] * is_text + [units] * bool(units)
-        """rows that are no readings"""
+        self._header = header if is_text else None
+        self._header_rows = 2 if units else 1
 
     def _lines(self) -> Iterator[str]:
         """The lines from the header on."""
         return islice(_lines(self.path, self.dialect.encoding), self.dialect.preamble, None)
+
+    def _pass_header(self, lines: RecordLines) -> None:
+        """Read the header, and the units below it."""
+        for _ in islice(self._records(lines), self._header_rows):
+            pass
 
     def _record_lines(self) -> RecordLines:
         return RecordLines(self._lines(), self.dialect.preamble + 1)
@@ -169,7 +174,7 @@ class CsvTable:
         """See `Table.rows`. A row that is not as long as the header is broken: it is unknown which cell is missing."""
         places = [self.columns.index(name) for name in wanted]
         lines = self._record_lines()
-        next(self._records(lines), None)
+        self._pass_header(lines)
         yield from self._whole_rows(lines, places)
 
     def blocks_apart(self, features: Sequence[str], others: Sequence[str]) -> Iterator[Rows]:
@@ -178,7 +183,7 @@ class CsvTable:
         form = LineForm(self.dialect.delimiter, len(self.columns), places[: len(features)], places[len(features) :])
         lines = self._lines()
         head = RecordLines(lines, self.dialect.preamble + 1)
-        next(self._records(head), None)
+        self._pass_header(head)
         at = head.line
         while block := list(islice(lines, BLOCK_LINES)):
             if (rows := rows_of_numbers(block, form, self.dialect)) is not None:
@@ -202,11 +207,11 @@ class CsvTable:
     def row_lines(self) -> Iterator[int]:
         """See `Table.row_lines`."""
         lines = self._record_lines()
-        return (lines.line - 1 for _ in islice(self._records(lines), 1, None))
+        return (lines.line - 1 for _ in islice(self._records(lines), self._header_rows, None))
 
     def count(self) -> int:
         """See `Table.count`."""
-        return max(0, _count_lines(self.path) - 1 - self.dialect.preamble)
+        return max(0, _count_lines(self.path) - self._header_rows - self.dialect.preamble)
 
     def _unclosed(self, line: int, fault: str) -> None:
         """A row that cannot be read; `line` is where it begins, from 1."""
@@ -218,11 +223,11 @@ class CsvTable:
         """The cells at these places of every row below the header; None for a broken row."""
         width = len(self.columns)
         for row in self._records(lines, self._unclosed):
-            if row is not None and len(row) == width and row not in self._headers:
+            if row is not None and len(row) == width and row != self._header:
                 yield [row[place] for place in places]
             else:
                 if row is not None:
-                    self._faults["header" if row in self._headers else "ragged"] += 1
+                    self._faults["header" if row == self._header else "ragged"] += 1
                 yield None
 
     def _records(
