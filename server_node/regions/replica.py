@@ -18,7 +18,7 @@ from shoal.config.extension_settings import parse_address, transport_part
 from shoal.config.limits import RECORD_BYTES_MAX
 from shoal.config.sections import ReplicaSettings
 from shoal.config.settings import LogSettings
-from shoal.errors import LogError
+from shoal.errors import InvalidState, LogError
 from shoal.files import read_password
 from shoal.runtime.checkpoint import OutboxRecord
 from shoal.runtime.service import RETRY_FIRST_S, RETRY_MAX_S, notify_systemd, stopped_by_signals
@@ -47,7 +47,7 @@ with warnings.catch_warnings(record=True):  # what it depends on warns, while it
     from quixstreams.exceptions import QuixException
     from quixstreams.kafka import ConnectionConfig
     from quixstreams.models import Serializer, Topic
-    from quixstreams.state.exceptions import StateRecoveryOffsetOutOfRange
+    from quixstreams.state.exceptions import ColumnFamilyHeaderMissing, StateRecoveryOffsetOutOfRange
 
 
 TRANSACTION_COMMITS: Final = 5
@@ -144,6 +144,11 @@ def run_replica(regions: Mapping[str, Region], settings: ReplicaSettings, name: 
             raise LogError(
                 "updates were removed by retention before a replica had read them, so the models of their region "
                 f"cannot go on ({gone}). Restore the log, or begin the region again under another [federation] name"
+            ) from None
+        except ColumnFamilyHeaderMissing:
+            raise InvalidState(
+                f"a topic changelog__{settings.group}--... has a record that no replica has written. Let only replicas "
+                "write there, and begin the region again under another [federation] name"
             ) from None
         except (QuixException, KafkaException) as error:
             if replica is not None and replica.asked_to_stop:
