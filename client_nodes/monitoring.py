@@ -198,6 +198,7 @@ class ClientMonitoring:
         self._metrics.updates.labels(result="published").inc(0)
         for name in self._features if self._metrics.on_site else ():
             self._metrics.readings_clipped.labels(feature=name).inc(0)
+            self._metrics.values_missing.labels(feature=name).inc(0)
         for model in novel if self._metrics.on_site else ():
             self._metrics.readings_novel.labels(model=model).inc(0)
 
@@ -242,6 +243,8 @@ class ClientMonitoring:
         if self._metrics is not None and self._metrics.on_site:
             for name, number in zip(self._features, private.clipped_by_feature, strict=False):
                 self._metrics.readings_clipped.labels(feature=name).inc(number)
+            for name, number in zip(self._features, private.missing_by_feature, strict=False):
+                self._metrics.values_missing.labels(feature=name).inc(number)
         if self._features:
             for position, share, readings in self._clipping.add(
                 len(private.rows) + private.counted, private.clipped_by_feature

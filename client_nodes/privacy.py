@@ -58,6 +58,13 @@ class PrivateBatch(NamedTuple):
     """readings that are only counted, where no model learns rows"""
     clipped_by_feature: tuple[int, ...] = ()
     """readings that were outside the bounds of each feature; () where none was; never leaves the client"""
+    missing_by_feature: tuple[int, ...] = ()
+    """readings that lack a value of each feature; () where none does; never leaves the client"""
+
+
+def _missing(values: Rows) -> tuple[int, ...]:
+    lacks = np.isnan(values).sum(axis=0)
+    return tuple(lacks.tolist()) if lacks.any() else ()
 
 
 def privatise(mechanism: Mechanism, batch: Batch, bounds: Bounds) -> PrivateBatch:
@@ -74,6 +81,7 @@ def privatise(mechanism: Mechanism, batch: Batch, bounds: Bounds) -> PrivateBatc
         released.clipped,
         withheld,
         clipped_by_feature=outside,
+        missing_by_feature=_missing(batch.values),
     )
 
 
@@ -89,6 +97,7 @@ def counted_only(batch: Batch, bounds: Bounds, gaps: bool = False) -> PrivateBat
         clipped=bounds.clip(batch.values, gaps)[1],
         counted=len(batch.values),
         clipped_by_feature=tuple(outside.tolist()) if outside.any() else (),
+        missing_by_feature=_missing(batch.values) if gaps else (),
     )
 
 

@@ -73,6 +73,26 @@ ONE_CLIENT = Dashboard(
             "Published.",
             Query('sum(rate(shoal_updates_total{client="$client"}[$__rate_interval]))', "published"),
         ),
+        time_series_panel(
+            "Missing values",
+            SHARE,
+            'Share of the readings that are learnt without a value of a feature, with missing = "learn".',
+            Query(
+                'sum by (feature) (rate(shoal_values_missing_total{client="$client"}[$__rate_interval])) '
+                "/ on () group_left () "
+                'sum(rate(shoal_readings_total{client="$client", result="read"}[$__rate_interval]))',
+                "{{feature}}",
+            ),
+        ),
+        time_series_panel(
+            "Rejected values",
+            PER_SECOND,
+            "Readings that are not learnt, by reason and by the feature that has the fault.",
+            Query(
+                'sum by (reason, feature) (rate(shoal_readings_rejected_total{client="$client"}[$__rate_interval]))',
+                "{{reason}} {{feature}}",
+            ),
+        ),
         time_series_panel("Nodes", NUMBER, "Of its models.", Query('shoal_nodes{client="$client"}', "{{model}}")),
         time_series_panel(
             "Lag",

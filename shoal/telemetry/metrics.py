@@ -108,6 +108,12 @@ class ClientMetrics(ProcessMetrics):
             ["feature"],
             registry=self.registry,
         )
+        self.values_missing = Counter(
+            "shoal_values_missing",
+            'Readings that are learnt without a value of a feature, with missing = "learn"; made from raw readings',
+            ["feature"],
+            registry=self.registry,
+        )
         self.event_time_lag = Gauge(
             "shoal_event_time_lag_seconds", "Age of the newest reading that was learned", registry=self.registry
         )

@@ -44,6 +44,7 @@ high = 100
 [privacy]
 mode = "formal"
 epsilon_per_reading = 400.0
+missing = "learn"
 [[models]]
 name = "clusters"
 algorithm = "fcac"
@@ -163,14 +164,20 @@ def _write(path: Path, text: str) -> Path:
 
 
 def _write_readings(path: Path) -> None:
-    """Three clusters; now and then, for each client, the secret, a value out of bounds and one that is no number."""
+    """Three clusters; now and then, for each client, the secret, a value out of bounds, one that is no number and one
+    that is missing."""
     rng = random.Random(5)
     rows = ["time,warm,damp"]
     start = time.time()
     for number in range(600):
         warm, damp = rng.choice([(20.0, 80.0), (50.0, 30.0), (80.0, 70.0)])
         row = f"{rng.gauss(warm, 3)},{rng.gauss(damp, 3)}"
-        special = {5: f"{SECRET!r},{SECRET!r}", 15: f"{1000 * SECRET!r},50", 25: f"{SECRET_TEXT},{SECRET!r}"}
+        special = {
+            5: f"{SECRET!r},{SECRET!r}",
+            15: f"{1000 * SECRET!r},50",
+            25: f"{SECRET_TEXT},{SECRET!r}",
+            35: f",{damp}",
+        }
         rows.append(f"{start + number / 300:.3f},{special.get(number % 39, row)}")
     path.write_text("\n".join(rows) + "\n", encoding="utf-8")
 

@@ -91,6 +91,8 @@ class MaskedFederation:
         more: str = "",
     ) -> None:
         """`more`: further sections of the file."""
+        self.lacks = 0.0
+        """share of the readings that lack a value"""
         self.folder, self.window = folder, window
         # A broker is shared by several tests.
         name = name if address.startswith("sqlite:") else f"{name}-{uuid.uuid4().hex}"
@@ -127,7 +129,10 @@ class MaskedFederation:
             rng = np.random.default_rng([self.names.index(client), number])
             kind = rng.integers(0, 2, self.window)
             found.append(np.array([[0.2, 0.3], [0.8, 0.7]])[kind] + rng.normal(0, 0.03, (self.window, 2)))
-        return np.clip(np.concatenate(found), 0, 1)
+        rows = np.clip(np.concatenate(found), 0, 1)
+        gaps = np.random.default_rng([self.names.index(client), windows, first, 1]).random(len(rows)) < self.lacks
+        rows[gaps, np.arange(len(rows))[gaps] % 2] = np.nan
+        return rows
 
     def feed(self, windows: int, clients: Sequence[str] | None = None, first: int = 0) -> None:
         """Put windows of readings into the logs of clients."""

@@ -113,10 +113,13 @@ def plain_tree(federation: MaskedFederation) -> bytes:
     return pack(server.state())
 
 
+@pytest.mark.parametrize("lacks", [0.0, 0.3])
 def test_the_tree_of_masked_counts_is_that_of_plain_counts_to_the_bit_over_rounds_with_drops_and_duplicates(
-    tmp_path: Path,
+    tmp_path: Path, lacks: float
 ) -> None:
-    federation = MaskedFederation(tmp_path, clients=7, window=30, epsilon=30.0, privacy="clip = 30")
+    learn = 'missing = "learn"\n' if lacks else ""
+    federation = MaskedFederation(tmp_path, clients=7, window=30, epsilon=30.0, privacy=f"{learn}clip = 30")
+    federation.lacks = lacks
     rng = np.random.default_rng(4)
     for number, present in enumerate((5, 3, 7, 4, 6, 5)):
         federation.feed(1, first=number)

@@ -23,7 +23,7 @@ FEDERATION = """
 [federation]
 name = "{name}"
 [privacy]
-mode = "off"
+mode = "off"{privacy}
 [[models]]
 name = "m"
 algorithm = "fcac"
@@ -54,7 +54,13 @@ class IngestSite:
     """A folder with a federation file of a name of its own, so that its session at a shared broker is its own too."""
 
     def __init__(
-        self, folder: Path, port: int, settings: str = "", plain: bool = True, topics: tuple[str, str] | None = None
+        self,
+        folder: Path,
+        port: int,
+        settings: str = "",
+        plain: bool = True,
+        topics: tuple[str, str] | None = None,
+        privacy: str = "",
     ) -> None:
         self.folder, self.name = folder, f"h{uuid.uuid4().hex[:12]}"
         self.client: str | None = CLIENT
@@ -70,6 +76,7 @@ class IngestSite:
                 name=self.name,
                 port=port,
                 settings=settings,
+                privacy=f"\n{privacy}" if privacy else "",
                 warm=self.warm + fields[0],
                 damp=self.damp + fields[1],
             )

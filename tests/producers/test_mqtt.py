@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import shutil
 import socket
 import time
@@ -12,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from producers.mqtt import connection as mqtt
@@ -134,6 +136,21 @@ def test_messages_keep_their_own_times_in_any_order_of_arrival(tmp_path: Path, m
     assert site.counts.faults == {"incomplete": 9, "late": 9}, "by default a reading waits 10 s of its own time"
     assert site.times() == [THEN + 60 * number for number in range(9, 20)]
     assert site.readings() == [[float(number)] * 2 for number in range(9, 20)]
+
+
+def test_a_reading_whose_sensor_is_late_is_learnt_for_what_came(tmp_path: Path, mosquitto_port: int) -> None:
+    site = IngestSite(tmp_path, mosquitto_port, 'time = "t"', plain=False, privacy='missing = "learn"')
+    site.run()
+    messages = [site.timed(number, THEN + 60 * number) for number in range(6)]
+    with Sensor(mosquitto_port) as sensor:
+        # The damp of 2 and the warm of 3 never come.
+        sensor.publish_all(
+            [one for pair in (*messages[:2], messages[2][:1], messages[3][1:], *messages[4:]) for one in pair]
+        )
+    site.run(readings=6)
+    assert site.times() == [THEN + 60 * number for number in range(6)]
+    expected = [[0, 0], [1, 1], [2, math.nan], [math.nan, 3], [4, 4], [5, 5]]
+    np.testing.assert_array_equal(np.array(site.readings(), dtype=float), np.array(expected, dtype=float))
 
 
 def test_who_waits_longer_loses_nothing(tmp_path: Path, mosquitto_port: int) -> None:
