@@ -103,7 +103,7 @@ class ModelPublisher:
         """`unusual_per_month`: false alarms of unusual shares in a month; 0: unusual shares are not looked for."""
         self._contract = contract.contract
         self._digest = contract.digest
-        self._model = model.declared
+        self._model, self.name = model.declared, model.name
         self._algorithm = model.algorithm
         self.clients = Clients()
         self.counts = SnapshotCounts()
@@ -377,3 +377,34 @@ class ModelPublisher:
 
     def _keep(self, snapshot: Snapshot, value: bytes, view: ClusteringView) -> None:
         self.snapshot, self._encoded, self.view = snapshot, value, view
+
+
+class PublishedModel:
+    """A model as others see it, whatever its family: what its publisher has."""
+
+    _publisher: ModelPublisher
+
+    @property
+    def name(self) -> str:
+        """The model's name in the contract."""
+        return self._publisher.name
+
+    @property
+    def clients(self) -> Clients:
+        """The clients that its updates came from."""
+        return self._publisher.clients
+
+    @property
+    def snapshot(self) -> Snapshot | None:
+        """The newest snapshot that was published."""
+        return self._publisher.snapshot
+
+    @property
+    def view(self) -> ClusteringView | None:
+        """The clustering in it."""
+        return self._publisher.view
+
+    @property
+    def lineage(self) -> Lineage:
+        """The identities of its clusters."""
+        return self._publisher.lineage

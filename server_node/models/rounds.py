@@ -19,10 +19,9 @@ from typing import Any
 import numpy as np
 
 from server_node.clusters.history.recorder import NOTHING_PUBLISHED, PublishedHistory
-from server_node.clusters.lineage import ClusterChange, Lineage
+from server_node.clusters.lineage import ClusterChange
 from server_node.models.base import ModelEvent, ModelRounds, Processed, PublishedSnapshot, ServedModel
-from server_node.models.clients import Clients
-from server_node.models.publisher import ModelPublisher
+from server_node.models.publisher import ModelPublisher, PublishedModel
 from server_node.models.round_state import Participation, Phase, ReceivedAnswer, RoundState, restore_round_state
 from server_node.models.round_transitions import Moment, RoundRules, due_transition, with_clock
 from server_node.models.sequences import NO_CONTENT, Content
@@ -31,7 +30,6 @@ from shoal.algorithms.options import CRITERIA
 from shoal.algorithms.rounds.base import InitHint, Params
 from shoal.algorithms.rounds.choice import Landmarks, choose_clusters
 from shoal.algorithms.rounds.policies import PolicyState
-from shoal.algorithms.view import ClusteringView
 from shoal.config.resolved import ResolvedContract, ResolvedModel, RoundTerms
 from shoal.config.sections import ServerSettings
 from shoal.errors import InvalidState, MessageRejected
@@ -152,7 +150,7 @@ def unlearned(rules: RoundRules, state: RoundState, client: str) -> RoundState:
 STATE_VERSION = 12
 
 
-class RoundsModel:
+class RoundsModel(PublishedModel):
     """Stores, publishes and reports the rounds of one model; `round_transitions` decides. A `ServedModel`."""
 
     needs_whole_log = False
@@ -194,29 +192,9 @@ class RoundsModel:
             self._arrived, self._arrived_bytes = {}, 0
 
     @property
-    def name(self) -> str:
-        return self._model.name
-
-    @property
     def rounds(self) -> ModelRounds:
         """The model itself."""
         return self
-
-    @property
-    def clients(self) -> Clients:
-        return self._publisher.clients
-
-    @property
-    def snapshot(self) -> Snapshot | None:
-        return self._publisher.snapshot
-
-    @property
-    def view(self) -> ClusteringView | None:
-        return self._publisher.view
-
-    @property
-    def lineage(self) -> Lineage:
-        return self._publisher.lineage
 
     @property
     def pending(self) -> bool:

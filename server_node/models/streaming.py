@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Protocol, cast
 
 from server_node.clusters.history.recorder import NOTHING_PUBLISHED, PublishedHistory
-from server_node.clusters.lineage import ClusterChange, Lineage
+from server_node.clusters.lineage import ClusterChange
 from server_node.models.base import (
     COMPUTING_ERRORS,
     IncompatibleClient,
@@ -20,12 +20,10 @@ from server_node.models.base import (
     PublishedSnapshot,
     incompatible_clients,
 )
-from server_node.models.clients import Clients
-from server_node.models.publisher import ModelPublisher
+from server_node.models.publisher import ModelPublisher, PublishedModel
 from server_node.models.sequences import NO_CONTENT, Content
 from server_node.status import ModelStatus
 from shoal.algorithms.streaming import Arrays, AskingHalf, Contribution, ServerHalf
-from shoal.algorithms.view import ClusteringView
 from shoal.config.resolved import ResolvedContract, ResolvedModel
 from shoal.config.sections import ServerSettings
 from shoal.errors import InvalidState
@@ -61,7 +59,7 @@ class _News(SavedFields):
     """whether something besides updates has come: the name of a cluster, or another snapshot that the model follows"""
 
 
-class StreamingBase(ABC):
+class StreamingBase(PublishedModel, ABC):
     """Counts the updates of a streaming model, and decides when a snapshot is due."""
 
     needs_whole_log = True
@@ -88,29 +86,9 @@ class StreamingBase(ABC):
         """processor time, the moving mean of what one snapshot takes"""
 
     @property
-    def name(self) -> str:
-        return self._model.name
-
-    @property
-    def clients(self) -> Clients:
-        return self._publisher.clients
-
-    @property
-    def snapshot(self) -> Snapshot | None:
-        return self._publisher.snapshot
-
-    @property
     def plan(self) -> Arrays:
         """The snapshot as of now, published or not: it has the plan that a round of masked counts is counted under."""
         return self._half.snapshot()
-
-    @property
-    def view(self) -> ClusteringView | None:
-        return self._publisher.view
-
-    @property
-    def lineage(self) -> Lineage:
-        return self._publisher.lineage
 
     @property
     def pending(self) -> bool:

@@ -184,7 +184,7 @@ def test_snapshots_that_fail_validation_are_ignored(site: Site) -> None:
 
 def test_identities_of_numbers_that_the_arrays_do_not_have_are_ignored(site: Site) -> None:
     snapshot = known_snapshot(site.contract)
-    huge = [[2**50, 1, "", True, 0, 0, 1e9, 0.5, False, 0.0]]
+    huge = [[2**50, 1, "", True, 0, 0, 1e9, 0.5, False, 0.0, ""]]
     publish(site, replace(snapshot, identities=snapshot.identities + huge))
     site.add_readings(readings(5))
     site.run()

@@ -101,7 +101,7 @@ def test_a_region_keeps_its_clusters_while_the_upstream_server_reads_its_log_aga
 ) -> None:
     """Its snapshots name the clusters of before, though not all of them have been found again."""
     model = following()
-    identities = [[number, number, "", True, number, 0, 0.0, 0.5, False, 0.0] for number in range(2)]
+    identities = [[number, number, "", True, number, 0, 0.0, 0.5, False, 0.0, ""] for number in range(2)]
     published(model, upstream_snapshot(both, 1, 1_000_000, identities=identities))
     model.follow(upstream_snapshot(right, 2, 600_000, identities=identities))
     assert not model.snapshot_due(2.0)
