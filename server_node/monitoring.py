@@ -44,6 +44,15 @@ EVENTS_LABELLED_MAX = 50
 """newest births and ends of clusters of a model that have a metric of their own"""
 BIRTHS_AND_ENDS = frozenset({EventKind.BIRTH, EventKind.PARTED, EventKind.MERGED, EventKind.GONE})
 
+MASKED_RESULT_OF = {
+    "masked_round_closed": "closed",
+    "masked_round_absorbed": "absorbed",
+    "masked_round_void": "void",
+    "masked_helpers_checked": "checked",
+    "masked_helper_wrong": "checked",
+}
+"""event of a round of masked counts -> what its metric counts it as"""
+
 Labels = tuple[str, ...]
 
 
@@ -265,6 +274,11 @@ class ServerMonitoring:
         """The share of the places for clients that are taken."""
         self._metrics.places_used.set(used)
 
+    def observe_masked(self, waits_for: Mapping[str, Sequence[str]], wrong: int) -> None:
+        """The helpers that rounds of masked counts wait for, and how many are wrong."""
+        self._metrics.helpers_awaited.set(sum(len(helpers) for helpers in waits_for.values()))
+        self._metrics.helpers_wrong.set(wrong)
+
     def observe_lost(self, topic: str, records: int) -> None:
         """Count records that were removed by retention before they were read."""
         self._metrics.lost.labels(topic=topic).inc(records)
@@ -283,6 +297,8 @@ class ServerMonitoring:
         elif ingested.request is not None:
             if ingested.request.event and not again:
                 request = ingested.request
+                if (result := MASKED_RESULT_OF.get(request.event)) is not None:
+                    self._metrics.masked_rounds.labels(result=result).inc()
                 totals.reports.append(Report(request.event, request.level, request.fields))
         elif ingested.result in NOT_LEARNT:
             self._metrics.updates.labels(result=ingested.result).inc(not again)

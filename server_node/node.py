@@ -311,6 +311,7 @@ class ServerNode:
         self._monitoring.observe_lag(topic, lag, margin)
         self._monitoring.observe_hierarchy(self._hierarchy)
         self._monitoring.observe_places(self._quotas.used)
+        self._monitoring.observe_masked(self._masked.waits_for(), self._masked.wrong_helpers)
         return ServerStatus(
             contract=self._resolved,
             started_at=self._started_at,

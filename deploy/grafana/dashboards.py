@@ -282,6 +282,14 @@ OPERATIONS = Dashboard(
             *quantiles("shoal_round_duration_seconds", "algorithm", shares=[0.5, 0.95]),
         ),
         time_series_panel(
+            "Rounds of masked counts",
+            NUMBER,
+            "By result, and the helpers whose sums they wait for or that are wrong. All 0 in other modes.",
+            Query("sum by (result) (increase(shoal_masked_rounds_total[$__rate_interval]))", "{{result}}"),
+            Query("sum(shoal_helpers_awaited)", "helpers awaited"),
+            Query("sum(shoal_helpers_wrong)", "helpers wrong"),
+        ),
+        time_series_panel(
             "Updates",
             PER_SECOND,
             "By result. Repeated ones were published again after a restart, and dropped.",

@@ -94,6 +94,11 @@ class MaskedRounds:
         """model -> the helpers that its closed round waits for."""
         return {name: current.waits_for for name, current in self._rounds.items() if current.waits_for}
 
+    @property
+    def wrong_helpers(self) -> int:
+        """Helpers that are wrong, of all models."""
+        return sum(len(current.wrong_helpers) for current in self._rounds.values())
+
     def state(self) -> dict[str, Any]:
         """Plain values and parts for `restore`."""
         rounds = {name: current.state() for name, current in self._rounds.items()}

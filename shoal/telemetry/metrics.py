@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import collections
 import sys
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from prometheus_client import (
     CollectorRegistry,
@@ -135,6 +135,9 @@ class ClientMetrics(ProcessMetrics):
         )
 
 
+MASKED_RESULTS: Final = ("closed", "absorbed", "void", "checked")
+
+
 class ServerMetrics(ProcessMetrics):
     """The metrics of the server."""
 
@@ -153,6 +156,23 @@ class ServerMetrics(ProcessMetrics):
         self.quarantined = Gauge(
             "shoal_quarantined_clients",
             "Clients that a model absorbs nothing from (shoal quarantine list)",
+            registry=self.registry,
+        )
+        self.masked_rounds = Counter(
+            "shoal_masked_rounds",
+            "Rounds of masked counts by result: closed (helpers are asked), absorbed, void (no sum of counts), checked "
+            "(of invented clients, for the helpers)",
+            ["result"],
+            registry=self.registry,
+        )
+        for result in MASKED_RESULTS:
+            self.masked_rounds.labels(result=result)
+        self.helpers_awaited = Gauge(
+            "shoal_helpers_awaited", "Helpers whose sums closed rounds wait for", registry=self.registry
+        )
+        self.helpers_wrong = Gauge(
+            "shoal_helpers_wrong",
+            "Helpers with wrong sums or too little noise, by the newest check: no round with clients ends meanwhile",
             registry=self.registry,
         )
         self.places_used = Gauge(

@@ -432,6 +432,10 @@ def test_a_wrong_helper_is_named_and_no_window_is_spent_until_it_is_right_again(
     if fault == "noise":
         assert any(f"h0: {words}" in one for one in said)
     assert sum("masked_round_void" in record.getMessage() for record in caplog.records) == 1
+    with federation.server() as server:
+        server.status()
+        value = server.metrics.registry.get_sample_value
+        assert value("shoal_helpers_wrong") == (2 if fault == "noise" else 1)
     spent = [one for one in decoded(federation, CloseRound) if not only_invented(federation, one)]
     assert len(spent) == 1, "the batches that follow have invented clients alone"
     federation.run()
