@@ -160,12 +160,23 @@ def _paths(messages: Sequence[Sampled]) -> list[str]:
     return list(dict.fromkeys(path for message in messages for path in message.fields))
 
 
+DATES_MIN = 10
+"""different dates in a field that is the time of a message by them and not by its name"""
+
+
 def time_path(messages: Sequence[Sampled]) -> str:
-    """The field with the time of a message: named so, and a time in nearly all; empty for none."""
-    for path in _paths(messages):
-        if not path or not is_named("time", path):
-            continue
+    """The field with the time of a message, a time in nearly all: one that is named so, else one of dates.
+
+    Empty for none.
+    """
+    paths = [path for path in _paths(messages) if path]
+    for path in sorted(paths, key=lambda path: not is_named("time", path)):
         cells = [message.fields[path] for message in messages if path in message.fields]
+        if not is_named("time", path):
+            # A number of another name may be anything, and a date that hardly changes is that of a version.
+            cells = [cell for cell in cells if isinstance(cell, str) and not isinstance(number_of(cell), float)]
+            if len(set(cells)) < min(DATES_MIN, len(messages) / 2):
+                continue
         # A small number is a duration or a counter.
         times = [found for cell in cells if (found := seconds_of(cell)) is not None and found > 1e9]
         if len(times) >= TIMES_SHARE * len(messages):
@@ -251,6 +262,8 @@ def _plan(kind: str, origin: str, stream: Stream, messages: Sequence[Sampled], o
     readings = int(len(found.clients or [""]) * WEEK_S / interval) if interval else len(messages)
     said = [f"{len(messages):,} messages of {origin} were looked at, and none is kept"]
     said += [f"one message of a client every {interval:.3g} s: about {readings:,} readings a week"] if interval else []
+    at = str(settings["time"])
+    said.append(f"the time of a message is that in its field {at}" if at else "the time of a message is its arrival")
     name = options["name"] or similar_name(origin) or "federation"
     return Plan(name, understood, is_private(options["private"]), readings, settings, tuple(said), kind)
 

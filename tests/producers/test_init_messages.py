@@ -7,6 +7,7 @@ import threading
 import uuid
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -149,3 +150,20 @@ def test_what_cannot_be_looked_at_is_refused(arguments: list[str], why: str, err
     result = init(*arguments)
     assert isinstance(result.exception, error)
     assert why in str(result.exception)
+
+
+@pytest.mark.parametrize(
+    ("fields", "found"),
+    [
+        ({"at": "2025-04-01T00:0{}:00+02:00", "flow": 1700000000.5}, "at"),
+        ({"made": "2025-04-01", "ts": "17000000{}0"}, "ts"),
+        ({"serial": "170000000{}", "flow": 1.5}, ""),
+        ({"fw": "2024-03-01", "flow": 1.5, "note": "-"}, ""),
+    ],
+)
+def test_the_time_of_a_message_is_in_the_field_named_so_or_in_dates(fields: dict[str, Any], found: str) -> None:
+    rows = [
+        {name: cell.format(place) if isinstance(cell, str) else cell for name, cell in fields.items()}
+        for place in range(9)
+    ]
+    assert sampled_messages.time_path([sampled_messages.Sampled("t", row, 1e9) for row in rows]) == found
