@@ -12,7 +12,7 @@ from typing import NamedTuple
 from prometheus_client import Gauge
 
 from server_node.clusters.history.summary import newest_fine_bin
-from server_node.clusters.lineage import Cluster, EventKind, Lineage
+from server_node.clusters.lineage import Cluster, EventKind, Lineage, stays_of
 from server_node.clusters.regression import prediction_error
 from server_node.ingest.outcome import IngestOutcome, Report, StepOutcome
 from server_node.models.base import (
@@ -78,8 +78,10 @@ class ClusterMonitoring:
         # Those of a node that was thrown away after an error would stay for ever.
         metrics.cluster_share.clear()
         metrics.cluster_centre.clear()
+        metrics.regime_stay.clear()
         metrics.cluster_event_at.clear()
         self._shares: defaultdict[str, _Series] = defaultdict(lambda: _Series(metrics.cluster_share))
+        self._stays: defaultdict[str, _Series] = defaultdict(lambda: _Series(metrics.regime_stay))
         self._centres: defaultdict[str, _Series] = defaultdict(lambda: _Series(metrics.cluster_centre))
         self._events_at: defaultdict[str, _Series] = defaultdict(lambda: _Series(metrics.cluster_event_at))
         self._births_and_ends: defaultdict[str, dict[tuple[str, int], BirthOrEnd]] = defaultdict(dict)
@@ -89,6 +91,9 @@ class ClusterMonitoring:
         """The known clusters of the newest snapshot of a model."""
         shown = sorted(lineage.known, key=lambda cluster: -cluster.recent_share)[:CLUSTERS_LABELLED_MAX]
         self._shares[model].show({_labels(model, cluster): cluster.recent_share for cluster in shown})
+        stays = stays_of(view.regimes, lineage)
+        lasting = [cluster for cluster in shown if cluster.identity in stays]
+        self._stays[model].show({_labels(model, cluster): stays[cluster.identity] for cluster in lasting})
         self._centres[model].show(self._centres_of(model, view, lineage, shown))
 
     def births_and_ends(self, model: str, events: Iterable[BirthOrEnd]) -> None:

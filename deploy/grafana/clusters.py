@@ -127,6 +127,14 @@ CLUSTERS = Dashboard(
             Query('shoal_unknown_share{model="$model"}', "new"),
         ),
         list_panel(
+            "Stays in regimes",
+            NUMBER,
+            "Readings of a client that each regime lasts at a stretch, of a model whose clusters are regimes.",
+            or_none('sum by (cluster, name) (shoal_regime_stay_readings{model="$model"})', "name", "none: places"),
+            {"cluster": "regime", "name": "name", "Value": "readings"},
+            "readings",
+        ),
+        list_panel(
             "Inactive clients",
             "s",
             "Clients that have sent nothing for five minutes, and for how long.",

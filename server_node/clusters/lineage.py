@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from shoal.algorithms.view import ClusteringView
+from shoal.algorithms.view import ClusteringView, RegimeView
 from shoal.errors import InvalidState
 from shoal.kernels.distance import nearest
 
@@ -281,3 +281,11 @@ def carried_by_place(lineage: Lineage, before: ClusteringView, after: Clustering
         of_node = {number: identity for number, identity in named if identity is not None}
     mass = dict(zip(after.node_id.tolist(), after.mass.tolist(), strict=True))
     return replace(lineage, readings=readings, clusters=clusters, of_node=of_node, node_mass=mass)
+
+
+def stays_of(regimes: RegimeView | None, lineage: Lineage) -> dict[int, float]:
+    """identity -> mean stay in readings, two digits of it; none while there is one regime."""
+    if regimes is None or not regimes.block:
+        return {}
+    dwell = {number: float(f"{stay:.2g}") for number, stay in enumerate(regimes.dwell.tolist())}
+    return {identity: dwell[number] for number, identity in lineage.of_number.items() if dwell.get(number, 0.0) > 0}

@@ -12,7 +12,7 @@ import numpy as np
 
 from server_node.clusters.description import describe, heaviest_numbers
 from server_node.clusters.history.summary import RecentHistory
-from server_node.clusters.lineage import Lineage
+from server_node.clusters.lineage import Lineage, stays_of
 from server_node.status import ModelStatus
 from server_node.web.json_values import view_of
 from shoal.algorithms.view import ClusteringView, RegimeView
@@ -32,14 +32,6 @@ def regimes_of(model: ModelStatus | None, contract: ResolvedContract) -> RegimeV
     if model is None or model.snapshot is None:
         return None
     return view_of(model.snapshot, contract).regimes
-
-
-def stays_of(regimes: RegimeView | None, lineage: Lineage) -> dict[int, float]:
-    """identity -> mean stay in readings, two digits of it; none while there is one regime."""
-    if regimes is None or not regimes.block:
-        return {}
-    dwell = {number: float(f"{stay:.2g}") for number, stay in enumerate(regimes.dwell.tolist())}
-    return {identity: dwell[number] for number, identity in lineage.of_number.items() if dwell.get(number, 0.0) > 0}
 
 
 def moves_of(regimes: RegimeView, lineage: Lineage) -> list[list[int]]:

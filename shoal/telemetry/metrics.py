@@ -211,6 +211,12 @@ class ServerMetrics(ProcessMetrics):
             ["model", "cluster", "name"],
             registry=self.registry,
         )
+        self.regime_stay = Gauge(
+            "shoal_regime_stay_readings",
+            "Mean stay in a known cluster that is a regime, in readings of a client; those 100 clusters",
+            ["model", "cluster", "name"],
+            registry=self.registry,
+        )
         self.cluster_centre = Gauge(
             "shoal_cluster_centre",
             "Centre of a known cluster in a feature, in the unit of the feature; those 100 clusters, and the "

@@ -76,7 +76,15 @@ def test_regimes_are_born_unlearnt_and_rebuilt_with_their_names_and_without_an_e
     write_regimes(config, 1_200)
     with OneBox(config, CLIENTS, clock=clock) as box:
         box.run_until_idle()
+        metrics = box.server.metrics.registry
+        stays = [
+            metrics.get_sample_value(
+                "shoal_regime_stay_readings", {"model": "clusters", "cluster": str(one), "name": ""}
+            )
+            for one in (0, 1)
+        ]
     born = [("birth", 0, None), ("parted", 1, 0)]
+    assert all(stay is not None and 60 < stay < 140 for stay in stays)
     assert events_of(config) == born
     with closing(open_log(config.log)) as log:
         request_name(config, log, "clusters", 1, "lit")
@@ -104,11 +112,12 @@ def calm_and_rough(number: int, n: int) -> np.ndarray:
     return (np.arange(n) + 70 * number) // 200 % 2
 
 
-def write_calm_and_rough(config: Config, n: int) -> None:
+def write_calm_and_rough(config: Config, first: int, n: int) -> None:
+    """The readings from `first` up to `n`."""
     for number, name in enumerate(CLIENTS):
         spread = 1.0 + 3.0 * calm_and_rough(number, n)
         values = [20.0, 50.0] + spread[:, None] * np.random.default_rng(number).normal(size=(n, 2))
-        write_readings(config, name, values.tolist())
+        write_readings(config, name, values[first:].tolist(), started_at=1e9 + first)
 
 
 def labels_of(config: Config, client: str) -> list[Label | None]:
@@ -119,12 +128,14 @@ def labels_of(config: Config, client: str) -> list[Label | None]:
 def test_clients_label_regimes_of_one_mean_and_kills_and_batches_change_no_label(tmp_path: Path) -> None:
     n = 2_400
     config = load_config(federation_file(tmp_path))
-    write_calm_and_rough(config, n)
+    write_calm_and_rough(config, 0, n - 400)
     for _ in range(9):
         with OneBox(config, CLIENTS, clock=clock) as box:  # killed again and again, readings wait for their windows
             for _ in range(5):
                 box.step()
     with OneBox(config, CLIENTS, clock=clock) as box:
+        box.run_until_idle()
+        write_calm_and_rough(config, n - 400, n)
         box.run_until_idle()
     waiting = [label is None for label in labels_of(config, "attic")]
     assert 0 < sum(waiting) < 128, "the newest readings wait for the end of their window"
