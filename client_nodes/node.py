@@ -165,8 +165,10 @@ class ClientNode:
         self._labels: Labeller | None = None
         if settings.label:
             from client_nodes.labelling.labeller import Labeller  # noqa: PLC0415 - loaded only to label
+            from client_nodes.labelling.waiting import sequences_of  # noqa: PLC0415 - the same
 
-            self._labels = Labeller(contract, client, settings, self._snapshots, resources.readings)
+            sequences = sequences_of(contract, self._learner.sequence_halves, key, client, readings_log)
+            self._labels = Labeller(contract, client, settings, self._snapshots, resources.readings, sequences)
         self._faults = FaultCounts([feature.name for feature in contract.features])
         self._monitoring = ClientMonitoring(
             self.metrics, self._intake.lag_records, self._clock, lambda: self._learner.newest_reading_at, self._faults
