@@ -10,6 +10,7 @@ import random
 import shutil
 import subprocess
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -23,7 +24,7 @@ from tests.house.federation_processes import (
     start_all,
     wait_for_updates,
 )
-from tests.house.processes import killed_on_exit
+from tests.house.processes import killed_on_exit, wait_until
 
 MINUTES_AT_0 = 100_000
 
@@ -85,4 +86,28 @@ def test_a_disk_whose_fsync_takes_a_second_slows_everything_and_breaks_nothing(
         assert all(process.running() for process in processes[:-1])
         monkeypatch.delenv("SLOW_MS")
         finish(processes, tmp_path)
+    check_exactly_once(plant, tmp_path)
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 4 MiB."""
+    folder = tmp_path / "small"
+    folder.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(folder)], check=False)
+    if mounted.returncode:
+        pytest.skip("this user may not mount a file system")
+    yield folder
+    subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+@pytest.mark.integration
+def test_a_disk_that_is_full_for_a_while_loses_no_reading(small_disk: Path, tmp_path: Path) -> None:
+    plant = prepare_federation(small_disk, "sqlite:federation.db")
+    processes = start_all(plant, 3000)
+    with killed_on_exit(processes):
+        wait_until(lambda: any("disk full" in process.log_text() for process in processes))
+        assert all(process.running() for process in processes[:-1]), "they wait for room"
+        subprocess.run(["mount", "-o", "remount,size=400m", str(small_disk)], check=True)
+        finish(processes, small_disk)
     check_exactly_once(plant, tmp_path)
