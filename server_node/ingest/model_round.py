@@ -45,7 +45,6 @@ from shoal.protocol.masked import (
     words_of,
 )
 from shoal.protocol.messages import Snapshot, Update
-from shoal.protocol.validation import Validator
 from shoal.transports.base import Record
 
 COHORT: Final = "cohort"
@@ -72,7 +71,7 @@ class ModelRound:
         assert model.counts is not None
         self._contract, self._model, self._served = contract, model, served
         self._contribute, self._upstream = contribute, upstream
-        self._upstream_checks = None if upstream is None else Validator(upstream.resolved)
+        self._upstream_checks = None if upstream is None else upstream.validator
         self._helpers = {helper.name: helper.key for helper in contract.mode.helpers}
         self._terms: Mapping[str, float] = contract.mode.values
         self._batch_max = min(CLIENTS_MAX, cast("Masked", contract.mode).batch_max)
