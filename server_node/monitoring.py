@@ -195,6 +195,8 @@ class ServerMonitoring:
         self._metrics = metrics
         self._algorithms = {model.name: model.declared.algorithm for model in contract.models.values()}
         self._rejected: Counter[str] = Counter()
+        self._short_of_memory: set[str] = set()
+        """models whose memory is too small for the clusters that there are"""
         self._made_at: defaultdict[str, list[float]] = defaultdict(list)
         """model -> when the updates were made that no snapshot shows yet"""
         self._waiting: set[str] = set()
@@ -378,6 +380,10 @@ class ServerMonitoring:
             "updates": snapshot.updates,
         }
         totals.reports.append(Report("snapshot_published", logging.INFO, fields))
+        if (places := published.view.unresolved) and snapshot.model not in self._short_of_memory:
+            short = {"model": snapshot.model, "places": places, "clusters": snapshot.known}
+            totals.reports.append(Report("memory_too_small", logging.WARNING, short))
+        (self._short_of_memory.add if places else self._short_of_memory.discard)(snapshot.model)
         for event in published.events:
             # Alert rules count them, and a cluster that is confirmed or muted raises none.
             if not event.muted:

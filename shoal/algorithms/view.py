@@ -96,6 +96,8 @@ class ClusteringView:
     """(n, d) a tenth lie above"""
     regimes: RegimeView | None = None
     """None for clusters that are places"""
+    unresolved: int = 0
+    """places with gaps between them that the memory, which is at its limit, is too small to tell apart; else 0"""
 
     @classmethod
     def from_nodes(  # noqa: PLR0913 - one argument for each field
@@ -116,6 +118,7 @@ class ClusteringView:
         node_low: ArrayLike | None = None,
         node_high: ArrayLike | None = None,
         regimes: RegimeView | None = None,
+        unresolved: int = 0,
         joins_nodes: bool = False,
         accumulates: bool = True,
     ) -> Self:
@@ -148,6 +151,7 @@ class ClusteringView:
             node_low=None if node_low is None else _floats(node_low),
             node_high=None if node_high is None else _floats(node_high),
             regimes=regimes,
+            unresolved=unresolved,
         )
 
     @classmethod

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+import math
+import warnings
+from typing import Any, Final, cast
 
-from shoal.algorithms.cluster_tree import ClusterTreeOptions
+from shoal.algorithms.cluster_tree import ClusterTreeOptions, ClusterTreeServer
+from shoal.algorithms.cluster_tree.server import FEW_CLUSTERS
 from shoal.estimators.streaming import IdentityEstimator
+from shoal.kernels.arrays import Floats
 
 DEFAULTS: Final = ClusterTreeOptions()
 
@@ -45,7 +49,8 @@ class ClusterTree(IdentityEstimator):
         Independent readings of all clusters that count, each cluster having an equal part at most, or its share of the
         recent readings.
     growth_max : float, default=4.0
-        How many times these three are allowed at most, in proportion to the clusters where there are more than 20.
+        How many times these three are allowed at most, in proportion to the clusters where there are more than 20;
+        a warning says where more are needed.
     split_significance : float, default=4.5
         Standard deviations by which both sides of a join must be denser than the join, to be two clusters.
     keep_significance : float, default=2.0
@@ -132,3 +137,16 @@ class ClusterTree(IdentityEstimator):
         self.noise = noise
         self.verbose = verbose
         self.max_seconds = max_seconds
+
+    def _warn(self, rows: Floats) -> None:
+        """Warn once of rows that can hardly be clustered as they are, and of more clusters than the memory is for."""
+        super()._warn(rows)
+        places = cast("ClusterTreeServer", self._federation.server).unresolved if self._has_rows() else 0
+        if places and not self._warned:
+            self._warned = True
+            warnings.warn(
+                f"rows lie in about {places} places with gaps between them, and the memory at its limit tells "
+                f"{self.n_clusters_} clusters apart: give growth_max={math.ceil(places / FEW_CLUSTERS)} or more",
+                UserWarning,
+                stacklevel=4,
+            )

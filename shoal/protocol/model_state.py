@@ -39,6 +39,16 @@ def _state(model: ResolvedModel, snapshot: Snapshot | None) -> str:
     if model.rounds is not None and not model.rounds.algorithm.leaves_noise:
         # It has as many clusters as somebody has chosen.
         return ""
+    return _found(model, snapshot, so_far)
+
+
+def _found(model: ResolvedModel, snapshot: Snapshot, so_far: str) -> str:
+    """Whether the clusters that were found are as many as there are."""
+    if unresolved := model.algorithm.view(snapshot.arrays).unresolved:
+        return (
+            f"Readings lie in about {unresolved} places with gaps between them, and the memory at its limit tells "
+            f"{snapshot.known} clusters apart {so_far}: raise the option growth_max of the model."
+        )
     if snapshot.known == 1:
         return f"{_one_cluster(model)} {so_far}."
     return _specks(model, snapshot)

@@ -212,3 +212,83 @@ def test_the_nearest_cell_of_a_late_point_is_its_own_or_that_which_it_has_become
     near = nearest_of_latest(latest, cells, located(cells.centres))
     assert 0 < np.count_nonzero((cells.centres[near] == latest).all(axis=1)) < len(latest)
     np.testing.assert_array_equal(near, squared_by_differences(latest, cells.centres).argmin(axis=1))
+
+
+def shown_after_each(rows: np.ndarray, **options: Any) -> list[int]:
+    """How many clusters are shown after every 100 rows, which are published in updates of 50."""
+    client, server, counts = ClusterTreeClient(), ClusterTreeServer(**options), []
+    for number, part in enumerate(np.split(rows, len(rows) // 50)):
+        client.learn(part)
+        server.absorb([Contribution("sensor", number, client.contribute())], b"")
+        counts.append(len(server.identities))
+    return counts[1::2]
+
+
+@pytest.mark.parametrize(("own", "is_shown"), [(0.25, True), (0.02, False)])
+def test_a_group_in_known_ground_is_shown_once_it_has_received_its_share_and_a_burst_never(
+    own: float, is_shown: bool
+) -> None:
+    known = Identities(1000.0, 4.5, 2.0)
+    known.clusters = {0: Cluster(0.0, -1, True, True), 1: Cluster(5000.0, 0, True, False, waits=True)}
+    cells = cells_of([300.0, 100.0], [0, 1])
+    for readings in (5500.0, 6000.0, 6500.0):
+        received = (np.random.default_rng(int(readings)).random(500) < own).astype(np.int64)
+        known.count_received(cells, received, np.ones(500), before=readings - 500.0)
+    known.settle(6500.0)
+    assert known.shown(np.array([1])).tolist() == [1 if is_shown else 0]
+
+
+def test_the_rest_of_a_burst_does_not_count_as_its_share() -> None:
+    known = Identities(1000.0, 4.5, 2.0)
+    known.clusters = {0: Cluster(0.0, -1, True, True), 1: Cluster(5000.0, 0, True, False, waits=True)}
+    cells = cells_of([300.0, 100.0], [0, 1])
+    known.count_received(cells, np.repeat([1, 0], [200, 300]), np.ones(500), before=5000.0)
+    known.settle(9000.0)
+    assert known.shown(np.array([1])).tolist() == [0]
+
+
+@pytest.mark.parametrize(("gap", "waits"), [(1.0, True), (9.0, False)])
+def test_only_what_lies_within_the_ground_of_a_cluster_waits_for_its_share(gap: float, waits: bool) -> None:
+    cells = cells_of([10.0] * 6, [0] * 6)
+    cells.centres[3:] += gap
+    known = Identities(1000.0, 4.5, 2.0)
+    known.clusters, known.n_created = {0: Cluster(0.0, -1, True, True)}, 1
+    known.assign(cells, Partition(np.repeat([0, 3], 3), {0: 20.0, 3: 20.0}, np.ones(6)), 5000.0)
+    known.settle(9000.0)
+    assert known.shown(np.array([1])).tolist() == [0 if waits else 1]
+
+
+def test_a_cluster_that_was_never_shown_does_not_outlive_the_one_it_was_shown_as() -> None:
+    known = Identities(1000.0, 4.5, 2.0)
+    known.clusters = {0: Cluster(0.0, -1, True, True), 1: Cluster(5000.0, 0, False, False)}
+    known.settle(5000.0)
+    cells = cells_of([10.0, 30.0], [0, 1])
+    known.assign(cells, Partition(np.array([0, 0]), {}, np.ones(2)), 5500.0)
+    assert cells.cluster.tolist() == [0, 0]
+
+
+def crowd(k: int, n: int) -> np.ndarray:
+    """n rows of k blobs on a grid of four features, 15 standard deviations apart or more."""
+    generator = np.random.default_rng(k)
+    grid = np.stack(np.meshgrid(*[np.arange(4.0)] * 4), axis=-1).reshape(-1, 4)
+    centres = grid[generator.choice(len(grid), k, replace=False)]
+    return centres[generator.integers(k, size=n)] + generator.normal(0.0, 1.0 / 15.0, (n, 4))
+
+
+def test_the_memory_grows_with_the_places_before_they_are_told_apart() -> None:
+    rows = crowd(100, 5000)
+    assert shown_after_each(rows)[-1] > 80
+    assert shown_after_each(rows, growth_max=1.0)[-1] < 20
+
+
+def test_a_memory_that_is_too_small_for_the_clusters_says_so() -> None:
+    def unresolved(**options: Any) -> int:
+        client, server = ClusterTreeClient(), ClusterTreeServer(4, **options)
+        for number, part in enumerate(np.split(crowd(100, 6000), 40)):
+            client.learn(part)
+            server.absorb([Contribution("sensor", number, client.contribute())], b"")
+        assert server.snapshot()["unresolved"].tolist() == ([server.unresolved] if server.unresolved else [])
+        return server.unresolved
+
+    assert 70 <= unresolved(growth_max=1.0) <= 120
+    assert unresolved() == 0

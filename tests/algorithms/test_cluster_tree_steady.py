@@ -12,6 +12,7 @@ from shoal.estimators.cluster_tree import ClusterTree
 if find_spec("sklearn") is None:
     pytest.skip("scores need scikit-learn, of the extra 'evaluate'", allow_module_level=True)
 
+from benchmarks.steadiness.field_streams import field
 from benchmarks.steadiness.judge import Verdict, judge
 from benchmarks.steadiness.streams import changing, stationary
 
@@ -126,3 +127,12 @@ def test_a_cluster_of_one_percent_is_shown_within_3000_readings(seed: int) -> No
     assert all(delay is not None and delay <= 3000 for delay in verdict.delays)
     assert verdict.count_end == 5
     assert verdict.switches == 0
+
+
+@pytest.mark.parametrize(("name", "seed"), [("bursts of 100", 101), ("bursts of 300", 101)])
+def test_bursts_of_equal_readings_are_no_clusters(name: str, seed: int) -> None:
+    stream, model = field()[name](seed), Watched()
+    for begin in range(0, len(stream.rows), 500):
+        model.learn(stream.rows[begin : begin + 500])
+    assert model.count() == 5
+    assert model.model.identities_.tolist() == [0, 1, 2, 3, 4]

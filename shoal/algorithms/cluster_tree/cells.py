@@ -124,8 +124,9 @@ class Cells:
         self.recent, self.cluster, self.ids = self.recent[mask], self.cluster[mask], self.ids[mask]
         self.core, self.place = self.core[mask], self.place[mask]
 
-    def limit_mass(self, cluster_mass_max: float, mass_max: float, dependence: Floats) -> None:
-        """Bound the mass of every cluster: newer readings displace the oldest ones of their own cluster.
+    def limit_mass(self, cluster_mass_max: float, mass_max: float, dependence: Floats) -> bool:
+        """Bound the mass of every cluster: newer readings displace the oldest ones of their own cluster. Whether any
+        did.
 
         Each may have an equal part of `mass_max`, and one that receives more than `MANY_PARTS` of them its share of the
         recent readings: what has not been told apart yet needs as much memory for that as its parts will have. All
@@ -135,7 +136,7 @@ class Cells:
         """
         present, place = np.unique(self.cluster, return_inverse=True)
         if not len(present):
-            return
+            return False
         independent = np.bincount(place, weights=self.mass / dependence)
         recent = np.bincount(place, weights=self.recent)
         equal, share = 1.0 / len(present), recent / max(float(recent.sum()), 1e-300)
@@ -143,6 +144,7 @@ class Cells:
         allowed = np.minimum(cluster_mass_max, mass_max * part)
         self.mass = self.mass * np.minimum(1.0, allowed / independent)[place]
         self.keep(self.mass > MASS_MIN)
+        return bool((independent > allowed).any())
 
     def state(self) -> State:
         """The arrays as copies."""

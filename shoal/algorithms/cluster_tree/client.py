@@ -51,8 +51,9 @@ class ClusterTreeOptions(AlgorithmOptions):
     )
     growth_max: float = option(
         4.0,
-        "how many times `cells_max` and the two numbers of readings are kept at most, in proportion to the clusters "
-        "where there are more than 20: the more there are, the more readings it takes to tell the others apart",
+        "how many times `cells_max` and the two numbers of readings are kept at most, in proportion to the clusters, "
+        "or places with gaps between them, where there are more than 20: it takes as many more readings to tell them "
+        "apart. Where it is too little for them, the model says so",
         least=1.0,
     )
     split_significance: float = option(
@@ -99,16 +100,18 @@ SNAPSHOT = {
     "active": ArraySpec("|b1", ("c",)),
     "parent": ArraySpec("<i8", ("c",)),
     "since": ArraySpec("<i8", ("c",)),
+    "unresolved": ArraySpec("<i8", ("s",), at_least_one=True),
 }
 """the server's cells: centres, masses in readings that still count, the position of each one's cluster, and the
 distance from which on a row belongs to no cluster (option `noise`; without it larger than any); per cluster its
 identity, which is never given again; its centre; the standard deviation of its cells per feature, by mass (that of its
 readings is somewhat larger); its mass; its recent readings (each fades to 1/e in 500 readings of all clusters); whether
 it is active; the identity that it parted from (-1: it appeared where no readings were before); and how many readings
-had been absorbed when it was first found"""
+had been absorbed when it was first found; where the memory is at its limit (option `growth_max`) and has fewer clusters
+than places with gaps between them, the number of these places, else nothing"""
 
 
-STATE_VERSION = 4
+STATE_VERSION = 5
 BLOCK_ROWS = 256
 """rows that are buffered and then sketched together: a fixed number, so that any batching gives the same points"""
 READINGS_MIN = 2

@@ -14,6 +14,7 @@ from shoal.algorithms.cluster_tree.partition import Pair, Partition
 from shoal.algorithms.state_reader import StateReader
 from shoal.algorithms.streaming import State
 from shoal.kernels.arrays import AnyArray, Bools, Floats, Ints
+from shoal.kernels.distance import nearest
 
 RECENT_READINGS = 500.0
 """readings of all clusters in which the recent readings of a cluster fade to 1/e"""
@@ -25,7 +26,28 @@ sooner, the more certain it is. A cluster where no readings were before is shown
 EARLY_SHARE = 0.25
 """a split is shown after at most this share of the readings before it"""
 NO_PARENT = -1
-NUMBERS = ("since", "recent", "excess", "compared", "slow_excess", "slow_compared")
+KNOWN_GROUND = 2.0
+"""median core distances of a cluster from its nearest cell within which a group has parted from it in known ground"""
+BIN_READINGS = 125.0
+"""readings that are counted together for a group in known ground: a burst of more than its share counts as its share"""
+SHARE_RECEIVED = 0.7
+"""part of its share that a group in known ground must have received since it was found: chance alone takes a fifth"""
+EXPECTED_MIN = 10.0
+"""readings that both it and the cluster it parted from are expected to have received by then"""
+FLAGS = ("confirmed", "appeared", "active", "waits")
+"""flags that a saved state has of each cluster"""
+NUMBERS = (
+    "since",
+    "recent",
+    "excess",
+    "compared",
+    "slow_excess",
+    "slow_compared",
+    "expected",
+    "received",
+    "parent_expected",
+    "parent_received",
+)
 """numbers that a saved state has of each cluster"""
 
 
@@ -50,6 +72,15 @@ class Cluster:
     slow_excess: float = 0.0
     """excess over the last `SLOW_READINGS` readings"""
     slow_compared: float = 0.0
+    waits: bool = False
+    """whether it was found in known ground, and has not received its share of readings since"""
+    expected: float = 0.0
+    """its share of the readings of it and of the cluster that it parted from, since it was found"""
+    received: float = 0.0
+    """its readings since, those of each bin up to its share"""
+    parent_expected: float = 0.0
+    parent_received: float = 0.0
+    """the same of the cluster that it parted from"""
 
     @property
     def dependence(self) -> float:
@@ -96,8 +127,9 @@ class Identities:
         """Give every group the identity that most of its mass had, or a new one. Sets the clusters of the cells."""
         shared = _shared(found.group, cells)
         identity_of: dict[int, int] = {}
+        claims = self._claims(shared)
         # The largest share first; of equal ones the older cluster, which people know longer.
-        for (group, cluster), _ in sorted(shared.items(), key=lambda item: (-item[1], item[0][1])):
+        for (group, cluster), _ in sorted(claims.items(), key=lambda item: (-item[1], item[0][1])):
             if group not in identity_of and cluster not in identity_of.values():
                 identity_of[group] = cluster
         for group, identity in identity_of.items():
@@ -111,18 +143,35 @@ class Identities:
             appeared = not former or _is_new_ground(cells, found.group == group)
             certain = (1.0 if appeared else CERTAIN) * self._split
             confirmed = not former or found.significance.get(group, 0.0) >= certain
-            identity_of[group] = self._new(former, confirmed, appeared, readings)
+            waits = _is_in_known_ground(cells, found, group, former)
+            identity_of[group] = self._new(former, confirmed, appeared, readings, waits)
         cells.cluster = _each(found.group, identity_of.__getitem__).astype(np.int64)
         self._prune(set(cells.cluster.tolist()))
+
+    def _claims(self, shared: dict[Pair, float]) -> dict[Pair, float]:
+        """(group, known cluster) -> the mass with which the cluster may go on as the group.
+
+        A cluster that is shown as another one, and is part of it again, was never shown: its mass is that of the other.
+        """
+        most: dict[int, tuple[float, int]] = {}
+        for (group, cluster), mass in shared.items():
+            most[cluster] = max(most.get(cluster, (0.0, group)), (mass, group))
+        claims = dict(shared)
+        for (group, cluster), mass in shared.items():
+            at = self._shown.get(cluster, cluster)
+            if at != cluster and (group, at) in shared and most[at][1] == group:
+                claims[group, at] += mass
+                claims[group, cluster] = 0.0
+        return claims
 
     def _wait(self, significance: float) -> float:
         """The readings for which a split of this significance must have lasted before it is shown."""
         certainty = significance / self._split
         return self._confirm * (CERTAIN - certainty) / (CERTAIN - 1.0) if certainty >= 1.0 else math.inf
 
-    def _new(self, former: dict[int, float], confirmed: bool, appeared: bool, readings: float) -> int:
+    def _new(self, former: dict[int, float], confirmed: bool, appeared: bool, readings: float, waits: bool) -> int:
         parent = max(former, key=former.__getitem__) if former else NO_PARENT
-        cluster = Cluster(readings, parent, confirmed, appeared)
+        cluster = Cluster(readings, parent, confirmed, appeared, waits=waits)
         if former:  # the parent's measurement holds for its readings until they have been measured
             origin = self.clusters[parent]
             cluster.excess, cluster.compared = origin.excess, origin.compared / 2
@@ -145,6 +194,8 @@ class Identities:
             self._shown[identity] = at
 
     def _is_confirmed(self, cluster: Cluster, readings: float) -> bool:
+        if cluster.waits:
+            return False
         # Early in a stream nothing has been shown for long, so there is no number to keep steady by waiting.
         return cluster.confirmed or readings - cluster.since >= min(self._confirm, EARLY_SHARE * cluster.since)
 
@@ -165,6 +216,31 @@ class Identities:
         for identity, cluster in self.clusters.items():
             cluster.recent = cluster.recent * fade + float(after[shown == identity].sum())
             cluster.active = cluster.recent > (ACTIVE_UNTIL if cluster.active else ACTIVE_FROM)
+
+    def count_received(self, cells: Cells, cluster: Ints, mass: Floats, before: float) -> None:
+        """identities (n,), masses (n,), in the order absorbed: readings of groups in known ground that were
+        found `before` these. One that has received its share is as any other from then on.
+
+        A burst of equal readings is as dense as a cluster, and receives nothing once it is over.
+        """
+        waiting = {i: one for i, one in self.clusters.items() if one.waits and one.since <= before}
+        if not waiting:
+            return
+        upto = mass.cumsum()
+        place = np.minimum(((upto - mass) / BIN_READINGS).astype(np.int64), max(0, int(upto[-1] / BIN_READINGS) - 1))
+        for identity, one in waiting.items():
+            pair = identity, one.parent
+            own, other = (np.bincount(place, weights=mass * (cluster == each)) for each in pair)
+            held, around = (float(cells.mass[cells.cluster == each].sum()) for each in pair)
+            share = held / max(held + around, 1e-300) * (own + other)
+            one.expected += float(share.sum())
+            one.received += float(np.minimum(own, share).sum())
+            one.parent_expected += float((own + other - share).sum())
+            one.parent_received += float(np.minimum(other, own + other - share).sum())
+            is_known = min(one.expected, one.parent_expected) >= EXPECTED_MIN
+            is_received = one.received >= SHARE_RECEIVED * one.expected
+            is_received &= one.parent_received >= SHARE_RECEIVED * one.parent_expected
+            one.waits = one.parent in self.clusters and not (is_known and is_received)
 
     def active(self, cluster: Ints) -> Bools:
         """identities (k,) -> (k,) whether the cluster as which each is shown is active."""
@@ -187,16 +263,9 @@ class Identities:
         return {
             "identity": np.array(list(self.clusters), dtype=np.int64),
             "identities_created": self.n_created,
-            "since": np.array([one.since for one in every], dtype=np.float64),
             "parent": np.array([one.parent for one in every], dtype=np.int64),
-            "confirmed": np.array([one.confirmed for one in every], dtype=np.int64),
-            "appeared": np.array([one.appeared for one in every], dtype=np.int64),
-            "recent": np.array([one.recent for one in every], dtype=np.float64),
-            "active": np.array([one.active for one in every], dtype=np.int64),
-            "excess": np.array([one.excess for one in every], dtype=np.float64),
-            "compared": np.array([one.compared for one in every], dtype=np.float64),
-            "slow_excess": np.array([one.slow_excess for one in every], dtype=np.float64),
-            "slow_compared": np.array([one.slow_compared for one in every], dtype=np.float64),
+            **{name: np.array([getattr(one, name) for one in every], dtype=np.float64) for name in NUMBERS},
+            **{name: np.array([getattr(one, name) for one in every], dtype=np.int64) for name in FLAGS},
             "shown": np.array([self._shown[identity] for identity in self.clusters], dtype=np.int64),
             "doubted": np.array(list(self._doubted), dtype=np.int64).reshape(-1, 2),
             "doubted_since": np.array(list(self._doubted.values()), dtype=np.float64),
@@ -210,12 +279,12 @@ class Identities:
         saved.check(len(np.unique(ids)) == c, "two clusters have the same identity")
         numbers = [saved.read_floats(name, (c,)).tolist() for name in NUMBERS]
         parents = saved.read_ints("parent", (c,), least=NO_PARENT).tolist()
-        flags = [saved.read_ints(name, (c,)).astype(bool).tolist() for name in ("confirmed", "appeared", "active")]
+        flags = [saved.read_ints(name, (c,)).astype(bool).tolist() for name in FLAGS]
         shown = saved.read_ints("shown", (c,))
         saved.check(bool(np.isin(shown, ids).all()), "a cluster is shown as an identity that does not exist")
         columns = zip(ids.tolist(), parents, *numbers, *flags, strict=True)
-        for identity, parent, since, recent, *excesses, confirmed, appeared, active in columns:
-            self.clusters[identity] = Cluster(since, parent, confirmed, appeared, recent, active, *excesses)
+        for identity, parent, *fields in columns:
+            self.clusters[identity] = Cluster(parent=parent, **dict(zip((*NUMBERS, *FLAGS), fields, strict=True)))
         self._shown = dict(zip(ids.tolist(), shown.tolist(), strict=True))
         doubted = saved.read_ints("doubted", (None, 2))
         since = saved.read_floats("doubted_since", (len(doubted),)).tolist()
@@ -231,6 +300,19 @@ def _each(numbers: Ints, of: Callable[[int], float]) -> AnyArray:
 def _is_new_ground(cells: Cells, own: Bools) -> bool:
     """Whether the readings of these cells (k,) are recent while most others are old: a birth, not a split."""
     return float(cells.recent[own].sum() / cells.mass[own].sum()) >= cells.new_rate
+
+
+def _is_in_known_ground(cells: Cells, found: Partition, group: int, former: dict[int, float]) -> bool:
+    """Whether a new group lies within the ground of the cluster that most of its mass was part of."""
+    own = found.group == group
+    rest = (cells.cluster == max(former, key=former.__getitem__)) & ~own if former else np.zeros(len(own), dtype=bool)
+    if not rest.any():
+        return False
+    densest = np.flatnonzero(own)[found.cores[own].argmin()]
+    _, squared = nearest(cells.centres[[densest]], cells.centres[rest])
+    # Either may be the burst: the denser one keeps the identity where it has most of the readings.
+    core = max(float(np.median(found.cores[part])) for part in (own, rest))
+    return math.sqrt(squared[0]) <= KNOWN_GROUND * core
 
 
 def _shared(group: Ints, cells: Cells) -> dict[Pair, float]:

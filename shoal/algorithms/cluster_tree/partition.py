@@ -39,6 +39,8 @@ ALONE: Final = 5.0
 """gap, in core distances, beside which `FEW_READINGS` readings are significant by 4.5 standard deviations"""
 EMPTIER: Final = 2.0
 """ratio of the two core distances of a cell from which it may be alone"""
+PLACE_POINTS: Final = 4.0
+"""cells on both sides of a gap from which they are two places"""
 LEAST_CHANCE: Final = 1e-300
 """smaller chances are not told apart"""
 
@@ -145,6 +147,8 @@ class _Side(NamedTuple):
     main_mass: float
     main_share: float
     """share of that cluster's mass that is in this group"""
+    points: float
+    """as many equal cells would vary as much: a few heavy ones hold many readings, and no place with a spread"""
 
     def receives_as(self, other: _Side) -> bool:
         """Whether both receive readings at present, for their mass about equally many."""
@@ -174,6 +178,8 @@ class Joining:
         self._cores, self._exact = cores, exact_masses(weights.mass)
         self._clusters, self._place = np.unique(weights.cluster, return_inverse=True)
         self._whole = np.bincount(self._place, weights=weights.known)
+        self.gaps = 0
+        """joins across a gap, so far, both of whose sides are places of several readings"""
 
     def join(self, edges: Ints, lengths: Singles) -> tuple[Ints, dict[int, float]]:
         """Add edges (e, 2) of ascending squared lengths (e,): join the groups of each, or refuse the join.
@@ -204,6 +210,7 @@ class Joining:
     def _refused(self, merge: HeavyMerge, length: float, has_gap: bool) -> float | None:
         """The significance of a join that is refused; None: it is not."""
         one, other = (self._side(members) for members in merge.members)
+        self.gaps += has_gap and min(one.points, other.points) >= PLACE_POINTS
         light, heavy = (one, other) if one.mass < other.mass else (other, one)
         pair = _known_pair(one, other)
         # What varies slowly is in the counts of sides that receive readings at different times, and not in the
@@ -240,6 +247,7 @@ class Joining:
             int(self._clusters[main]) if known[main] > 0.0 else None,
             float(known[main]),
             float(known[main] / self._whole[main]),
+            total**2 / float(mass @ mass),
         )
 
     def _by_density(self, light: _Side, heavy: _Side, length: float, is_slow: bool) -> float:
@@ -298,6 +306,8 @@ class Partition(NamedTuple):
     """lowest significance of the refused joins, by each group that was kept apart from another"""
     cores: Floats
     """(k,) core distances, in units of the rows; infinite where there are too few readings"""
+    places: int = 1
+    """places between which there is a gap, whether or not they are significantly apart"""
 
 
 def partition(
@@ -338,7 +348,7 @@ def partition(
     group, significance = joining.join(edges[order], lengths[order])
     _, first, known = np.unique(cells.cluster[unchanged], return_index=True, return_inverse=True)
     group[unchanged] = np.flatnonzero(unchanged)[first][known]
-    return Partition(group, significance, np.sqrt(cores.astype(np.float64)) * centres.frame.scale)
+    return Partition(group, significance, np.sqrt(cores.astype(np.float64)) * centres.frame.scale, 1 + joining.gaps)
 
 
 def _cores(squared: Singles, neighbours: Neighbours, mass: Floats, within: float, few: float) -> Singles:

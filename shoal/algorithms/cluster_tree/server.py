@@ -30,7 +30,7 @@ from shoal.algorithms.state_reader import StateReader
 from shoal.algorithms.streaming import Arrays, Contribution, Rows, State, check_rows
 from shoal.algorithms.view import NO_CLUSTER, ClusteringView, NearestPoint
 from shoal.errors import InvalidData
-from shoal.kernels.arrays import Bools, Floats, Ints
+from shoal.kernels.arrays import AnyArray, Bools, Floats, Ints
 from shoal.kernels.distance import nearest
 from shoal.kernels.sketching import Located, Sketch, empty_sketch, frame_of, located, nearest_to, squared_between
 
@@ -70,6 +70,7 @@ def view(snapshot: Arrays) -> ClusteringView:
         identity=snapshot["identity"],
         parent=snapshot["parent"],
         recent=snapshot["recent"],
+        unresolved=int(snapshot["unresolved"].sum()),
         accumulates=False,
     )
 
@@ -221,6 +222,8 @@ def _apart(one: Floats, other: Floats) -> Floats:
 
 FEW_CLUSTERS = 20
 """clusters up to which the memory does not grow"""
+UNRESOLVED = 1.2
+"""places for each cluster from which some have not been told apart: a few may be parts of one cluster"""
 GATHERED_MIN, GATHERED_MORE = 10.0, 1.25
 """readings that have come near to each other where none had been, from which the tree is built before it is due; and
 multiple of those when it was built last"""
@@ -258,11 +261,20 @@ class ClusterTreeServer(ClusterTreeHalf):
         """how often the tree may be built before the next rebuild is due"""
         self._first_new = 0
         """the id from which on a cell can be where no readings had been"""
+        self._places = 1
+        """places with gaps between them, when the tree was built last"""
+        self._unresolved = 0
+        """as many where they are more than the memory at its limit can tell apart, else 0"""
 
     @property
     def readings(self) -> int:
         """Readings absorbed."""
         return self._readings
+
+    @property
+    def unresolved(self) -> int:
+        """Places with gaps between them, where they are more than the memory at its limit can tell apart; else 0."""
+        return self._unresolved
 
     @property
     def identities(self) -> list[int]:
@@ -313,8 +325,9 @@ class ClusterTreeServer(ClusterTreeHalf):
             self._look()
 
     def _growth(self) -> float:
-        """Multiple of the memory for few clusters that is allowed for those that are known."""
-        return min(self.options.growth_max, max(1.0, len(self._identities.clusters) / FEW_CLUSTERS))
+        """Multiple of the memory for few clusters that is allowed for those that are known or to be told apart."""
+        places = max(self._places, len(self._identities.clusters))
+        return min(self.options.growth_max, max(1.0, places / FEW_CLUSTERS))
 
     def rebuild(self) -> None:
         """Build the tree and find the clusters anew; measure dependence, and bound the memory.
@@ -328,14 +341,20 @@ class ClusterTreeServer(ClusterTreeHalf):
 
         centres = located(cells.centres)
         found = self._partition(centres, remain_apart)
+        self._places = found.places
         self._assign(found)
         if len(self._block.mass):
             near = self._dependence.compare(self._block, self._block_time, cells, centres, found.cores, identities)
             self._count_recent(near[self._counted :])
+            identities.count_received(cells, cells.cluster[near], self._block.mass, float(self._rebuilt))
         self._block, self._block_time, self._counted = empty_sketch(self._width or 0), np.empty(0), 0
         dependence = identities.dependence(cells.cluster)
         growth = self._growth()
-        cells.limit_mass(growth * self.options.cluster_mass_max, growth * self.options.mass_max, dependence)
+        is_full = cells.limit_mass(growth * self.options.cluster_mass_max, growth * self.options.mass_max, dependence)
+        # Once full, a memory may have room again for a while: what it has lost is not known.
+        is_full = is_full or self._unresolved > 0
+        is_crowded = self._places > max(growth * FEW_CLUSTERS, UNRESOLVED * len(self.identities))
+        self._unresolved = self._places if is_full and is_crowded else 0
         # What gathers slowly has until the rebuild after the next.
         cells.settle(cells.ids < self._first_new)
         self._first_new, self._rebuilt = cells.n_created, self._readings
@@ -441,6 +460,7 @@ class ClusterTreeServer(ClusterTreeHalf):
             "active": np.array([one.active for one in facts], dtype=np.bool_),
             "parent": np.array([NO_PARENT if one.appeared else one.parent for one in facts], dtype=np.int64),
             "since": np.array([one.since for one in facts], dtype=np.int64),
+            "unresolved": np.full(int(self._unresolved > 0), self._unresolved, dtype=np.int64),
         }
 
     def state(self) -> State:
@@ -453,6 +473,8 @@ class ClusterTreeServer(ClusterTreeHalf):
             "gathered": self._gathered,
             "looks": self._looks,
             "first_new": self._first_new,
+            "places": self._places,
+            "unresolved": self._unresolved,
             **sketch_state("block", self._block),
             "block_time": self._block_time.copy(),
             **self._cells.state(),
@@ -467,6 +489,7 @@ class ClusterTreeServer(ClusterTreeHalf):
         self._gathered, self._looks = saved.read_float("gathered"), saved.read_int("looks")
         saved.check(self._looks <= LOOKS_MAX, f"looks must be at most {LOOKS_MAX}")
         self._first_new, self._counted = saved.read_int("first_new"), saved.read_int("counted")
+        self._places, self._unresolved = saved.read_int("places", least=1), saved.read_int("unresolved")
         self._block = restored_sketch(saved, "block", width)
         self._block_time = saved.read_floats("block_time", (len(self._block.mass),))
         saved.check(self._counted <= len(self._block.mass), "more points of the block were counted than it has")
