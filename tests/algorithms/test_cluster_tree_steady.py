@@ -132,7 +132,7 @@ def test_a_cluster_of_one_percent_is_shown_within_3000_readings(seed: int) -> No
 @pytest.mark.parametrize(("name", "seed"), [("bursts of 100", 101), ("bursts of 300", 101)])
 def test_bursts_of_equal_readings_are_no_clusters(name: str, seed: int) -> None:
     stream, model = field()[name](seed), Watched()
-    for begin in range(0, len(stream.rows), 500):
-        model.learn(stream.rows[begin : begin + 500])
+    for begin in range(0, len(stream.rows), 100):
+        model.learn(stream.rows[begin : begin + 100])
     assert model.count() == 5
     assert model.model.identities_.tolist() == [0, 1, 2, 3, 4]

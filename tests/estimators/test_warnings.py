@@ -52,6 +52,17 @@ def test_features_of_very_different_scales_are_warned_of(estimator: shoal.Cluste
         estimator.fit(np.column_stack([ROWS[:, 0], np.full(len(ROWS), 3.0)]))  # a constant decides nothing
 
 
+def test_more_clusters_than_the_memory_is_for_are_warned_of_with_what_it_takes() -> None:
+    places = np.stack(np.meshgrid(np.arange(8.0), np.arange(5.0)), axis=-1).reshape(-1, 2)
+    rows = places[RNG.integers(40, size=1500)] + RNG.normal(0.0, 0.07, (1500, 2))
+    small = shoal.ClusterTree(growth_max=1.0, mass_max=400.0, cluster_mass_max=400.0, cells_max=400)
+    with pytest.warns(UserWarning, match="tells [0-9]+ clusters apart: give growth_max=[23] or more"):
+        small.fit(rows)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        shoal.ClusterTree().fit(rows)
+
+
 @pytest.mark.parametrize(
     "estimator",
     [shoal.FederatedKMeans(2), shoal.FederatedDBSCAN(), shoal.FederatedSpectral(2), shoal.KFED(2)],

@@ -11,12 +11,15 @@ import numpy as np
 import pytest
 
 from server_node.node import ServerNode
+from server_node.web.page_renderer import PageRenderer
+from shoal.algorithms.cluster_tree import ClusterTreeClient
+from shoal.config.contract import parse_contract
 from shoal.config.settings import LogSettings
 from shoal.protocol.events import EVENT_KINDS, ClusterEventMessage
 from shoal.protocol.messages import ClusterName, Update
 from shoal.telemetry.metrics import ServerMetrics
 from tests.server_node.server_fixture import ServerFixture, updates_of
-from tests.small_plant import an_update, plant
+from tests.small_plant import OFF, an_update, plant
 
 
 @pytest.fixture
@@ -112,6 +115,32 @@ def test_what_became_of_clusters_adds_up_and_travels_as_events(
     lines = [vars(record)["fields"] for record in caplog.records if record.getMessage() == "cluster_changed"]
     logged = [fields["event_id"] for fields in lines]
     assert logged == [event.id for event in events]
+
+
+def test_a_memory_that_is_too_small_is_logged_once_and_told_on_the_page(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    small = {"growth_max": 1.0, "mass_max": 400.0, "cluster_mass_max": 400.0, "cells_max": 400}
+    models = [{"name": "clusters", "algorithm": "cluster_tree", "options": small}]
+    features = [{"name": "warm", "low": -10, "high": 50}, {"name": "damp", "low": 0, "high": 100}]
+    tables = {"federation": {"name": "plant"}, "features": features, "privacy": OFF, "models": models}
+    site = ServerFixture(tmp_path, parse_contract(tables))
+    generator, client = np.random.default_rng(0), ClusterTreeClient(2)
+    places = np.stack(np.meshgrid(np.linspace(0.1, 0.9, 8), np.linspace(0.1, 0.9, 5)), axis=-1).reshape(-1, 2)
+    with caplog.at_level(logging.WARNING, "shoal"), site.server() as server:
+        for number in range(1, 13):
+            client.learn(places[generator.integers(40, size=100)] + generator.normal(0.0, 0.008, (100, 2)))
+            update = {"algorithm": "cluster_tree", "arrays": client.contribute(), "readings": 100}
+            site.send(an_update(site.contract, "attic", number, **update))
+            while server.step():
+                pass
+        state = PageRenderer().render(server.status()).content["models"][0]["state"]
+    (fields,) = [vars(record)["fields"] for record in caplog.records if record.getMessage() == "memory_too_small"]
+    assert fields["model"] == "clusters"
+    assert 20 < fields["places"] <= 48
+    assert fields["clusters"] < 10
+    assert "the memory at its limit tells" in state
+    assert "raise the option growth_max" in state
 
 
 def test_identities_survive_a_restart(site: ServerFixture) -> None:
