@@ -30,7 +30,7 @@ from shoal.algorithms.state_reader import StateReader
 from shoal.algorithms.streaming import Arrays, Contribution, Rows, State, check_rows
 from shoal.algorithms.view import NO_CLUSTER, ClusteringView, NearestPoint
 from shoal.errors import InvalidData
-from shoal.kernels.arrays import AnyArray, Bools, Floats, Ints
+from shoal.kernels.arrays import Bools, Floats, Ints
 from shoal.kernels.distance import nearest
 from shoal.kernels.sketching import Located, Sketch, empty_sketch, frame_of, located, nearest_to, squared_between
 
