@@ -9,9 +9,9 @@ import pytest
 
 from shoal.algorithms.cluster_tree import ClusterTreeClient, ClusterTreeServer
 from shoal.algorithms.cluster_tree.cells import GATHERED, KNOWN, STRAY, Cells, merged_mass_max
+from shoal.algorithms.cluster_tree.dependence import nearest_of_latest
 from shoal.algorithms.cluster_tree.identities import Cluster, Identities
 from shoal.algorithms.cluster_tree.partition import Joining, Partition, Weights, partition, still_present
-from shoal.algorithms.cluster_tree.server import nearest_of_latest
 from shoal.algorithms.streaming import Contribution
 from shoal.kernels.distance import squared_by_differences
 from shoal.kernels.sketching import Sketch, empty_sketch, located
