@@ -148,7 +148,7 @@ class _Side(NamedTuple):
     main_share: float
     """share of that cluster's mass that is in this group"""
     points: float
-    """as many equal cells would vary as much: a few heavy ones hold many readings, and no place with a spread"""
+    """number of equal cells that would vary as much: a few heavy ones hold many readings, and no place with a spread"""
 
     def receives_as(self, other: _Side) -> bool:
         """Whether both receive readings at present, for their mass about equally many."""

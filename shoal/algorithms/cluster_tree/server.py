@@ -117,7 +117,7 @@ class ClusterTreeServer(ClusterTreeHalf):
         self._places = 1
         """places with gaps between them, when the tree was built last"""
         self._unresolved = 0
-        """as many where they are more than the memory at its limit can tell apart, else 0"""
+        """their number where it is more than the memory at its limit can tell apart, else 0"""
 
     @property
     def readings(self) -> int:
