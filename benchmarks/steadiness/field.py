@@ -33,7 +33,7 @@ CHOOSING: Final = (100, 101, 102, 103)
 REPORTING: Final = (9301, 9302)
 """seeds of the published figures"""
 UNTOUCHED: Final = (77_001, 77_002, 77_003)
-"""seeds for a check after all was chosen; the streams of births, movement and bursts have been run once"""
+"""seeds for a check after all was chosen: run once, but for noise, hollow clusters, tables and 200 clusters"""
 BATCH_ROWS: Final = 100
 WARM_ROWS: Final = 1000
 """rows whose labels are not judged"""
