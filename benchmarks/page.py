@@ -26,6 +26,7 @@ from server_node.clusters.history.store import HISTORY_FILE, HistoryReader, Hist
 from server_node.status import ClientStatus, StatusBoard
 from server_node.web import page_server
 from shoal.config.contract import Contract
+from shoal.config.resolved import resolve
 from shoal.protocol.history import COARSE_S, FINE_S, HistoryBin, HistoryNames
 from tests.server_node.web_browser import Tab, browsing
 from tests.server_node.web_statuses import NOW, a_contract, a_snapshot, a_status, some_nodes
@@ -247,7 +248,7 @@ def served_page(folder: Path) -> Iterator[tuple[str, StatusBoard]]:
 def history(contract: Contract, folder: Path) -> HistoryReader:
     """Bins in which all clusters have readings of all clients."""
     rng = np.random.default_rng(1)
-    store = HistoryStore(contract, folder / HISTORY_FILE)
+    store = HistoryStore(resolve(contract), folder / HISTORY_FILE)
     clusters: list[list[int | str]] = [[number, f"cluster number {number}", "Light high"] for number in range(CLUSTERS)]
     names = [f"client-{i:03}" for i in range(CLIENTS)]
     for model in MODELS:

@@ -36,7 +36,8 @@ from client_nodes.intake import NO_SPAN, Batch, TimeSpan
 from client_nodes.publisher import Content, EncodedUpdate, Publisher
 from client_nodes.snapshots import Snapshots
 from shoal.algorithms.streaming import Rows
-from shoal.config.resolved import ResolvedContract, ResolvedModel
+from shoal.config.changes import common_places, same_features
+from shoal.config.resolved import Generation, ResolvedContract, ResolvedModel
 from shoal.errors import InvalidState
 from shoal.kernels.arrays import Bools
 from shoal.privacy.base import PrivacyUnit
@@ -123,7 +124,7 @@ class CountWindows:
 
         `drop_repeats` counts where a user is the privacy unit; elsewhere repeats are rejected when they are read.
         """
-        self._privacy, self._bounds = contract.contract.privacy, contract.bounds
+        self._contract, self._privacy, self._bounds = contract, contract.contract.privacy, contract.bounds
         self._client = client
         self._snapshots = snapshots
         self._ledger = ledger
@@ -136,6 +137,8 @@ class CountWindows:
         self._user_readings = UserReadings(contract.mode.unit, drop_repeats)
         self.closed = 0
         """windows closed"""
+        self._begun: dict[str, int] = {}
+        """model -> number of the first window that it counts, of one that began when windows had been closed"""
         self._marked = 0
         """windows closed, as the ledger was told last"""
         self._places = 0
@@ -274,17 +277,34 @@ class CountWindows:
             "opened_at": self._opened_at,
             "span": list(self._span),
             "taken_in": list(self._taken_in),
+            "begun": dict(self._begun),
             "fingerprints": {model.name: model.fingerprint for model in self._models},
         }
+
+    def moved(self, state: dict[str, Any], generation: Generation) -> dict[str, Any]:
+        """A state of an earlier contract: windows keep their numbers, the open one the readings without gaps."""
+        before, contract = generation.contract.contract, self._contract
+        same = [name for name, one in generation.standing.items() if one == "same"]
+        begun = {name: state["begun"].get(name, 0) if name in same else state["closed"] for name in contract.models}
+        kept = {name: own for name, own in state["fingerprints"].items() if name in same}
+        moved = {**state, "begun": begun, "fingerprints": kept}
+        if same_features(before, contract.contract):
+            return moved
+        common = common_places(before, contract.contract)
+        rows = np.full((len(state["rows"]), contract.width), np.nan)
+        rows[:, common.after] = np.clip(common.moved(state["rows"]), 0.0, 1.0)
+        valid = state["valid"] * int(contract.learns_gaps or len(common.after) == contract.width)
+        return {**moved, "rows": rows if contract.learns_gaps else np.nan_to_num(rows), "valid": valid}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Raises `InvalidState`, also when the ledger does not fit or another key made the noise before."""
         if not self._models:
+            self.closed, self._places = state["closed"], state["places"]  # for a model that comes later
             return
         try:
             gaps = self._privacy.missing == "learn"
             rows, valid = counted_rows(state["rows"], state["valid"].astype(np.bool_), self._bounds.d, gaps)
-            if state["fingerprints"] != {model.name: model.fingerprint for model in self._models}:
+            if any(state["fingerprints"].get(one.name, one.fingerprint) != one.fingerprint for one in self._models):
                 raise InvalidState(
                     "the checkpoint belongs to another noise key, client name, readings log or epsilon of counts. "
                     "Restore those it was made with, or start under a new client name"
@@ -292,6 +312,7 @@ class CountWindows:
             self._rows, self._valid = rows, valid
             self._user_readings.restore(state["user_readings"])
             self.closed, self._places = state["closed"], state["places"]
+            self._begun = {name: int(number) for name, number in state["begun"].items()}
             self._opened_at, self._clock_window = state["opened_at"], state["clock_window"]
             self._span, self._taken_in = TimeSpan(*state["span"]), TimeSpan(*state["taken_in"])
             if not (
@@ -323,7 +344,8 @@ class CountWindows:
     def check_ledger(self) -> None:
         """Raises `InvalidState` unless the ledger continues what was released."""
         if self._ledger is not None:
-            self._ledger.check_windows([model.stream for model in self._models], self.closed)
+            counted = [one.stream for one in self._models if self._begun.get(one.name, 0) < self.closed]
+            self._ledger.check_windows(counted, self.closed)
 
     def stored(self) -> None:
         """The state is on the disk."""

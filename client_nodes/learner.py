@@ -7,7 +7,7 @@ of the newest rows.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple, cast
 
@@ -18,6 +18,7 @@ from client_nodes.privacy import PrivateBatch
 from client_nodes.publisher import Content, EncodedUpdate, Publisher
 from client_nodes.snapshots import VERSIONS_AHEAD_MAX, Snapshots
 from shoal.algorithms.streaming import Arrays, FollowingHalf, Rows, SequenceHalf
+from shoal.config.changes import Standing
 from shoal.config.resolved import ResolvedContract, ResolvedModel
 from shoal.config.sections import ClientSettings
 from shoal.errors import InvalidData, InvalidState, MessageRejected
@@ -136,11 +137,22 @@ class Learner:
             "span": list(self._span),
         }
 
+    def moved(self, state: dict[str, Any], standing: Mapping[str, Standing]) -> dict[str, Any]:
+        """A state of an earlier contract without what models cannot go on with; updates keep their numbers."""
+        anew = {"half": None, "readings": 0}
+        models = {
+            name: own if standing.get(name) == "same" else own | anew
+            for name, own in state["models"].items()
+            if standing.get(name, "gone") != "gone"
+        }
+        return {**state, "models": models}
+
     def restore(self, state: dict[str, Any]) -> None:
         """Raises `InvalidState`."""
         try:
             for model in self._models:
-                model.restore(state["models"][model.name])
+                if (own := state["models"].get(model.name)) is not None:  # else it is new in the contract
+                    model.restore(own)
             self._rejected = int(state["rejected"])
             self._places_since_update = state["places_since_update"]
             self._republish = state["republish"]
@@ -167,7 +179,8 @@ def saved_sequence_halves(contract: ResolvedContract, state: dict[str, Any]) -> 
     for model in contract.models.values():
         if model.family.client_learns and model.streaming.labels_sequences:
             half = cast("SequenceHalf", model.streaming.client(model.options, contract.width))
-            half.restore(state["models"][model.name]["half"])
+            if (saved := state["models"].get(model.name, {}).get("half")) is not None:
+                half.restore(saved)
             halves[model.name] = half
     return halves
 
@@ -257,7 +270,8 @@ class ModelLearner:
     def restore(self, state: dict[str, Any]) -> None:
         """Raises `InvalidState`."""
         try:
-            self._half.restore(state["half"])
+            if state["half"] is not None:  # else the model begins anew under another contract
+                self._half.restore(state["half"])
             self._sequence = state["sequence"]
             self._readings = state["readings"]
             self._reported = state["reported"]
@@ -431,14 +445,20 @@ class RoundAnswers:
         models = {name: {"answered": self._answered[name], "sequence": self._sequence[name]} for name in self._answered}
         return {"models": models, "window": self.window.state() if models else None, "reported": self._reported}
 
+    def moved(self, state: dict[str, Any], standing: Mapping[str, Standing], keeps_rows: bool) -> dict[str, Any]:
+        """A state of an earlier contract; `keeps_rows`: whether rows of the two are the same."""
+        models = {name: own for name, own in state["models"].items() if standing.get(name, "gone") != "gone"}
+        return {**state, "models": models, "window": state["window"] if keeps_rows else None}
+
     def restore(self, state: dict[str, Any]) -> None:
         """Raises `InvalidState`."""
         if not self._models:
             return
         try:
-            self.window.restore(state["window"])
+            if state["window"] is not None:
+                self.window.restore(state["window"])
             self._reported = int(state["reported"])
-            for name in self._answered:
+            for name in self._answered.keys() & state["models"]:  # others are new in the contract
                 saved = state["models"][name]
                 self._answered[name], self._sequence[name] = saved["answered"], saved["sequence"]
         except (KeyError, TypeError, ValueError) as broken:

@@ -15,8 +15,9 @@ from client_nodes.publisher import OwnUpdates, Publisher, all_headers, make_sign
 from client_nodes.snapshots import NOTHING_PUBLISHED, Published, Snapshots
 from shoal.algorithms.streaming import Rows
 from shoal.config.base import check_client_name
+from shoal.config.changes import same_features
 from shoal.config.limits import UPDATE_RECORD_BYTES_MAX
-from shoal.config.resolved import ResolvedContract
+from shoal.config.resolved import Generation, ResolvedContract
 from shoal.config.sections import ClientSettings
 from shoal.errors import InvalidState, OffsetOutOfRange, SettingsError
 from shoal.privacy.imperfect import CoarseReadings, row_mechanism
@@ -26,6 +27,7 @@ from shoal.protocol.reading_faults import FaultCounts, Rejected
 from shoal.protocol.topics import READINGS
 from shoal.protocol.validation import Validator
 from shoal.runtime.checkpoint import Checkpoint, Outbox, OutboxRecord, Required, SavedPart, SavedParts
+from shoal.telemetry.events import log_event
 from shoal.transports.base import Log, Record, first_positions
 
 if TYPE_CHECKING:
@@ -53,7 +55,7 @@ class ClientResources(NamedTuple):
     """what the server had published when the client started; its contract is this client's"""
 
 
-STATE_VERSION = 9
+STATE_VERSION = 10
 LABELS_PART = "labels"
 """name of the part that only a client with labels has"""
 
@@ -184,6 +186,9 @@ class ClientNode:
         self._saved = self._saved_parts()
         self._updates_log = self._log.identity(self._contract.contract.updates_topic)
         state = self._resources.checkpoint.load()
+        generation = None if state is None else self._contract.earlier.get(state.get("contract", ""))
+        if state is not None and generation is not None:
+            state = self._moved(state, generation)
         new_log = False
         if state is None:
             self._intake.positions = first_positions(self._resources.readings, READINGS)
@@ -358,7 +363,7 @@ class ClientNode:
             return None
         updates = [record for update in outcome.updates for record in update.records]
         self._own_updates.note_end(now)
-        if updates and self._resources.ledger is not None:
+        if updates:
             self._snapshots.look_for_conflicts(now)
         if updates:
             self._row_charges.charge()
@@ -397,6 +402,30 @@ class ClientNode:
         # A client that labels now and did not before has no labels to restore.
         required = required_values(self._contract.digest, self._resources.readings.identity(READINGS))
         return SavedParts("the client's checkpoint", made, required, optional={LABELS_PART})
+
+    def _moved(self, state: dict[str, Any], generation: Generation) -> dict[str, Any]:
+        """A state of an earlier contract without what this one cannot go on with. Raises `InvalidState`.
+
+        Nothing that was read is read again, so nothing is released twice; windows and updates keep their numbers.
+        """
+        before, standing = generation.contract, generation.standing
+        key, log = self._resources.noise_key, self._resources.readings.identity(READINGS)
+        if before.takes_rows:  # the same key, whatever the bounds
+            row_mechanism(before.mode, key, self._client, log).restore(state["privacy"])
+        keeps_rows = before.takes_rows and same_features(before.contract, self._contract.contract)
+        moved = {**state, "contract": self._contract.digest}
+        if not keeps_rows and self._mechanism is not None:
+            moved["privacy"] = self._mechanism.state()
+        names = [one.name for one in before.features]
+        if [one.name for one in self._contract.features[: len(names)]] != names:  # they are counted by position
+            moved["faults"] = FaultCounts([]).state()
+        moved["learner"] = self._learner.moved(state["learner"], standing)
+        moved["round_answers"] = self._round_answers.moved(state["round_answers"], standing, keeps_rows)
+        moved["windows"] = self._windows.moved(state["windows"], generation)
+        if self._labels is not None and LABELS_PART in state:
+            moved[LABELS_PART] = self._labels.moved(state[LABELS_PART], standing)
+        log_event("contract_changed", before=before.digest, contract=self._contract.digest)
+        return moved
 
     def _state(self) -> dict[str, Any]:
         return self._saved.state() | {"updates_log": self._updates_log}

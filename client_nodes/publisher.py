@@ -145,6 +145,7 @@ class OwnUpdates:
         """`noise_key` None: nothing is marked and nothing is looked for. `key_is_new`: nothing is marked with it yet,
         so a new client need not read what all others have published."""
         self._log, self._models, self._client = log, contract.models, client
+        self._earlier = contract.earlier
         self._topic = contract.contract.updates_topic
         self._key = None if noise_key is None else hashlib.sha256(b"shoal author 1" + noise_key).digest()
         self._key_is_new = key_is_new
@@ -285,7 +286,9 @@ class OwnUpdates:
             known = masked.model in self._models
             return "the masked counts of round", masked.model, masked.round, masked_digest(value) if known else None
         update = Update.decode(value, record.headers)
-        model = self._models.get(update.model)
+        generation = self._earlier.get(update.contract)
+        models = self._models if generation is None else generation.contract.models
+        model = models.get(update.model)
         digest = None if model is None else content_digest(update, value, model.algorithm.update)
         return "update", update.model, update.sequence, digest
 

@@ -169,7 +169,10 @@ class Snapshots:
             records, self._positions = self._log.read(self._topic, self._positions)
 
     def look_for_conflicts(self, now: float) -> None:
-        """Read once in a while what was published since the start, if nothing else needs it. Raises as the log does."""
+        """Read once in a while what was published since the start, if nothing else needs it.
+
+        Raises `ContractDiffers`, and as the log does.
+        """
         # A clock that was set back must not lengthen the interval.
         self._looked_at = now if self._looked_at is None else min(self._looked_at, now)
         if self._positions is not None or now < self._looked_at + LOOK_EVERY_S:
@@ -180,6 +183,8 @@ class Snapshots:
             for record in records:
                 if record.key == CONFLICTS_KEY:
                     self._on_conflicts(record)
+                elif record.key == CONTRACT_KEY:
+                    check_contract(record, self._contract)
 
     def _ends(self) -> Positions:
         return {partition: end for partition, (_, end) in self._log.bounds(self._topic).items()}
@@ -212,9 +217,15 @@ class Snapshots:
             self._rejected.append(rejected)
 
     def _keep_if_newer(self, record: Record) -> None:
+        if record.value is None:  # of a model that is gone
+            return
         try:
             snapshot = Snapshot.decode(record.value, record.headers)
+            if self._validator.is_superseded(snapshot):
+                return
             self._validator.check_snapshot(snapshot)
+            if not self._validator.is_learnt(snapshot):
+                return
             self._models.setdefault(snapshot.model, _ModelVersions()).take(snapshot, record, self._lease)
         except MessageRejected as rejected:
             self._rejected.append(rejected)

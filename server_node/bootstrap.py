@@ -13,13 +13,17 @@ from server_node.lease import LeaseHolder, LeaseRenewal
 from server_node.node import ServerNode
 from server_node.regions.hierarchy import UpstreamState
 from server_node.status import ModelStatus, ServerStatus, StatusBoard
+from shoal.config.changes import ContractChange, changed_text
+from shoal.config.resolved import ResolvedContract
 from shoal.config.settings import Config
 from shoal.errors import SettingsError, ShoalError
+from shoal.protocol.published_contract import CONTRACT_KEY, published_contracts, with_earlier
 from shoal.protocol.signatures import read_keys
 from shoal.protocol.topics import ensure_topics
 from shoal.runtime.checkpoint import Checkpoint
 from shoal.runtime.logs import open_federation_log
 from shoal.telemetry.metrics import ServerMetrics
+from shoal.transports.base import Log, latest
 
 if TYPE_CHECKING:
     from helper_node.node import HelperNode
@@ -38,12 +42,15 @@ def open_server(
     renewal: LeaseRenewal | None = None,
     *,
     upstream: UpstreamState | None = None,
+    accept_changes: bool = False,
 ) -> Iterator[ServerNode]:
     """The server, resumed from the checkpoint in its folder; closed at the end.
 
     `lease`: acquire the lease of the federation first, so that no other server serves it, and release it at the end;
-    `renewal`: renew it meanwhile; `upstream`: the upstream federation, if there is one.
-    Raises `LeaseHeld`, `LeaseUncertain`, and as `Checkpoint`, `open_log` and `ServerNode.resume` do.
+    `renewal`: renew it meanwhile; `upstream`: the upstream federation, if there is one; `accept_changes`: go on under
+    another contract than the federation's so far, where it can follow that one.
+    Raises `SettingsError` for another one without that, or that cannot follow; `LeaseHeld`, `LeaseUncertain`, and as
+    `Checkpoint`, `open_log` and `ServerNode.resume` do.
     """
     with ExitStack() as stack:
         path = config.server.folder / "checkpoint.db"
@@ -57,10 +64,11 @@ def open_server(
             ensure_topics(log, config.contract, config.log, upstream=True)
         if renewal is not None:
             stack.enter_context(renewal.running())
-        history = stack.enter_context(closing(HistoryStore(config.contract, config.server.folder / HISTORY_FILE)))
+        contract = _followed(config, log, checkpoint, upstream, accept_changes)
+        history = stack.enter_context(closing(HistoryStore(contract, config.server.folder / HISTORY_FILE)))
         record_bytes = config.log.update_bytes_max
         node = ServerNode(
-            config.resolved,
+            contract,
             config.server,
             log,
             checkpoint,
@@ -74,6 +82,26 @@ def open_server(
         )
         node.resume()
         yield node
+
+
+def _followed(
+    config: Config, log: Log, checkpoint: Checkpoint, upstream: UpstreamState | None, accept: bool
+) -> ResolvedContract:
+    """The contract, with those that the federation had before. Raises `SettingsError`, and as the log does."""
+    agreed = config.contract
+    record = latest(log, agreed.snapshots_topic).get(CONTRACT_KEY)
+    chain = published_contracts(record, agreed.federation)
+    if chain and chain[-1].digest != agreed.digest:
+        state = checkpoint.load()
+        # A server that was killed once it had accepted it has not published it yet.
+        accepted = state is not None and state.get("contract") == agreed.digest
+        change = ContractChange(chain[-1], agreed)
+        refused = change.refused(chain[:-1])
+        if upstream is not None:
+            refused.append("[upstream]: the contract of a region is never changed; start a region of another name")
+        if refused or not (accept or accepted):
+            raise SettingsError(changed_text(change, refused))
+    return with_earlier(config.resolved, record)
 
 
 class OwnHelper:

@@ -183,7 +183,7 @@ class _Totals:
     """events to log, in their order"""
 
 
-NOT_LEARNT = frozenset({"chunk", "quarantined"})
+NOT_LEARNT = frozenset({"chunk", "quarantined", "superseded"})
 """results of records of updates that add no readings"""
 
 
@@ -206,7 +206,7 @@ class ServerMonitoring:
         self._regions = _Series(metrics.region_clients)
         self._clusters = ClusterMonitoring(metrics, contract)
         # From 0 on, so that the first of a kind shows as an increase and not as a new series.
-        for result in ("absorbed", "repeated", "rejected", "quarantined", "chunk", "incomplete"):
+        for result in ("absorbed", "repeated", "rejected", "quarantined", "superseded", "chunk", "incomplete"):
             metrics.updates.labels(result=result).inc(0)
         for result in ("learned", "repeated"):
             metrics.readings.labels(result=result).inc(0)

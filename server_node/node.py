@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from server_node.clusters.history.store import HistoryStore
 from server_node.ingest.ingest import Ingest, Ingested, RecordFailed, Rejections, Unlearning
@@ -14,6 +14,7 @@ from server_node.ingest.masked import MaskedRounds
 from server_node.ingest.outcome import (
     IngestOutcome,
     StepOutcome,
+    contract_change_records,
     step_records,
 )
 from server_node.ingest.quarantine import QuarantineRegister
@@ -22,12 +23,12 @@ from server_node.ingest.reassembly import Reassembly
 from server_node.ingest.requests import ServerParts, TakenRequests, request_signer
 from server_node.models.base import ModelEvent, PublishedSnapshot, ServedModel
 from server_node.models.factory import PLAIN, make_models
+from server_node.models.publisher import ModelPublisher
 from server_node.monitoring import ServerMonitoring
 from server_node.regions.hierarchy import Hierarchy, UpstreamState
 from server_node.status import ServerStatus, client_statuses
-from shoal.config.contract import Contract
 from shoal.config.limits import UPDATE_RECORD_BYTES_MAX
-from shoal.config.resolved import ResolvedContract
+from shoal.config.resolved import Generation, ResolvedContract
 from shoal.config.sections import ServerSettings
 from shoal.errors import InvalidState, LogError, MessageRejected
 from shoal.protocol.lease import is_for_servers
@@ -45,10 +46,11 @@ from shoal.runtime.checkpoint import (
     SavedValue,
     pairs_of,
 )
+from shoal.telemetry.events import log_event
 from shoal.telemetry.metrics import ServerMetrics
 from shoal.transports.base import Log, Positions, Record, beginning, first_positions, latest, read_next
 
-STATE_VERSION = 15
+STATE_VERSION = 16
 
 Models = Mapping[str, ServedModel]
 
@@ -76,15 +78,16 @@ def required_values(contract_digest: str, updates_log: bytes) -> dict[str, Requi
     }
 
 
-def start_fresh(contract: Contract, validator: Validator, log: Log, models: Models, rebuild: bool) -> Positions:
+def start_fresh(contract: ResolvedContract, validator: Validator, log: Log, models: Models, rebuild: bool) -> Positions:
     """The positions of the start of the log, for a server without a checkpoint.
 
     Raises `InvalidState` when published snapshots show that a checkpoint has been lost, unless the models are to be
     rebuilt from the log; `LogError` when the log no longer holds what they would be rebuilt from.
     """
-    newest = latest(log, contract.snapshots_topic)
+    agreed = contract.contract
+    newest = latest(log, agreed.snapshots_topic)
     published = {key: record for key, record in newest.items() if not is_for_servers(record)}
-    oldest = beginning(log, contract.updates_topic)
+    oldest = beginning(log, agreed.updates_topic)
     if published and not rebuild:
         raise InvalidState(
             f"snapshots of {contract.federation} were published but the server's checkpoint is gone; "
@@ -107,9 +110,15 @@ def start_fresh(contract: Contract, validator: Validator, log: Log, models: Mode
                 f"the newest snapshot of model {name} cannot be used to rebuild the model ({rejected}); "
                 "restore the server's checkpoint, or start under a new federation name"
             ) from None
-        model.rebuild(snapshot)
+        if validator.is_learnt(snapshot):
+            model.rebuild(snapshot)
+            continue
+        before = contract.earlier[snapshot.contract].contract
+        publisher = ModelPublisher(before, before.models[name])
+        publisher.adopt(snapshot)
+        model.begin_anew(publisher.state(), before)
     # A server that never published reads from the first update ever, so that a log that has lost some is noticed.
-    return oldest if published else first_positions(log, contract.updates_topic)
+    return oldest if published else first_positions(log, agreed.updates_topic)
 
 
 class _Batch(NamedTuple):
@@ -206,21 +215,60 @@ class ServerNode:
         clients = client_statuses((model.clients for model in self._models.values()), self._started_at)
         self._monitoring.resumed(self._models, clients, restored=restored)
         self._outbox.publish_pending()
-        publish_contract(self._log, self._contract)
+        publish_contract(self._log, self._resolved)
         self._history.catch_up(self._log)
 
     def _restore(self) -> bool:
         """Whether there was a checkpoint."""
-        required = required_values(self._contract.digest, self._log.identity(self._contract.updates_topic))
         state = self._checkpoint.load()
         if state is None:
-            self._positions = start_fresh(self._contract, self._validator, self._log, self._models, self._rebuild)
+            self._positions = start_fresh(self._resolved, self._validator, self._log, self._models, self._rebuild)
             self._hierarchy.begin_without_checkpoint(self._log)
-        # The whole checkpoint: every part.
+        self._saved = self._saved_parts()
+        if state is None:
+            return False
+        generation = self._resolved.earlier.get(state.get("contract", ""))
+        if generation is None:
+            self._saved.restore(state)
+        else:
+            self._follow(generation, state)
+        return True
+
+    def _follow(self, generation: Generation, state: Mapping[str, Any]) -> None:
+        """Restore a checkpoint of an earlier contract: what stays, to the bit, and of the others what is not learnt.
+
+        The new state is stored with the removal of what is gone, before anything is read.
+        """
+        before, standing = generation.contract, generation.standing
+        same = {name: model for name, model in self._models.items() if standing.get(name) == "same"}
+        anew = {name: model for name, model in self._models.items() if standing.get(name) == "anew"}
+        for name, model in anew.items():
+            model.begin_anew(state["models"][name]["publisher"], before)
+        self._saved_parts(same).restore({**state, "contract": self._contract.digest})
+        self._quarantine.keep(self._models)
+        for one in self._quarantine.clients():
+            if (rounds := self._models[one.model].rounds) is not None:
+                rounds.quarantine(one.client)
+        self._history.catch_up(self._log)
+        changed = contract_change_records(self._resolved, standing, self._history)
+        self._outbox.store(self._saved.state(), changed.records, self._clock())
+        self._history.apply(changed.history)
+        fields = {
+            "same": same,
+            "anew": anew,
+            "added": self._models.keys() - same.keys() - anew.keys(),
+            "removed": standing.keys() - same.keys() - anew.keys(),
+        }
+        models: dict[str, Any] = {name: ", ".join(sorted(some)) for name, some in fields.items()}
+        log_event("contract_changed", before=before.digest, contract=self._contract.digest, **models)
+
+    def _saved_parts(self, models: Models | None = None) -> SavedParts:
+        """The whole checkpoint: what it must be of, and every part; of all models or of these."""
+        required = required_values(self._contract.digest, self._log.identity(self._contract.updates_topic))
         whole = "the server's checkpoint"
         parts: dict[str, SavedPart] = {
             "positions": SavedValue(lambda: pairs_of(self._positions), self._go_to),
-            "models": SavedParts(whole, self._models),
+            "models": SavedParts(whole, self._models if models is None else models),
             "masked": self._masked,
             "reassembly": self._reassembly,
             "quarantine": self._quarantine,
@@ -229,10 +277,7 @@ class ServerNode:
             "requests": self._taken,
             "hierarchy": self._hierarchy,
         }
-        self._saved = SavedParts(whole, parts, required)
-        if state is not None:
-            self._saved.restore(state)
-        return state is not None
+        return SavedParts(whole, parts, required)
 
     def _go_to(self, positions: Iterable[tuple[int, int]]) -> None:
         self._positions = dict(positions)

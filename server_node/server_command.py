@@ -43,10 +43,20 @@ if TYPE_CHECKING:
 @click.option(
     "--take-over", is_flag=True, help="Take the lease of the federation from another server, which then ends."
 )
+@click.option(
+    "--accept-changes", is_flag=True, help="Go on under a changed contract, as `shoal check --changes` describes it."
+)
 @log_json_option
 @verbose_option
 def server(
-    file: Path, until_idle: float | None, no_page: bool, rebuild: bool, take_over: bool, as_json: bool, verbose: bool
+    file: Path,
+    until_idle: float | None,
+    no_page: bool,
+    rebuild: bool,
+    take_over: bool,
+    accept_changes: bool,
+    as_json: bool,
+    verbose: bool,
 ) -> None:
     """Run the server node: merge the updates of all clients into one growing clustering and publish its snapshots.
 
@@ -70,10 +80,12 @@ def server(
     lease, updater, own_helper = LeaseHolder(config, take_over), StatusUpdater(board), OwnHelper(config)
     renewal = LeaseRenewal(lease, lambda: open_federation_log(config, as_server=True))
 
+    opened = partial(open_server, config, rebuild, metrics, accept_changes=accept_changes)
+
     @contextmanager
     def build() -> Iterator[ServerNode]:
         with (
-            open_server(config, rebuild, metrics, lease=lease, renewal=renewal, upstream=bridge.upstream) as node,
+            opened(lease=lease, renewal=renewal, upstream=bridge.upstream) as node,
             bridge.running(),
             updater.until_closed(node),
             own_helper.running(),

@@ -66,7 +66,7 @@ def _run(which: str, folder: str, compiled: str) -> str:
 def write_past(folder: Path) -> None:
     """Write the history of two days and a month before the plant begins, in which all clients feed all clusters."""
     rng, origin = np.random.default_rng(2), (CONTRACT.federation, CONTRACT.digest, MODEL)
-    store = HistoryStore(CONTRACT, folder / HISTORY_FILE)
+    store = HistoryStore(resolve(CONTRACT), folder / HISTORY_FILE)
     clusters: list[list[int | str]] = [[i, f"cluster number {i}", "light high"] for i in range(CLUSTERS)]
     messages: list[HistoryBin | HistoryNames] = [HistoryNames(*origin, CLIENT_NAMES, clusters)]
     for width, number in PAST_BINS.items():

@@ -41,7 +41,7 @@ class Plant:
         self._rng = np.random.default_rng(7)
         self._arrays = some_nodes(FEATURES, CLUSTERS, NODES)
         self._statement = RESOLVED.statement
-        self.store = HistoryStore(CONTRACT, folder / HISTORY_FILE) if with_history else None
+        self.store = HistoryStore(resolve(CONTRACT), folder / HISTORY_FILE) if with_history else None
         self._checkpoint = Checkpoint(folder / "checkpoint.db", "plant")
         self._publisher = ModelPublisher(RESOLVED, RESOLVED.models[MODEL], self.store or NOTHING_PUBLISHED)
         self.now, self._turn, self._published_up_to = START, 0, 0

@@ -14,6 +14,7 @@ from server_node.clusters.history.attribution import Attribution, Placed
 from server_node.clusters.history.places import PlacesRecorder
 from server_node.clusters.history.recorder import Recorder
 from server_node.clusters.history.store import HISTORY_FILE, HistoryRecord, HistoryStore
+from shoal.config.resolved import resolve
 from shoal.config.settings import LogSettings
 from shoal.kernels.arrays import Floats, Ints
 from shoal.protocol.history import BINS_KEPT, COARSE_S, FINE_S, PLACE_UNITS, PLACES_KEPT
@@ -37,7 +38,7 @@ def measured_year(folder: Path, bins: int) -> dict[str, Any]:
     fine_from = START + bins * COARSE_S - BINS_KEPT[FINE_S] * FINE_S
     updates = 0
     with (
-        closing(HistoryStore(CONTRACT, folder / HISTORY_FILE)) as store,
+        closing(HistoryStore(resolve(CONTRACT), folder / HISTORY_FILE)) as store,
         closing(SqliteLog(folder / "log.db", durable=False)) as log,
     ):
         ensure_topics(log, CONTRACT, LogSettings())

@@ -123,7 +123,7 @@ class _Federation:
         checkpoint = stack.enter_context(Checkpoint(folder / "checkpoint.db", "server"))
         settings = ServerSettings(pool_clients=len(windows), pool_s=DEADLINE_S)
         self._server = ServerNode(
-            resolve(self._contract), settings, server_log, checkpoint, history=HistoryStore(self._contract)
+            resolve(self._contract), settings, server_log, checkpoint, history=HistoryStore(resolve(self._contract))
         )
         self._server.resume()
         contract = resolve(self._contract)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -21,6 +21,7 @@ from client_nodes.monitoring import Labelled
 from client_nodes.snapshots import Snapshots
 from shoal.algorithms.registry import Algorithm, predict_rows
 from shoal.algorithms.streaming import Rows, SequenceLabels
+from shoal.config.changes import Standing
 from shoal.config.contract import Feature, within
 from shoal.config.resolved import ResolvedContract
 from shoal.config.sections import ClientSettings
@@ -329,6 +330,16 @@ class Labeller:
                 for model, kept in self._models.items()
             }
         }
+
+    def moved(self, state: dict[str, Any], standing: Mapping[str, Standing]) -> dict[str, Any]:
+        """A state of an earlier contract: of a model that began anew, which readings wait for a label."""
+        models = dict(self.state()["models"])
+        for name, own in state["models"].items():
+            if standing.get(name) == "same":
+                models[name] = own
+            elif standing.get(name) == "anew":
+                models[name] |= {"backlog": own["backlog"], "novel": own["novel"]}
+        return {"models": models}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Raises `InvalidState`."""

@@ -37,6 +37,7 @@ from shoal.files import atomic_file, csv_cell
 from shoal.kernels.arrays import Floats
 from shoal.privacy import load_or_create_key
 from shoal.protocol.labels import Label, place_of_key
+from shoal.protocol.published_contract import contract_in
 from shoal.protocol.signatures import read_client_key
 from shoal.protocol.topics import LABELS, READINGS, ensure_label_topics, ensure_topics, readings_settings
 from shoal.protocol.validation import Validator
@@ -352,7 +353,7 @@ def relabel_readings(config: Config, client: str) -> dict[str, int | None]:
 
 
 def _relabel(config: Config, client: str, checkpoint: Checkpoint, readings: Log, log: Log) -> dict[str, int | None]:
-    contract = config.resolved
+    contract = contract_in(log, config.resolved)
     state = checkpoint.load()
     if state is None:
         return dict.fromkeys(contract.models, 0)

@@ -263,7 +263,8 @@ class _Step:
             return
         for identity, cluster in list(self._clusters.items()):
             away = self._readings - cluster.present_reading
-            if identity in self._group_of or (self._confirms_here and away < self._policy.confirm_readings):
+            kept = self._readings < cluster.kept_until or (self._confirms_here and away < self._policy.confirm_readings)
+            if identity in self._group_of or kept:
                 continue
             into = self._known_or_parent(cluster.merging_into)
             kind = EventKind.GONE if into is None or into == identity else EventKind.MERGED

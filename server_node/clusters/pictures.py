@@ -23,13 +23,14 @@ from server_node.clusters.history.store import decode_record
 from server_node.web.json_values import feature_label, view_of
 from shoal.algorithms.view import ClusteringView, RegimeView
 from shoal.cli.options import chosen_model, config_option, model_option
-from shoal.config.contract import Contract, Feature
+from shoal.config.contract import Feature
 from shoal.config.resolved import ResolvedContract
 from shoal.config.settings import load_config
 from shoal.errors import MessageRejected, SettingsError
 from shoal.kernels.arrays import Floats
 from shoal.protocol.history import BINS_KEPT, COARSE_S, FINE_S, NO_CLUSTER, HistoryBin, pairs
 from shoal.protocol.messages import Snapshot
+from shoal.protocol.published_contract import contract_in
 from shoal.protocol.topics import ensure_topics
 from shoal.runtime.logs import open_federation_log
 from shoal.transports.base import Log, latest
@@ -103,7 +104,9 @@ def read_picture(log: Log, contract: ResolvedContract, model: str) -> Picture:
     if snapshot is None:
         raise SettingsError(f"there is no snapshot of {model} yet; start `shoal server` and wait for one")
     view = view_of(snapshot, contract)
-    return Picture(contract, snapshot, view, _clusters(snapshot, view, contract), _bands(log, contract.contract, model))
+    return Picture(
+        contract, snapshot, view, _clusters(snapshot, view, contract), _bands(log, contract_in(log, contract), model)
+    )
 
 
 def _clusters(snapshot: Snapshot, view: ClusteringView, contract: ResolvedContract) -> list[PicturedCluster]:
@@ -118,9 +121,9 @@ def _clusters(snapshot: Snapshot, view: ClusteringView, contract: ResolvedContra
     return sorted(found.values(), key=lambda cluster: (not cluster.active, -cluster.recent_share, cluster.identity))
 
 
-def _bands(log: Log, contract: Contract, model: str) -> Bands | None:
+def _bands(log: Log, contract: ResolvedContract, model: str) -> Bands | None:
     bins: dict[int, list[HistoryBin]] = {width: [] for width in BINS_KEPT}
-    for record in latest(log, contract.history_topic).values():
+    for record in latest(log, contract.contract.history_topic).values():
         found = decode_record(record, contract)
         if found is not None and isinstance(found.message, HistoryBin) and found.message.model == model:
             bins[found.message.width_s].append(found.message)
@@ -485,6 +488,6 @@ def picture(file: Path, out: Path, model: str | None, what: str, cluster: int | 
         ensure_topics(log, config.contract, config.log)
         found = read_picture(log, contract, chosen)
         if what == "changes":
-            found = replace(found, changes=logged_changes(log, config.contract, chosen))
+            found = replace(found, changes=logged_changes(log, contract, chosen))
     draw(found, what if cluster is None else "cluster", cluster, out)
     click.echo(f"{out}: {chosen}, snapshot {found.snapshot.version}", err=True)

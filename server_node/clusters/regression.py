@@ -19,6 +19,7 @@ from shoal.config.settings import load_config
 from shoal.errors import LogError, MessageRejected, SettingsError
 from shoal.kernels.arrays import Floats
 from shoal.protocol.messages import Snapshot
+from shoal.protocol.published_contract import CONTRACT_KEY, with_earlier
 from shoal.protocol.topics import ensure_topics
 from shoal.protocol.validation import Validator
 from shoal.runtime.logs import open_federation_log
@@ -135,12 +136,13 @@ def predicting_model(contract: ResolvedContract, name: str | None) -> str:
 
 def newest_snapshot(contract: ResolvedContract, log: Log, model: str) -> Snapshot:
     """The newest snapshot of a model in the log. Raises `SettingsError` if there is none, `LogError` for a bad one."""
-    record = latest(log, contract.contract.snapshots_topic).get(model.encode())
+    newest = latest(log, contract.contract.snapshots_topic)
+    record = newest.get(model.encode())
     if record is None:
         raise SettingsError(f"model {model} has published no snapshot yet; run `shoal server` and clients first")
     try:
         snapshot = Snapshot.decode(record.value, record.headers)
-        Validator(contract).check_snapshot(snapshot)
+        Validator(with_earlier(contract, newest.get(CONTRACT_KEY))).check_snapshot(snapshot)
     except MessageRejected as rejected:
         raise LogError(f"the newest snapshot of {model} in the log is not valid: {rejected}") from None
     return snapshot

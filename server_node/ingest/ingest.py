@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 from server_node.ingest.masked import MaskedRounds
 from server_node.ingest.outcome import IngestOutcome, Report
@@ -132,8 +132,8 @@ class Ingest:
                 return Ingested(self._apply(request, record, outcome))
             update = decode_update(record.value, record.headers)
             self._keys.check_client(update.client, record.topic, record.value or b"", record.headers)
-            if self._server.quarantine.excludes(update, record):
-                return Ingested(outcome._replace(result="quarantined", model=update.model, client=update.client))
+            if (left_out := self._left_out(update, record)) is not None:
+                return Ingested(outcome._replace(result=left_out, model=update.model, client=update.client))
             if isinstance(update, RegionUpdate):
                 self._server.quotas.check_region(update.client)
             self._server.quotas.check(update.client, record)
@@ -150,11 +150,19 @@ class Ingest:
         except Exception as error:  # no record may end the server, whatever it makes an algorithm raise
             raise RecordFailed(record, error) from error
 
+    def _left_out(self, update: Update, record: Record) -> Literal["superseded", "quarantined"] | None:
+        """Why an update is not looked at; None: it is."""
+        if self._server.validator.is_superseded(update):
+            return "superseded"
+        return "quarantined" if self._server.quarantine.excludes(update, record) else None
+
     def _is_copied(self, update: Update) -> bool:
         return self._server.models[update.model].clients.take_copy()
 
     def _apply(self, request: Request, record: Record, outcome: IngestOutcome) -> IngestOutcome:
         """The outcome of a request. Raises `MessageRejected`."""
+        if self._server.validator.is_superseded(request.message):
+            return outcome._replace(result="superseded", model=request.model)
         self._keys.check_request(record.topic, record.value or b"", record.headers, request.message_type.TYPE)
         return outcome._replace(result="request", model=request.model, request=request.take(self._server, record))
 
@@ -165,9 +173,11 @@ class Ingest:
         digest = content_digest(update, record.value or b"", table)
         times = update.oldest_reading_at, update.newest_reading_at
         content = Content(digest, update.made_at, mark_in(record), record.partition, *times)
+        learns = self._server.validator.is_learnt(update)
+        process = model.process if learns else model.skip
         if update.chunks == 1:
             update = _dated(update, record)
-            processed = model.process(update, outcome.at, content)
+            processed = process(update, outcome.at, content)
         elif not model.clients.knows(update.client, update.sequence, content):
             whole = self._server.reassembly.take(update, record.value or b"")
             if whole is None:
@@ -175,15 +185,15 @@ class Ingest:
             # Each chunk can be valid, and all of them together too large.
             self._server.validator.check_update(whole)
             update = _dated(whole, record)
-            processed = model.process(update, outcome.at, content)
+            processed = process(update, outcome.at, content)
         if processed.new and not update.is_report:
             self._server.hierarchy.take(update, outcome.at)
             self._server.reassembly.drop(update.model, update.client)
         return outcome._replace(
-            result="absorbed" if processed.new else "repeated",
+            result="superseded" if not learns else "absorbed" if processed.new else "repeated",
             model=update.model,
             client=update.client,
-            readings=update.readings if update.round is None and update.chunk == 1 else 0,
+            readings=update.readings if learns and update.round is None and update.chunk == 1 else 0,
             made_at=update.made_at,
             answer=processed.answer,
         )

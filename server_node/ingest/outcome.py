@@ -12,10 +12,13 @@ from server_node.ingest.quarantine import QuarantineRegister
 from server_node.ingest.reassembly import IncompleteUpdate
 from server_node.ingest.requests import Applied, quarantine_records
 from server_node.models.base import AnswerResult, IncompatibleClient, ModelEvent, PublishedSnapshot, ServedModel
+from shoal.config.changes import Standing
 from shoal.config.contract import Contract
+from shoal.config.resolved import ResolvedContract
 from shoal.protocol.checks import TEXT_CHARACTERS_MAX
 from shoal.protocol.conflicts import CONFLICTS_KEY, CONFLICTS_MAX, ConflictList
 from shoal.protocol.messages import Snapshot
+from shoal.protocol.published_contract import CONTRACT_KEY, PublishedContract
 from shoal.protocol.quarantine import QuarantinedClient
 from shoal.runtime.checkpoint import OutboxRecord
 
@@ -34,9 +37,11 @@ class IngestOutcome(NamedTuple):
         "chunk",
         "rejected",
         "quarantined",
+        "superseded",
         "request",
     ]
-    """`chunk`: some chunks of this update are still to come; `quarantined`: of a client in quarantine, not absorbed"""
+    """`chunk`: some chunks of this update are still to come; `quarantined`: of a client in quarantine, not absorbed;
+    `superseded`: of an earlier contract, from which its model cannot learn"""
     model: str = ""
     """empty, as `client`, for a record that could not be read"""
     client: str = ""
@@ -108,6 +113,21 @@ def step_records(
     records += of_history
     records += quarantine_requests(contract, outcome.events, now)
     records += list_records(contract, models, quarantine, outcome.ingested)
+    return StepRecords(records, changed)
+
+
+def contract_change_records(
+    contract: ResolvedContract, standing: Mapping[str, Standing], history: HistoryStore
+) -> StepRecords:
+    """The contract, and the removal of what its models have no more: those of before by `standing`."""
+    agreed, message = contract.contract, PublishedContract.of(contract)
+    gone = [name for name, one in standing.items() if one == "gone"]
+    anew = [name for name, one in standing.items() if one == "anew"]
+    changed = [*history.forgotten(gone), *history.forgotten(anew, of=["places"])]
+    records = [OutboxRecord(agreed.snapshots_topic, message.encode(), CONTRACT_KEY, message.headers())]
+    records += [OutboxRecord(agreed.snapshots_topic, None, name.encode(), ()) for name in gone]
+    records += [OutboxRecord(agreed.history_topic, None, f"{name}/names".encode(), ()) for name in gone]
+    records += [one.outbox_record(agreed.history_topic) for one in changed]
     return StepRecords(records, changed)
 
 

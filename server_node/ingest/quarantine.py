@@ -8,6 +8,7 @@ publishes the same requests (`quarantine.requests`), through the outbox.
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 from typing import Any, Final, NamedTuple
 
 from shoal.config.contract import Contract
@@ -84,6 +85,12 @@ class QuarantineRegister:
     def begin_again(self) -> None:
         """The log is read from its start once more: requests in it are applied again, in their order."""
         self._active, self._seen = {}, {}
+
+    def keep(self, models: Collection[str]) -> None:
+        """Forget what is of other models than these."""
+        self._active = {key: one for key, one in self._active.items() if key[0] in models}
+        self._unlearned = {key: one for key, one in self._unlearned.items() if key[0] in models}
+        self._seen = {key: one for key, one in self._seen.items() if key[0] in models}
 
     def clients(self) -> list[QuarantinedClient]:
         """Every client in quarantine by model, sorted."""

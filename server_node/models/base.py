@@ -15,6 +15,7 @@ from server_node.models.sequences import NO_CONTENT, Content
 from server_node.status import ModelStatus
 from shoal.algorithms.streaming import Arrays
 from shoal.algorithms.view import ClusteringView
+from shoal.config.resolved import ResolvedContract
 from shoal.errors import InvalidData, MessageRejected
 from shoal.protocol.events import ClusterEventMessage
 from shoal.protocol.history import HistoryMessage
@@ -186,6 +187,10 @@ class LearningModel(Protocol):
         """
         ...
 
+    def skip(self, update: Update, now: float, content: Content) -> Processed:
+        """Count a validated update of an earlier contract after which the model began anew. Raises as `process`."""
+        ...
+
     def unlearn(self, client: str, read_up_to: Positions) -> None:
         """Forget everything that came of this client, which is in quarantine.
 
@@ -243,6 +248,13 @@ class SavedModel(SavedPart, Protocol):
 
     def rebuild(self, published: Snapshot) -> None:
         """Prepare to process the log again from its start, without a checkpoint; `published` is the newest snapshot."""
+        ...
+
+    def begin_anew(self, state: Mapping[str, Any], before: ResolvedContract) -> None:
+        """Go on after a change of the contract, with nothing that was learnt under the earlier one.
+
+        `state` is the saved state of the model's publisher under the contract `before`.
+        """
         ...
 
 

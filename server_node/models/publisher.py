@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from server_node.clusters.carried import CarriedIdentities, without_nodes
 from server_node.clusters.description import describe, event_messages
 from server_node.clusters.history.attribution import POINTS_MAX, WaitingUpdate, WaitingUpdates, points_compared
 from server_node.clusters.history.places import PlacesRecorder
@@ -24,11 +25,13 @@ from server_node.clusters.lineage import (
     restore_lineage,
 )
 from server_node.clusters.lineage_step import advance, lineage_of, published_identities
-from server_node.models.base import PublishedSnapshot
+from server_node.models.base import Processed, PublishedSnapshot
 from server_node.models.clients import Clients
+from server_node.models.sequences import Content
 from server_node.status import HistoryPoint, ModelStatus, RecentEvent, RoundStatus
 from shoal.algorithms.streaming import Arrays, Rows
 from shoal.algorithms.view import ClusteringView
+from shoal.config.changes import common_places
 from shoal.config.resolved import ResolvedContract, ResolvedModel
 from shoal.errors import MessageRejected
 from shoal.kernels.arrays import AnyArray, Floats, Ints
@@ -117,6 +120,9 @@ class ModelPublisher:
         """identities of its clusters"""
         self._changes_from: Positions = {}
         """positions from which on requests to change clusters are new to a rebuild"""
+        self._carried: CarriedIdentities | None = None
+        """clusters known before the newest change of the contract after which the model began anew"""
+        self._began_anew = any(one.standing.get(model.name) == "anew" for one in contract.earlier.values())
         self.history: list[HistoryPoint] = []
         """sizes from the first snapshot to the newest, thinner the further back"""
         self.events: list[RecentEvent] = []
@@ -178,6 +184,44 @@ class ModelPublisher:
         self.lineage = lineage_of(published, self._algorithm.view(published.arrays))
         self.counts.lineage_from_update = published.updates
         self._changes_from = published.read_up_to
+        if self._began_anew:
+            self._carried = CarriedIdentities.published(published, self._algorithm.view(published.arrays))
+
+    def begin_anew(self, state: Mapping[str, Any], earlier: ResolvedContract) -> None:
+        """Go on from the saved state of the same model under an earlier contract, of which nothing learnt is left.
+
+        Its clients, numbers, sizes, events and history stay. Identities and names stay with the known clusters until
+        those are found again by their places.
+        """
+        before = ModelPublisher(earlier, earlier.models[self._model.name], self._published_history)
+        before.restore(state)
+        common = common_places(earlier.contract, self._contract)
+        self.clients, self.counts = before.clients, before.counts
+        streaming = not self._algorithm.family.in_rounds
+        self.counts.rebuilt = streaming
+        self.history, self.events, self._changes_from = before.history, before.events, before._changes_from
+        self._carried = CarriedIdentities.of(before.lineage, before.view, common, before._carried)
+        # Until as many readings have come as it had learnt; a model in rounds finds all its clusters at once.
+        self.lineage = without_nodes(before.lineage, before.lineage.readings if streaming else 0)
+        self._recorder.restore(before._recorder.state())
+
+    @staticmethod
+    def newest_round(state: Mapping[str, Any]) -> int:
+        """The round of the newest snapshot in a saved state; 0 without one."""
+        value = state["snapshot"]
+        return 0 if value is None else Snapshot.decode(value, Snapshot.headers()).round or 0
+
+    def skip(self, update: Update, now: float, content: Content) -> Processed:
+        """Count an update of an earlier contract, which the model cannot learn from.
+
+        Raises `MessageRejected` ("sequence", "conflict").
+        """
+        readings = 0 if update.round is not None else update.readings
+        new = self.clients.take(update.client, update.sequence, readings, now, content)
+        if new and not update.is_report:
+            self.count_update(update)
+            self.count_readings(readings)
+        return Processed(new, None if update.round is None else "too_late")
 
     def begin_again(self, read_up_to: Positions) -> None:
         """The model learns the log from its start once more, without a client that it had learnt from.
@@ -235,7 +279,7 @@ class ModelPublisher:
         self._count_waiting()
         view = self._algorithm.view(arrays)
         sizes = view.summary()
-        lineage, changes = self._next_lineage(view, clustered_readings, now)
+        lineage, changes = self._next_lineage(view, clustered_readings, now, in_round=request is not None)
         self.counts.version = self.counts.version + 1 if request is None else request.version
         self.counts.snapshot_at = now
         snapshot = Snapshot(
@@ -291,14 +335,19 @@ class ModelPublisher:
             self._recorder.name(cluster.identity, cluster.name, labels.get(cluster.identity, ""))
 
     def _next_lineage(
-        self, view: ClusteringView, clustered: int | None, now: float
+        self, view: ClusteringView, clustered: int | None, now: float, *, in_round: bool
     ) -> tuple[Lineage, list[ClusterEvent]]:
+        # Where a model in rounds begins anew is no place of its clusters yet.
+        if in_round and self._carried is not None and not self.lineage.of_node:
+            return self.lineage, []
         if 0 < self.counts.updates <= self.counts.lineage_from_update and not self.counts.changed:
             return self.lineage, []
         before, readings = self.lineage, self.counts.readings if clustered is None else clustered
         if self.counts.rebuilt and self.view is not None:
             before = carried_by_place(before, self.view, view, readings)
         self.counts.rebuilt = False
+        if self._carried is not None:
+            self._carried, before, view = self._carried.follow(before, view)
         newest = self.counts.newest_reading_at
         lineage, events = advance(before, view, readings, now if newest is None else min(newest, now))
         asked = [
@@ -348,6 +397,7 @@ class ModelPublisher:
             "counts": self.counts,
             "snapshot": SavedValue(lambda: self._encoded, self._restore_snapshot),
             "lineage": SavedValue(self.lineage.state, self._restore_lineage),
+            "carried": SavedValue(lambda: self._carried and self._carried.state(), self._restore_carried),
             "changes_from": SavedValue(lambda: pairs_of(self._changes_from), self._restore_changes_from),
             "history": SavedValue(lambda: as_columns(self.history), self._restore_history),
             "events": SavedValue(lambda: [list(event) for event in self.events], self._restore_events),
@@ -365,6 +415,9 @@ class ModelPublisher:
 
     def _restore_lineage(self, state: Mapping[str, Any]) -> None:
         self.lineage = restore_lineage(state)
+
+    def _restore_carried(self, state: list[Any] | None) -> None:
+        self._carried = None if state is None else CarriedIdentities.restored(state)
 
     def _restore_changes_from(self, state: Iterable[tuple[int, int]]) -> None:
         self._changes_from = dict(state)

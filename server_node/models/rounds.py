@@ -147,7 +147,7 @@ def unlearned(rules: RoundRules, state: RoundState, client: str) -> RoundState:
     )
 
 
-STATE_VERSION = 12
+STATE_VERSION = 13
 
 
 class RoundsModel(PublishedModel):
@@ -248,6 +248,10 @@ class RoundsModel(PublishedModel):
         self._keep(answer)
         in_time = update.round == state.round and state.phase is Phase.COLLECTING
         return Processed(True, "in_time" if in_time else "late")
+
+    def skip(self, update: Update, now: float, content: Content) -> Processed:
+        """Count an answer of an earlier contract. Raises as `process` does."""
+        return self._publisher.skip(update, now, content)
 
     def _keep(self, answer: ReceivedAnswer) -> None:
         client = answer.answer.client
@@ -371,6 +375,13 @@ class RoundsModel(PublishedModel):
             request=request,
             opened_at=published.made_at,
         )
+
+    def begin_anew(self, state: Mapping[str, Any], before: ResolvedContract) -> None:
+        """Go on after a change of the contract, with nothing that was learnt under the earlier one."""
+        self._publisher.begin_anew(state, before)
+        # Numbers of rounds go on: late answers to those of before are too late.
+        number = self._publisher.newest_round(state)
+        self._state = replace(self._state, round=number, first_round=number + 1)
 
     def _moment(self, now: float) -> Moment:
         return Moment(now, self._known(), self._publisher.counts.version, self._init_hint)

@@ -39,7 +39,7 @@ SNAPSHOT_WAIT_MAX_S: Final = 2.0
 """longest wait for that reason"""
 SNAPSHOT_WEIGHT: Final = 0.1
 """weight of the newest snapshot in the mean time that one takes"""
-STATE_VERSION = 12
+STATE_VERSION = 13
 
 
 class PublishedHalf(SavedPart, Protocol):
@@ -110,6 +110,12 @@ class StreamingBase(PublishedModel, ABC):
         self._publisher.record(update, *points, now)
         return Processed(True)
 
+    def skip(self, update: Update, now: float, content: Content) -> Processed:
+        """Count an update of an earlier contract, which this model cannot learn from. Raises as `process` does."""
+        processed = self._publisher.skip(update, now, content)
+        self._news.updates += processed.new and not update.is_report
+        return processed
+
     def change_cluster(self, change: ClusterChange, place: tuple[int, int]) -> None:
         """Change a known cluster, in all snapshots to come. Raises `MessageRejected` ("cluster")."""
         self._news.other |= self._publisher.change_cluster(change, place)
@@ -160,6 +166,10 @@ class StreamingBase(PublishedModel, ABC):
         """Go on with the versions and the identities of clusters that were published."""
         self._publisher.counts.version = published.version
         self._publisher.adopt_identities(published)
+
+    def begin_anew(self, state: Mapping[str, Any], before: ResolvedContract) -> None:
+        """Go on after a change of the contract, with nothing that was learnt under the earlier one."""
+        self._publisher.begin_anew(state, before)
 
     def _parts(self) -> dict[str, SavedPart]:
         return {"publisher": self._publisher, "half": self._half, "news": self._news}

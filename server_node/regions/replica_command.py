@@ -17,7 +17,7 @@ from shoal.config.extension_settings import parse_address
 from shoal.config.settings import Config, load_config
 from shoal.errors import InvalidState, LogError, MissingExtra, SettingsError
 from shoal.protocol.lease import is_lease
-from shoal.protocol.published_contract import publish_contract
+from shoal.protocol.published_contract import CONTRACT_KEY, publish_contract, published_contracts
 from shoal.protocol.topics import ensure_topics
 from shoal.runtime.logs import open_federation_log
 from shoal.telemetry.events import log_event, start_logging
@@ -120,8 +120,14 @@ def open_region(config: Config, log: Log) -> Region:
     )
     if not any(end for _, end in log.bounds(changelog).values()):
         _check_begins(config, log)
+    chain = published_contracts(latest(log, contract.snapshots_topic).get(CONTRACT_KEY), contract.federation)
+    if chain and chain[-1].digest != contract.digest:
+        raise SettingsError(
+            f"the contract of {contract.federation} has changed, which replicas cannot follow: put the old federation "
+            "file back, or begin under another [federation] name"
+        )
     with closing(open_federation_log(config, as_server=True)) as signed:
-        publish_contract(signed, contract)
+        publish_contract(signed, config.resolved)
     return Region(config, log.identity(contract.updates_topic))
 
 

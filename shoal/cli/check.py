@@ -14,6 +14,7 @@ import click
 
 from shoal.cli.options import json_option
 from shoal.config.base import Settings, resolve_path
+from shoal.config.changes import ContractChange, changed_text
 from shoal.config.contract import Feature
 from shoal.config.extension_settings import resolve_address
 from shoal.config.privacy_report import advice_on, hidden_presence_cost, needs_of, spent_in_a_day
@@ -21,10 +22,11 @@ from shoal.config.reference import settings_table
 from shoal.config.resolved import ResolvedContract, ResolvedModel
 from shoal.config.settings import Config, load_config
 from shoal.config.upstream import Upstream, load_upstream
-from shoal.errors import MessageRejected
+from shoal.errors import MessageRejected, SettingsError
 from shoal.kernels.forms import Forms
 from shoal.protocol.messages import Snapshot
 from shoal.protocol.model_state import model_state
+from shoal.protocol.published_contract import CONTRACT_KEY, published_contracts
 from shoal.protocol.topics import ensure_topics
 from shoal.runtime.logs import open_federation_log
 from shoal.transports.base import Record, latest
@@ -38,6 +40,9 @@ from shoal.transports.base import Record, latest
 @click.option(
     "--log", "with_log", is_flag=True, help="Read the newest snapshots in the log, and what state each model is in."
 )
+@click.option(
+    "--changes", is_flag=True, help="Read the contract of the federation in the log, and say what the file changes."
+)
 @click.option("--clients", type=click.IntRange(min=1), help="Say what masked counts find with this many clients.")
 @json_option
 def check(
@@ -46,6 +51,7 @@ def check(
     settings: bool,
     everything: bool,
     with_log: bool,
+    changes: bool,
     clients: int | None,
     as_json: bool,
 ) -> None:
@@ -63,6 +69,9 @@ def check(
     if file is None:
         raise click.UsageError("name a federation FILE, or ask for --example")
     config = load_config(file)
+    if changes:
+        click.echo(_changes(config))
+        return
     contract = config.resolved
     upstream = load_upstream(config)
     states = _model_states(config) if with_log else {}
@@ -115,6 +124,22 @@ def _cost_lines(costs: Mapping[str, Any]) -> list[str]:
         *([NEEDS] if needs else []),
         *(f"takes       {need['text']}" for need in needs),
     ]
+
+
+def _changes(config: Config) -> str:
+    """What the file changes of the federation's contract. Raises `SettingsError` where it cannot, and as the log."""
+    agreed = config.contract
+    with closing(open_federation_log(config)) as log:
+        ensure_topics(log, agreed, config.log)
+        chain = published_contracts(latest(log, agreed.snapshots_topic).get(CONTRACT_KEY), agreed.federation)
+    if not chain:
+        return "no server has published a contract yet"
+    if chain[-1].digest == agreed.digest:
+        return "nothing has changed"
+    change = ContractChange(chain[-1], agreed)
+    if refused := change.refused(chain[:-1]):
+        raise SettingsError(changed_text(change, refused))
+    return changed_text(change, ())
 
 
 def _model_states(config: Config) -> dict[str, str]:

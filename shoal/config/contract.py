@@ -325,6 +325,13 @@ class Contract(Table):
     """
 
     federation: Name = Field(description="prefix of its topics")
+    revision: Whole = Field(
+        default=1,
+        ge=1,
+        le=10**6,
+        description="tells two contracts of a federation apart that are equal otherwise: count it up to go back to "
+        "earlier terms",
+    )
     features: tuple[Feature, ...] = Field(min_length=1, max_length=FEATURES_MAX)
     privacy: Privacy
     models: tuple[Model, ...] = Field(min_length=1, max_length=MODELS_MAX)
@@ -369,9 +376,13 @@ class Contract(Table):
         The order of names, 1 or 1.0, and a default value written or left out make no difference. The defaults of an
         algorithm's options are not part of the contract: an option is agreed on only when it is written.
         """
+        return hashlib.sha256(b"shoal contract 1\0" + self.agreed_json().encode()).hexdigest()[:32]
+
+    def agreed_json(self) -> str:
+        """What is agreed on, as JSON: equal texts mean equal contracts."""
         agreed = self.model_dump(mode="json")
-        if not agreed["privacy"]["hide_presence"]:
-            del agreed["privacy"]["hide_presence"]
+        if self.revision == 1:
+            del agreed["revision"]
         for feature in agreed["features"]:
             for name in ("step", "kind", "period", "values"):
                 if feature[name] in (Feature.model_fields[name].default, []):
@@ -390,11 +401,11 @@ class Contract(Table):
         agreed["privacy"]["helpers"] = [one.model_dump(exclude_none=True) for one in self.privacy.helpers]
         for name in (
             *("counts_epsilon", "window_readings", "window_s", "unit", "readings_per_window_max", "helpers", "missing"),
+            "hide_presence",
         ):
             if getattr(self.privacy, name) == Privacy.model_fields[name].default:
                 del agreed["privacy"][name]
-        canonical = json.dumps(agreed, sort_keys=True, ensure_ascii=True, separators=(",", ":"))
-        return hashlib.sha256(b"shoal contract 1\0" + canonical.encode()).hexdigest()[:32]
+        return json.dumps(agreed, sort_keys=True, ensure_ascii=True, separators=(",", ":"))
 
     @property
     def updates_topic(self) -> str:
@@ -442,11 +453,13 @@ class Contract(Table):
 def parse_contract(tables: dict[str, Any], source: str = "the federation file") -> Contract:
     """The tables [federation], [[features]], [privacy] and [[models]] -> the contract. Raises `SettingsError`."""
     federation = tables.get("federation", {})
-    if not isinstance(federation, dict) or set(federation) - {"name"}:
-        raise SettingsError(f"{source}: [federation] holds `name` and nothing else")
+    if not isinstance(federation, dict) or set(federation) - {"name", "revision"}:
+        raise SettingsError(f"{source}: [federation] holds `name`, `revision` and nothing else")
     agreed: dict[str, Any] = {key: tables[key] for key in ("features", "privacy", "models") if key in tables}
     if "name" in federation:
         agreed["federation"] = federation["name"]
+    if "revision" in federation:
+        agreed["revision"] = federation["revision"]
     return parse_table(Contract, agreed, source)
 
 

@@ -7,11 +7,11 @@ nothing up again.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from shoal.algorithms.counting import CountingAlgorithm
 from shoal.algorithms.options import needs_another_model
@@ -19,6 +19,7 @@ from shoal.algorithms.registry import Algorithm, load_algorithm, streaming_names
 from shoal.algorithms.rounds.base import RoundsAlgorithm
 from shoal.algorithms.rounds.policies import Policy
 from shoal.algorithms.streaming import Family, StreamingAlgorithm
+from shoal.config.changes import Standing, standing_of
 from shoal.config.contract import Contract, Feature, Model
 from shoal.errors import SettingsError
 from shoal.privacy.base import Bounds, PrivacyMode, load_mode
@@ -125,6 +126,14 @@ class ResolvedModel:
         return None if noise is None else certified_count_epsilon(noise, self.mode.unit.readings_max)
 
 
+class Generation(NamedTuple):
+    """An earlier contract of the federation."""
+
+    contract: ResolvedContract
+    standing: Mapping[str, Standing]
+    """model -> what is left of it now"""
+
+
 @dataclass(frozen=True, kw_only=True)
 class ResolvedContract:
     """A contract with its privacy mode and its resolved models.
@@ -150,10 +159,24 @@ class ResolvedContract:
     """privacy statement of noisy rows"""
     models: Mapping[str, ResolvedModel]
     """models by name, in the order of the contract"""
+    earlier: Mapping[str, Generation] = field(default_factory=dict)
+    """digest -> earlier contract of the federation, oldest first"""
 
-    def __reduce__(self) -> tuple[Callable[[Contract], ResolvedContract], tuple[Contract]]:
-        """It travels between processes as its contract, which is resolved again."""
-        return resolve, (self.contract,)
+    def __reduce__(self) -> tuple[Callable[..., ResolvedContract], tuple[Contract, list[Contract]]]:
+        """It travels between processes as its contracts, which are resolved again."""
+        return resolve, (self.contract, [one.contract.contract for one in self.earlier.values()])
+
+    def after(self, earlier: Sequence[Contract]) -> ResolvedContract:
+        """The same after other contracts of the federation, oldest first. Raises `SettingsError`."""
+        return _resolved(self.contract, earlier) if earlier else self
+
+    def standing(self, digest: str, model: str) -> Standing | None:
+        """What a message made under the contract of this digest is to a model: of the `same` terms, of others after
+        which the model began `anew`, or of a model that is `gone`. None: of no contract of this federation."""
+        if digest == self.digest:
+            return "same" if model in self.models else None
+        generation = self.earlier.get(digest)
+        return None if generation is None else generation.standing.get(model, "gone")
 
     @property
     def federation(self) -> str:
@@ -230,8 +253,16 @@ class ResolvedContract:
         return self.mode.sum_of_epsilons([rows, *spent]), self.total_epsilon or 0.0
 
 
-def resolve(contract: Contract) -> ResolvedContract:
-    """The resolved contract; its models and their options are valid. Raises `SettingsError`."""
+def resolve(contract: Contract, earlier: Sequence[Contract] = ()) -> ResolvedContract:
+    """The resolved contract; its models and their options are valid. Raises `SettingsError`.
+
+    `earlier`: those that the federation had before, oldest first.
+    """
+    return _resolved(contract, earlier)
+
+
+def _resolved(contract: Contract, earlier: Sequence[Contract] = ()) -> ResolvedContract:
+    standings = standing_of([*earlier, contract])
     privacy, bounds = contract.privacy, contract.bounds
     shares = [feature.share for feature in contract.features]
     kind = load_mode(privacy.mode)
@@ -252,6 +283,9 @@ def resolve(contract: Contract) -> ResolvedContract:
         mode=mode,
         statement=mode.statement(),
         models=models,
+        earlier={
+            one.digest: Generation(_resolved(one), standing) for one, standing in zip(earlier, standings, strict=True)
+        },
     )
 
 

@@ -44,7 +44,7 @@ OPTIONS = {
     "privacy": {"REPORT_CONFIG", "REPORT_NAME", "REPORT_READINGS", "REPORT_WINDOWS", "REPORT_JSON"}
     | {"AUDIT_CONFIG", "AUDIT_TRIALS", "AUDIT_KILLS", "AUDIT_SEED", "AUDIT_JSON"},
     "replica": {"CONFIG", "NAME", "JSON", "VERBOSE"},
-    "server": {"CONFIG", "UNTIL_IDLE", "NO_PAGE", "REBUILD", "TAKE_OVER", "JSON", "VERBOSE"},
+    "server": {"CONFIG", "UNTIL_IDLE", "NO_PAGE", "REBUILD", "TAKE_OVER", "ACCEPT_CHANGES", "JSON", "VERBOSE"},
 }
 """section -> options of the command of the same name: their variables have the same prefix but are no settings"""
 CONTRACT_TABLES = ("federation", "features", "privacy", "models")

@@ -1,20 +1,25 @@
 """The contract as the server publishes it, and the check of a client before it publishes anything under its own.
 
-The server writes it beside its snapshots at every start, under a key of its own, so that compaction keeps it.
+The server writes it beside its snapshots at every start, under a key of its own, so that compaction keeps it. With it
+are those that the federation had before, by which the records made under them are understood.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final, Self
 
+from pydantic import ValidationError
+
+from shoal.config.changes import CHANGES_MAX
 from shoal.config.contract import Contract
-from shoal.errors import ContractDiffers, MessageRejected
+from shoal.config.resolved import ResolvedContract
+from shoal.errors import ContractDiffers, MessageRejected, ShoalError
 from shoal.protocol.checks import is_name, require
 from shoal.protocol.messages import Envelope
-from shoal.transports.base import Log, Record
+from shoal.transports.base import Log, Record, latest
 
 CONTRACT_KEY: Final = b"@contract"
 """the key of the contract in the topic of snapshots; a model cannot have this name"""
@@ -36,23 +41,58 @@ class PublishedContract(Envelope):
     """its digest"""
     terms: str
     """JSON: `federation`, `features`, `privacy` and `models` as in the federation file, with all defaults"""
+    earlier: list[str] = field(default_factory=list)
+    """the same of each contract before, oldest first"""
 
     def __post_init__(self) -> None:
         require(is_name(self.federation), "malformed", "federation")
         require(isinstance(self.contract, str), "malformed", "contract")
-        require(isinstance(self.terms, str) and isinstance(_table_of(self.terms), dict), "malformed", "terms")
+        require(isinstance(self.earlier, list) and len(self.earlier) < CHANGES_MAX, "malformed", "earlier")
+        for terms in (self.terms, *self.earlier):
+            require(isinstance(terms, str) and isinstance(_table_of(terms), dict), "malformed", "terms")
 
     @classmethod
-    def of(cls, contract: Contract) -> Self:
-        """The message about this contract."""
-        return cls(contract.federation, contract.digest, contract.model_dump_json())
+    def of(cls, contract: ResolvedContract) -> Self:
+        """The message about this contract and those before it."""
+        earlier = [one.contract.contract.model_dump_json() for one in contract.earlier.values()]
+        return cls(contract.federation, contract.digest, contract.contract.model_dump_json(), earlier)
 
 
-def publish_contract(log: Log, contract: Contract) -> None:
+def publish_contract(log: Log, contract: ResolvedContract) -> None:
     """Publish the contract of a server that has resumed. Raises as the log does."""
     message = PublishedContract.of(contract)
-    log.publish(contract.snapshots_topic, message.encode(), CONTRACT_KEY, message.headers())
+    log.publish(contract.contract.snapshots_topic, message.encode(), CONTRACT_KEY, message.headers())
     log.flush()
+
+
+def published_contracts(record: Record | None, federation: str) -> list[Contract]:
+    """The contracts that a federation has had, oldest first, the present one at the end; none of a record of another.
+
+    `record`: the newest of the key `CONTRACT_KEY` in the topic of snapshots, if there is one.
+    """
+    try:
+        found = None if record is None else PublishedContract.decode(record.value, record.headers)
+        if found is None or found.federation != federation:
+            return []
+        given = [Contract.model_validate_json(terms) for terms in (*found.earlier, found.terms)]
+        # Without defaults: what is written in a contract may count, such as a table that its algorithm must not have.
+        return [Contract.model_validate_json(one.agreed_json()) for one in given]
+    except (MessageRejected, ValidationError, ShoalError):
+        return []
+
+
+def with_earlier(contract: ResolvedContract, record: Record | None) -> ResolvedContract:
+    """The contract with those before it, as the server has published them. `record`: see `published_contracts`.
+
+    Where another contract is published, that is the newest of those before. Raises `SettingsError`.
+    """
+    chain = [one for one in published_contracts(record, contract.federation) if one.digest != contract.digest]
+    return contract.after(chain)
+
+
+def contract_in(log: Log, contract: ResolvedContract) -> ResolvedContract:
+    """The same, by what the log has; it has the topic of snapshots. Raises as the log does."""
+    return with_earlier(contract, latest(log, contract.contract.snapshots_topic).get(CONTRACT_KEY))
 
 
 def check_contract(record: Record | None, contract: Contract) -> bool:

@@ -33,6 +33,8 @@ REACH_SLACK = 1e-9
 class Validator:
     """Checks messages against one contract. Stateless: the result depends on the message and the contract alone.
 
+    A message of an earlier contract of the federation is checked against that one, if its model is still there.
+
     Each check raises `MessageRejected` with one of `shoal.protocol.rejected.REASONS`.
     """
 
@@ -42,9 +44,27 @@ class Validator:
         lowest, highest = contract.mode.row_range()
         self._box = Box(lowest, highest)
         self._reach = lowest - REACH_SLACK, highest + REACH_SLACK
+        self._earlier = {digest: Validator(one.contract) for digest, one in contract.earlier.items()}
+
+    def _of(self, message: ModelMessage) -> Validator:
+        """The validator of the contract that the message was made under."""
+        left = self._contract.standing(message.contract, message.model)
+        return self._earlier.get(message.contract, self) if left in {"same", "anew"} else self
+
+    def is_superseded(self, message: ModelMessage) -> bool:
+        """Whether it is of an earlier contract, and of a model that is gone since."""
+        standing = self._contract.standing(message.contract, message.model)
+        return message.federation == self._contract.federation and standing == "gone"
+
+    def is_learnt(self, message: ModelMessage) -> bool:
+        """Whether its model may go on from it: not where that began anew after the message's contract."""
+        return self._contract.standing(message.contract, message.model) == "same"
 
     def check_update(self, update: Update) -> None:
         """An update: of a model of this federation, with arrays that readings under this contract can produce."""
+        self._of(update)._check_update(update)
+
+    def _check_update(self, update: Update) -> None:
         model = self._check_origin(update)
         if isinstance(update, RegionUpdate):
             self._check_region(update, model)
@@ -74,6 +94,9 @@ class Validator:
 
     def check_snapshot(self, snapshot: Snapshot) -> None:
         """A snapshot: as `check_update`. It has the clusters and nodes that it says it has, and can label a row."""
+        self._of(snapshot)._check_snapshot(snapshot)
+
+    def _check_snapshot(self, snapshot: Snapshot) -> None:
         model = self._check_origin(snapshot)
         if model.family.in_rounds:
             round_request_of(snapshot)
@@ -94,17 +117,17 @@ class Validator:
 
     def check_request(self, request: ModelMessage) -> None:
         """A request of any kind: it must be for a model of this federation."""
-        self._check_addressed(request)
+        self._of(request)._check_addressed(request)
 
     def check_client_request(self, request: ModelMessage) -> None:
         """A request about one client: where its counts are masked nobody can tell them from those of others."""
-        mode = self._check_addressed(request).mode
+        mode = self._of(request)._check_addressed(request).mode
         if mode.masked and not mode.regions:
             raise MessageRejected("privacy", SUMS_ALONE)
 
     def check_wake(self, wake: ModelMessage) -> None:
         """A wake: it must name a model in rounds of this federation."""
-        if not self._check_addressed(wake).family.in_rounds:
+        if not self._of(wake)._check_addressed(wake).family.in_rounds:
             raise MessageRejected("model", "the model has no rounds to start")
 
     def check_params(self, model: str, params: Arrays) -> None:

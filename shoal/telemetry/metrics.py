@@ -42,7 +42,8 @@ class ProcessMetrics:
         )
         self.updates = Counter(
             "shoal_updates",
-            "Updates by result. Client: published; server: absorbed, repeated, rejected, quarantined, chunk "
+            "Updates by result. Client: published; server: absorbed, repeated, rejected, quarantined, superseded "
+            "(of an earlier contract, not learnt), chunk "
             "(kept until the other chunks arrive), incomplete (they will not arrive)",
             ["result"],
             registry=self.registry,

@@ -160,7 +160,7 @@ def replayed_model(config: Config, checkpoint_file: Path) -> bytes:
             checkpoint,
             rebuild=True,
             clock=clock,
-            history=HistoryStore(config.contract),
+            history=HistoryStore(config.resolved),
         )
         server.resume()
         while server.step():

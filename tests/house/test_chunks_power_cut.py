@@ -153,7 +153,7 @@ def rebuilt(config: Config, checkpoint_file: Path) -> bytes:
             checkpoint,
             rebuild=True,
             clock=clock,
-            history=HistoryStore(config.contract),
+            history=HistoryStore(config.resolved),
         )
         server.resume()
         while not server.up_to_date:

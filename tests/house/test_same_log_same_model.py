@@ -49,7 +49,7 @@ def replay(config: Config, checkpoint_file: Path, batch_updates_max: int, stop_e
                     checkpoint,
                     rebuild=True,
                     clock=clock,
-                    history=HistoryStore(config.contract),
+                    history=HistoryStore(config.resolved),
                 )
                 server.resume()
                 steps = 0

@@ -65,7 +65,7 @@ class ServerFixture:
             checkpoint = stack.enter_context(
                 Checkpoint(self.folder / "checkpoint.db", f"server of {agreed.federation}")
             )
-            history = stack.enter_context(closing(HistoryStore(agreed, self.folder / HISTORY_FILE)))
+            history = stack.enter_context(closing(HistoryStore(resolve(agreed), self.folder / HISTORY_FILE)))
             node = ServerNode(
                 resolve(agreed),
                 self.settings,

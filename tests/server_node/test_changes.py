@@ -135,7 +135,7 @@ def file(tmp_path: Path) -> Path:
 
 
 def reader_of(file: Path, messages: list[Any]) -> HistoryReader:
-    with closing(HistoryStore(load_config(file).contract, file.parent / HISTORY_FILE)) as store:
+    with closing(HistoryStore(load_config(file).resolved, file.parent / HISTORY_FILE)) as store:
         store.apply([HistoryRecord(one.record_key, one) for one in messages])
     return HistoryReader(file.parent / HISTORY_FILE)
 

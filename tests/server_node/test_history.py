@@ -39,6 +39,7 @@ from server_node.clusters.history.recorder import NOTHING_PUBLISHED, OPEN_MAX, C
 from server_node.clusters.history.store import HISTORY_FILE, HistoryReader, HistoryRecord, HistoryStore
 from server_node.clusters.history.summary import BINS_MIN, RecentHistory, recent_history, usual
 from server_node.ingest.requests import quarantine_records
+from shoal.config.resolved import resolve
 from shoal.config.settings import load_config
 from shoal.errors import InvalidState, LogUnavailable, MessageRejected
 from shoal.protocol.checks import COUNT_MAX
@@ -270,6 +271,7 @@ import os, sys
 from pathlib import Path
 from server_node.clusters.history.store import HistoryStore
 from shoal.config.contract import parse_contract
+from shoal.config.resolved import resolve
 from shoal.errors import ShoalError
 contract = parse_contract({
     "federation": {"name": "plant"}, "features": [{"name": "warm", "low": 0, "high": 1}],
@@ -278,7 +280,7 @@ contract = parse_contract({
 if os.geteuid() == 0:  # root may write everything
     os.setgid(65534); os.setuid(65534)
 try:
-    HistoryStore(contract, Path(sys.argv[1]))
+    HistoryStore(resolve(contract), Path(sys.argv[1]))
 except ShoalError as refused:
     print(type(refused).__name__, refused)
 """
@@ -301,7 +303,7 @@ def test_a_file_that_this_user_may_not_write_ends_the_server_with_advice(open_fo
     if case == "damaged file":
         path.write_bytes(b"not a database, and longer than a header of one would be" * 40)
     elif case != "new file":
-        HistoryStore(plant(), path).close()
+        HistoryStore(resolve(plant()), path).close()
     for file in open_folder.iterdir():
         file.chmod(0o444)
     open_folder.chmod(0o777 if case == "file in a folder that may be written" else 0o555)
@@ -315,7 +317,7 @@ def test_a_file_that_this_user_may_not_write_ends_the_server_with_advice(open_fo
 def test_a_file_that_fails_while_the_server_runs_is_retriable(tmp_path: Path) -> None:
     """Whatever it is asked for; the topic is there to make the file again."""
     path = tmp_path / HISTORY_FILE
-    with closing(HistoryStore(plant(), path)) as store:
+    with closing(HistoryStore(resolve(plant()), path)) as store:
         with closing(sqlite3.connect(path)) as other:
             for table in (*(f"bins_{width}" for width in BINS_KEPT), "names", "about"):
                 other.execute(f"DROP TABLE {table}")
@@ -339,7 +341,7 @@ def test_small_bins_that_stay_lie_side_by_side_though_large_ones_between_them_ar
         return [int(number) for number in np.column_stack(table).ravel()]
 
     lengths = []
-    with closing(HistoryStore(plant(), tmp_path / HISTORY_FILE)) as store:
+    with closing(HistoryStore(resolve(plant()), tmp_path / HISTORY_FILE)) as store:
         for place in range(300):
             coarse = HistoryBin.of(*origin, COARSE_S, COARSE_S * place, 1, counts(2, 60), counts(2, 200), [])
             fine = HistoryBin.of(*origin, FINE_S, FINE_S * place, 1, [], [], counts(3, CELLS_MAX))
@@ -649,7 +651,7 @@ def test_the_key_of_a_bin_says_which_it_is() -> None:
 
 def store_of(folder: Path, *bins: HistoryBin, clients: tuple[str, ...] = ("attic", "cellar")) -> HistoryReader:
     names = HistoryNames("plant", plant().digest, "clusters", list(clients), [])
-    store = HistoryStore(plant(), folder / HISTORY_FILE)
+    store = HistoryStore(resolve(plant()), folder / HISTORY_FILE)
     store.apply([HistoryRecord(one.record_key, one) for one in (*bins, names)])
     store.close()
     assert store.reader is not None

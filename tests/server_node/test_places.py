@@ -14,6 +14,7 @@ from server_node.clusters.history.attribution import READINGS_PLACED_MAX, Waitin
 from server_node.clusters.history.places import OPEN_MAX, OpenPlaces, PlacesRecorder
 from server_node.clusters.history.recorder import NOTHING_PUBLISHED, Summed
 from server_node.clusters.history.store import HISTORY_FILE, HistoryReader, HistoryRecord, HistoryStore
+from shoal.config.resolved import resolve
 from shoal.errors import InvalidState, MessageRejected
 from shoal.protocol.codec import pack, unpack
 from shoal.protocol.history import (
@@ -107,7 +108,7 @@ def test_a_bin_goes_on_from_its_state_and_from_what_was_published(tmp_path: Path
     saved.restore(unpack(pack(first.state())))
     counted(saved, other)
     assert ended(saved, 2) == expected
-    with closing(HistoryStore(plant(), tmp_path / HISTORY_FILE)) as store:
+    with closing(HistoryStore(resolve(plant()), tmp_path / HISTORY_FILE)) as store:
         store.apply([HistoryRecord(each.record_key, each) for each in ended(first, 1)])
         again = a_recorder(store)
         counted(again, one, other)

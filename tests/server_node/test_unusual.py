@@ -16,6 +16,7 @@ from server_node.clusters.history.recorder import NOTHING_PUBLISHED
 from server_node.clusters.history.store import HistoryRecord, HistoryStore
 from server_node.clusters.history.unusual import LEARNT_BINS, RARE_BINS_MIN, Finding, UnusualWatch
 from server_node.clusters.lineage import ClusterEvent, EventKind
+from shoal.config.resolved import resolve
 from shoal.protocol.codec import pack, unpack
 from shoal.protocol.events import ClusterEventMessage
 from shoal.protocol.history import COARSE_S, DAY_S, HistoryBin
@@ -57,7 +58,7 @@ def look(watch: UnusualWatch, store: HistoryStore, place: int, counts: dict[int,
 @pytest.fixture(scope="module")
 def past() -> Iterator[Past]:
     rng, watch, found = np.random.default_rng(1), UnusualWatch(), []
-    with closing(HistoryStore(plant())) as store:
+    with closing(HistoryStore(resolve(plant()))) as store:
         for place in range(LEARNT):
             found += look(watch, store, place, shares(rng, place))
         yield Past(store, pack(watch.state()), found)
@@ -133,7 +134,7 @@ def test_without_a_past_or_a_history_nothing_is_reported() -> None:
     watch, rng = UnusualWatch(), np.random.default_rng(7)
     assert watch.look(NOTHING_PUBLISHED, "clusters", None, {}, 1.0) == []
     assert watch.look(NOTHING_PUBLISHED, "clusters", START, {}, 1.0) == []
-    with closing(HistoryStore(plant())) as store:
+    with closing(HistoryStore(resolve(plant()))) as store:
         for place in range(3 * DAY):
             assert look(watch, store, place, shares(rng, place, 0.9 * (place > 2 * DAY))) == []
         watch.begin_again()

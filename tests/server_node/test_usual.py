@@ -9,6 +9,7 @@ import pytest
 
 from server_node.clusters.history.store import HISTORY_FILE, HistoryReader, HistoryRecord, HistoryStore
 from server_node.clusters.history.summary import EARLIER_BINS_MIN, LIKE_DAYS_MIN, Usual, usual
+from shoal.config.resolved import resolve
 from shoal.protocol.history import COARSE_S, FINE_S, NO_CLUSTER, HistoryBin
 from tests.server_node.web_statuses import a_contract
 
@@ -28,7 +29,7 @@ def a_bin(start: int, clusters: dict[int, int], width: int = COARSE_S) -> Histor
 
 
 def found(folder: Path, *bins: HistoryBin) -> Usual:
-    store = HistoryStore(CONTRACT, folder / HISTORY_FILE)
+    store = HistoryStore(resolve(CONTRACT), folder / HISTORY_FILE)
     store.apply([HistoryRecord(one.record_key, one) for one in bins])
     store.close()
     answer = usual(HistoryReader(folder / HISTORY_FILE), "fcac")
@@ -37,7 +38,7 @@ def found(folder: Path, *bins: HistoryBin) -> Usual:
 
 
 def test_nothing_is_said_before_the_first_bin_and_while_the_file_is_away(tmp_path: Path) -> None:
-    HistoryStore(CONTRACT, tmp_path / HISTORY_FILE).close()
+    HistoryStore(resolve(CONTRACT), tmp_path / HISTORY_FILE).close()
     assert usual(HistoryReader(tmp_path / HISTORY_FILE), "fcac") is None
     assert usual(HistoryReader(tmp_path / "away.db"), "fcac") is None
 

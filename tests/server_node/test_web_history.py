@@ -20,6 +20,7 @@ from server_node.web.app import create_app
 from server_node.web.history_json import COLUMNS_MAX
 from server_node.web.page_renderer import PageRenderer
 from shoal.cli.main import shoal
+from shoal.config.resolved import resolve
 from shoal.config.settings import load_config
 from shoal.protocol.history import COARSE_S, FINE_S, NO_CLUSTER, HistoryBin, HistoryNames
 from shoal.protocol.topics import ensure_topics
@@ -44,7 +45,7 @@ def the_bins(contract: Any = CONTRACT) -> list[HistoryBin | HistoryNames]:
 
 
 def stored(folder: Path, messages: list[HistoryBin | HistoryNames]) -> HistoryReader:
-    store = HistoryStore(CONTRACT, folder / HISTORY_FILE)
+    store = HistoryStore(resolve(CONTRACT), folder / HISTORY_FILE)
     store.apply([HistoryRecord(one.record_key, one) for one in messages])
     store.close()
     return HistoryReader(folder / HISTORY_FILE)

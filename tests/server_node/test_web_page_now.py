@@ -18,6 +18,7 @@ from prometheus_client import CollectorRegistry
 from server_node.clusters.history.store import HISTORY_FILE, HistoryReader, HistoryRecord, HistoryStore
 from server_node.status import ClientStatus, RecentEvent, ServerStatus, StatusBoard
 from server_node.web import page_server
+from shoal.config.resolved import resolve
 from shoal.protocol.history import COARSE_S, FINE_S, NO_CLUSTER, HistoryBin, HistoryNames
 from tests.server_node.web_browser import Browser, Tab
 from tests.server_node.web_page_checks import LOWEST_TEXT_CONTRAST, OVERFLOWING
@@ -59,7 +60,7 @@ def history(
     bins += [a_bin(NEWEST - COARSE_S * back, earlier, COARSE_S) for back in range(1, 14)]
     clusters = [[identity, "", f"label {identity}"] for identity in range(9)]
     bins.append(HistoryNames(CONTRACT.federation, CONTRACT.digest, "fcac", ["attic", "cellar", *clients], clusters))
-    store = HistoryStore(CONTRACT, folder / HISTORY_FILE)
+    store = HistoryStore(resolve(CONTRACT), folder / HISTORY_FILE)
     store.apply([HistoryRecord(one.record_key, one) for one in bins])
     store.close()
     return HistoryReader(folder / HISTORY_FILE)

@@ -10,6 +10,7 @@ import pytest
 from server_node.clusters.history.store import HISTORY_FILE, HistoryReader, HistoryRecord, HistoryStore
 from server_node.status import ClientStatus
 from server_node.web.page_renderer import PageRenderer
+from shoal.config.resolved import resolve
 from shoal.protocol.history import COARSE_S, FINE_S, NO_CLUSTER, HistoryBin
 from shoal.protocol.regions import Region
 from tests.server_node.test_web_page_now import (
@@ -198,7 +199,7 @@ def test_the_time_shown_fits_every_width_and_a_screen_reader_finds_it(browser: B
 def test_a_short_history_has_no_overview_to_zoom_in(browser: Browser, tmp_path: Path) -> None:
     bins = [a_bin(NEWEST + back * FINE_S, {0: 60}, FINE_S) for back in range(5)]
     bins.append(a_bin(NEWEST, {0: 60}, COARSE_S))
-    store = HistoryStore(CONTRACT, tmp_path / HISTORY_FILE)
+    store = HistoryStore(resolve(CONTRACT), tmp_path / HISTORY_FILE)
     store.apply([HistoryRecord(one.record_key, one) for one in bins])
     store.close()
     with shown(browser, the_status(), HistoryReader(tmp_path / HISTORY_FILE)) as (tab, _):
@@ -210,7 +211,7 @@ def test_a_short_history_has_no_overview_to_zoom_in(browser: Browser, tmp_path: 
 
 def test_another_time_can_be_chosen_for_which_client_feeds_which_cluster(browser: Browser, tmp_path: Path) -> None:
     past = history(tmp_path, {0: 60, 1: 40}, {0: 1})
-    store = HistoryStore(CONTRACT, tmp_path / HISTORY_FILE)
+    store = HistoryStore(resolve(CONTRACT), tmp_path / HISTORY_FILE)
     origin = (CONTRACT.federation, CONTRACT.digest, "fcac")
     earlier = HistoryBin.of(*origin, FINE_S, NEWEST - 30 * HOUR, 1, [0, 60], [0, 60], [0, 2, 360, 1, 1, 40])
     store.apply([HistoryRecord(earlier.record_key, earlier)])

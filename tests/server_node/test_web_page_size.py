@@ -18,6 +18,7 @@ from server_node.web import create_app
 from server_node.web.page import FILES
 from server_node.web.page_renderer import PageRenderer
 from shoal.algorithms.registry import load_algorithm
+from shoal.config.resolved import resolve
 from shoal.protocol.history import COARSE_S, FINE_S, HistoryBin, HistoryNames
 from tests.server_node.test_web_endpoints import predict
 from tests.server_node.web_client import WebClient
@@ -66,7 +67,7 @@ def history(folder: Path, more: int = 0, newest: int = NEWEST) -> HistoryReader:
     names = [[identity, "", f"label {identity}"] for identity in range(CLUSTERS)]
     clients = [f"client-{i:03}" for i in range(CLIENTS)]
     bins.append(HistoryNames(CONTRACT.federation, CONTRACT.digest, "fcac", clients, names))
-    store = HistoryStore(CONTRACT, folder / HISTORY_FILE)
+    store = HistoryStore(resolve(CONTRACT), folder / HISTORY_FILE)
     store.apply([HistoryRecord(one.record_key, one) for one in bins])
     store.close()
     return HistoryReader(folder / HISTORY_FILE)

@@ -19,6 +19,7 @@ from server_node.clusters.history.store import HISTORY_FILE, HistoryReader, Hist
 from server_node.clusters.lineage import Lineage
 from server_node.status import ClientStatus, RecentEvent, ServerStatus, StatusBoard
 from server_node.web import page_server
+from shoal.config.resolved import resolve
 from shoal.protocol.history import COARSE_S, FINE_S, NO_CLUSTER, HistoryBin, HistoryNames
 from shoal.protocol.regions import Region
 from tests.server_node.web_browser import Tab, browsing
@@ -129,7 +130,7 @@ def history(folder: Path, status: ServerStatus, days: float) -> HistoryReader:
             unique = {(a, b): c for a, b, c in zip(cells[::3], cells[1::3], cells[2::3], strict=True)}
             flat = [value for (a, b), c in sorted(unique.items()) for value in (a, b, c)] if width == FINE_S else []
             bins.append(HistoryBin.of(*origin, width, start, 1, parts, [0, width], flat))
-    store = HistoryStore(CONTRACT, folder / HISTORY_FILE)
+    store = HistoryStore(resolve(CONTRACT), folder / HISTORY_FILE)
     store.apply([HistoryRecord(one.record_key, one) for one in bins])
     store.close()
     return HistoryReader(folder / HISTORY_FILE)

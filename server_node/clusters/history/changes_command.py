@@ -17,11 +17,13 @@ from server_node.clusters.history.changes_report import draw_changes, lines_of
 from server_node.clusters.history.store import decode_record
 from shoal.cli.options import MOMENT, chosen_model, config_option, model_option
 from shoal.config.contract import Contract
+from shoal.config.resolved import ResolvedContract
 from shoal.config.settings import load_config
 from shoal.errors import MessageRejected, SettingsError
 from shoal.files import atomic_file
 from shoal.protocol.events import ClusterEventMessage
 from shoal.protocol.history import HistoryBin, HistoryNames, HistoryPlaces
+from shoal.protocol.published_contract import contract_in
 from shoal.protocol.topics import ensure_topics
 from shoal.runtime.logs import open_federation_log
 from shoal.transports.base import Log, beginning, latest
@@ -30,12 +32,12 @@ from shoal.transports.base import Log, beginning, latest
 class LoggedHistory:
     """The history of one model as its topic has it. A `HistorySource`."""
 
-    def __init__(self, log: Log, contract: Contract, model: str) -> None:
+    def __init__(self, log: Log, contract: ResolvedContract, model: str) -> None:
         """The log has the topic. Raises as the log does."""
         self._bins: dict[int, list[HistoryBin]] = {}
         self._places: dict[int, list[HistoryPlaces]] = {}
         self._names: HistoryNames | None = None
-        for record in latest(log, contract.history_topic).values():
+        for record in latest(log, contract.contract.history_topic).values():
             found = decode_record(record, contract)
             message = None if found is None else found.message
             if message is None or message.model != model:
@@ -72,12 +74,12 @@ NOT_ASKED: Final[Asked] = (None, None)
 
 
 def logged_changes(
-    log: Log, contract: Contract, model: str, after: Asked = NOT_ASKED, before: Asked = NOT_ASKED
+    log: Log, contract: ResolvedContract, model: str, after: Asked = NOT_ASKED, before: Asked = NOT_ASKED
 ) -> Changes:
     """The changes between two spans, as `spans_of` takes them; the log has the topics. Raises `SettingsError`."""
-    source = LoggedHistory(log, contract, model)
+    source, agreed = LoggedHistory(log, contract_in(log, contract), model), contract.contract
     spans = spans_of(source, model, after, before)
-    return find_changes(source, contract, model, spans, past_events(log, contract, model))
+    return find_changes(source, agreed, model, spans, past_events(log, agreed, model))
 
 
 def past_events(log: Log, contract: Contract, model: str) -> Iterator[PastEvent]:
@@ -144,7 +146,7 @@ def changes(  # noqa: PLR0913, PLR0917 - one argument for each option
     with closing(open_federation_log(config)) as log:
         ensure_topics(log, contract, config.log)
         after, before = (_seconds(first), _seconds(end)), (_seconds(before_from), _seconds(before_to))
-        found = logged_changes(log, contract, chosen, after, before)
+        found = logged_changes(log, config.resolved, chosen, after, before)
     if form in FORMATS and out is not None:
         draw_changes(found, contract, chance, out)
         return

@@ -21,11 +21,12 @@ from server_node.clusters.history.cycles import CHANCE, cycles_json, find_cycles
 from server_node.clusters.history.store import decode_record
 from server_node.clusters.history.summary import client_name
 from shoal.cli.options import MOMENT, chosen_model, config_option, json_option, model_option
-from shoal.config.contract import Contract
+from shoal.config.resolved import ResolvedContract
 from shoal.config.settings import load_config
 from shoal.errors import MissingExtra, SettingsError
 from shoal.files import atomic_file, csv_cell
 from shoal.protocol.history import BINS_KEPT, COARSE_S, NO_CLUSTER, HistoryBin, HistoryNames, pairs
+from shoal.protocol.published_contract import contract_in
 from shoal.protocol.topics import ensure_topics
 from shoal.runtime.logs import open_federation_log
 from shoal.transports import open_log
@@ -164,7 +165,7 @@ def export(
         raise SettingsError("parquet needs --out FILE")
     with closing(open_log(config.log)) as log:
         ensure_topics(log, config.contract, config.log)
-        rows = _rows(log, config.contract, chosen, int(step), (_seconds(first), _seconds(last)), what)
+        rows = _rows(log, contract_in(log, config.resolved), chosen, int(step), (_seconds(first), _seconds(last)), what)
         write_rows(rows, form, out, what)
 
 
@@ -189,17 +190,18 @@ def show_cycles(file: Path, model: str | None, chance: float, as_json: bool) -> 
     chosen = chosen_model(model, config.resolved.models, file)
     with closing(open_federation_log(config)) as log:
         ensure_topics(log, config.contract, config.log)
-        found = find_cycles(LoggedHistory(log, config.contract, chosen), config.contract, chosen)
+        history = LoggedHistory(log, contract_in(log, config.resolved), chosen)
+        found = find_cycles(history, config.contract, chosen)
     click.echo(json.dumps(cycles_json(chosen, found)) if as_json else "\n".join(lines_of(chosen, found, chance)))
 
 
 def _rows(
-    log: Log, contract: Contract, model: str, width: int, span: tuple[float | None, float | None], what: str
+    log: Log, contract: ResolvedContract, model: str, width: int, span: tuple[float | None, float | None], what: str
 ) -> Iterator[Row]:
     """The rows of the bins in the log that start within the span."""
     bins: list[HistoryBin] = []
     names: HistoryNames | None = None
-    for record in latest(log, contract.history_topic).values():
+    for record in latest(log, contract.contract.history_topic).values():
         found = decode_record(record, contract)
         message = None if found is None else found.message
         if isinstance(message, HistoryNames) and message.model == model:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,7 +16,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Final
 
-from shoal.config.contract import Contract
+from shoal.config.resolved import ResolvedContract
 from shoal.errors import LogUnavailable, MessageRejected, SettingsError
 from shoal.files import NO_ACCESS, primary_code, writing
 from shoal.protocol.history import (
@@ -52,8 +52,11 @@ class HistoryRecord:
         return OutboxRecord(topic, self.value, self.key, () if self.message is None else self.message.headers())
 
 
-def decode_record(record: Record, contract: Contract) -> HistoryRecord | None:
-    """The content of a record of the topic; None for one that is not of this contract's history."""
+def decode_record(record: Record, contract: ResolvedContract) -> HistoryRecord | None:
+    """The content of a record of the topic; None for one that is not of this contract's history.
+
+    Of a model that began anew the history goes on, but not where its clusters lay: the features are others.
+    """
     if record.key is None:
         return None
     if record.value is None:
@@ -64,9 +67,9 @@ def decode_record(record: Record, contract: Contract) -> HistoryRecord | None:
         message: HistoryMessage = form.decode(record.value, record.headers)
     except MessageRejected:
         return None
-    expected = (contract.federation, contract.digest, record.key)
-    known = contract.model(message.model) is not None
-    if not known or (message.federation, message.contract, message.record_key) != expected:
+    standing = contract.standing(message.contract, message.model)
+    goes_on = standing == "same" or (standing == "anew" and not isinstance(message, HistoryPlaces))
+    if not goes_on or (message.federation, message.record_key) != (contract.federation, record.key):
         return None
     return HistoryRecord(record.key, message)
 
@@ -163,9 +166,9 @@ class HistoryStore:
     the file.
     """
 
-    def __init__(self, contract: Contract, path: Path | None = None) -> None:
+    def __init__(self, contract: ResolvedContract, path: Path | None = None) -> None:
         """`path` None keeps it in memory."""
-        self._contract, self._topic, self._path = contract, contract.history_topic, path
+        self._contract, self._topic, self._path = contract, contract.contract.history_topic, path
         self._file = self._open()
         self.reader = None if path is None else HistoryReader(path)
 
@@ -185,6 +188,9 @@ class HistoryStore:
                 for table in (*BIN_TABLES, "names", "about"):
                     file.execute(f"DELETE FROM {table}")
                 file.execute("INSERT INTO about VALUES ('log', ?)", (identity,))
+        with self._transaction() as file:  # of models that are gone
+            there = ", ".join("?" * len(self._contract.models))
+            file.execute(f"DELETE FROM names WHERE model NOT IN ({there})", list(self._contract.models))
         ends = {partition: end for partition, (_, end) in log.bounds(self._topic).items()}
         while any(at[partition] < end for partition, end in ends.items()):
             records, at = log.read(self._topic, at)
@@ -209,18 +215,21 @@ class HistoryStore:
                 )
             ]
 
-    def forgotten(self, models: Sequence[str], records: Iterable[HistoryRecord]) -> list[HistoryRecord]:
+    def forgotten(
+        self,
+        models: Sequence[str],
+        records: Iterable[HistoryRecord] = (),
+        of: Collection[Holds] = ("bins", "places"),
+    ) -> list[HistoryRecord]:
         """The bins to remove of models whose history begins again with `records`."""
         kept = {one.key for one in records}
-        every = (
-            BinKey(model, width, 0, holds) for model in models for holds, widths in WIDTHS.items() for width in widths
-        )
+        every = (BinKey(model, width, 0, holds) for model in models for holds in of for width in WIDTHS[holds])
         with self._used() as file:
             keys = [
-                of._replace(start=start).encode()
-                for of in every
+                key._replace(start=start).encode()
+                for key in every
                 for (start,) in file.execute(
-                    f"SELECT start FROM {_table(of)} WHERE model = ? ORDER BY start", [of.model]
+                    f"SELECT start FROM {_table(key)} WHERE model = ? ORDER BY start", [key.model]
                 )
             ]
         return [HistoryRecord(key, None) for key in keys if key not in kept]

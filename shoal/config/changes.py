@@ -1,0 +1,186 @@
+"""Changes of the contract of a running federation: what each model keeps, and what is refused.
+
+A contract follows another one where the federation's server has accepted it (`shoal server --accept-changes`). Each
+model then *stays*, to the bit, where neither its own entry nor the features have changed; or it begins *anew*: it
+learns again from nothing, and its clusters get the identities and names of those that lay at the same place, over the
+features that both contracts have; or it is *gone*. A message says by the digest in it under which contract it was made,
+so that the log determines every model still.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from typing import Any, Final, Literal, NamedTuple
+
+import numpy as np
+
+from shoal.config.contract import Contract, Feature
+from shoal.kernels.arrays import Floats, Ints
+
+CHANGES_MAX: Final = 32
+"""contracts that a federation can have had: all are published together, and every start reads them"""
+Standing = Literal["same", "anew", "gone"]
+
+
+class CommonPlaces(NamedTuple):
+    """The features that two contracts have in common, k of them, and how places move from one to the other."""
+
+    before: Ints
+    """(k,) positions in the earlier contract"""
+    after: Ints
+    """(k,) positions in the later one"""
+    factor: Floats
+    """(k,) of unit coordinates"""
+    shift: Floats
+    """(k,) added after that"""
+
+    def moved(self, points: Floats) -> Floats:
+        """points (n, d) in unit coordinates of the earlier contract -> (n, k) in those of the later one."""
+        return points[:, self.before] * self.factor + self.shift
+
+
+def common_places(before: Contract, after: Contract) -> CommonPlaces:
+    """The features of the same name, unit and kind in both contracts."""
+    at = {feature.name: place for place, feature in enumerate(before.features)}
+    pairs = [
+        (at[feature.name], place)
+        for place, feature in enumerate(after.features)
+        if feature.name in at and _measure(feature) == _measure(before.features[at[feature.name]])
+    ]
+    old, new = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
+    low, high = before.bounds.low[old], before.bounds.high[old]
+    start, width = after.bounds.low[new], after.bounds.high[new] - after.bounds.low[new]
+    return CommonPlaces(old, new, (high - low) / width, (low - start) / width)
+
+
+def same_features(before: Contract, after: Contract) -> bool:
+    """Whether readings and rows of one contract are those of the other."""
+    return bool(_terms(before)["features"] == _terms(after)["features"])
+
+
+def _measure(feature: Feature) -> tuple[str, str, tuple[str, ...]]:
+    return feature.unit, feature.kind, (*feature.values, str(feature.period))
+
+
+@dataclass(frozen=True)
+class ContractChange:
+    """One contract of a federation, and the next one."""
+
+    before: Contract
+    after: Contract
+
+    @cached_property
+    def standing(self) -> Mapping[str, Standing]:
+        """Model of the earlier contract -> what becomes of it."""
+        old, new = _terms(self.before), _terms(self.after)
+        kept = same_features(self.before, self.after)
+        later = {model["name"]: model for model in new["models"]}
+        return {
+            model["name"]: "gone"
+            if model["name"] not in later
+            else "same"
+            if kept and later[model["name"]] == model
+            else "anew"
+            for model in old["models"]
+        }
+
+    @property
+    def added(self) -> list[str]:
+        """The models that only the later contract has."""
+        return [model.name for model in self.after.models if self.before.model(model.name) is None]
+
+    def models(self, standing: Standing) -> list[str]:
+        """The models of the earlier contract that stand so."""
+        return [name for name, one in self.standing.items() if one == standing]
+
+    def refused(self, earlier: Sequence[Contract] = ()) -> list[str]:
+        """Why the later contract cannot follow; `earlier`: those before both. Empty: it can."""
+        before, after = self.before, self.after
+        old, new = _terms(before), _terms(after)
+        start = "start a federation of another name"
+        found: list[str] = []
+        if before.federation != after.federation:
+            found.append(f"[federation] name: the log is that of {before.federation}; {start} in another folder")
+        if old["privacy"] != new["privacy"]:
+            found.append(f"[privacy]: what has been published was promised under the terms of before; {start}")
+        elif before.privacy.helpers:
+            found.append(f"masked counts: their helpers have agreed to this contract alone; {start}")
+        for model in after.models:
+            own = before.model(model.name)
+            if own is not None and own.algorithm != model.algorithm:
+                found.append(f"models.{model.name}: give a model with another algorithm another name")
+        if not len(common_places(before, after).before):
+            found.append(f"[[features]]: no feature of before is left, so no place means the same; {start}")
+        if any(one.digest == after.digest for one in earlier):
+            found.append(
+                "the federation has had this contract before: count up `revision` in [federation], which tells what "
+                "was published then from what comes now"
+            )
+        if len(earlier) + 1 >= CHANGES_MAX:
+            found.append(f"a federation can have {CHANGES_MAX} contracts, one after the other; {start}")
+        return found
+
+    def lines(self) -> Iterator[str]:
+        """What becomes of each model and feature, one line each, for people."""
+        names = {one.name for one in self.before.features}
+        for feature in self.after.features:
+            if feature.name not in names:
+                yield f"feature {feature.name}: new"
+        common = {self.after.features[place].name for place in common_places(self.before, self.after).after.tolist()}
+        for feature in self.before.features:
+            if feature.name not in common:
+                yield f"feature {feature.name}: places on it are no longer known"
+        for name, standing in self.standing.items():
+            yield f"model {name}: {MEANINGS[standing]}"
+        for name in self.added:
+            yield f"model {name}: new; it learns the readings from now on"
+
+
+MEANINGS: Final[Mapping[Standing, str]] = {
+    "same": "as before, with all that it has learnt",
+    "anew": "begins anew and learns the readings from now on; its clusters keep identity, name and history by where "
+    "they lie",
+    "gone": "removed, with its snapshots and history",
+}
+
+
+def changed_text(change: ContractChange, refused: Sequence[str]) -> str:
+    """The change for an operator who has not accepted it; `refused`: reasons for which it cannot be."""
+    name = change.after.federation
+    if refused:
+        return f"the contract of {name} was changed in a way that cannot be kept:\n" + _indented(refused)
+    return (
+        f"the contract of {name} has changed:\n{_indented(change.lines())}\nTo go on so, start the server once with "
+        "--accept-changes, then give every client the new federation file; else put the old one back"
+    )
+
+
+def _indented(lines: Iterable[str]) -> str:
+    return "\n".join(f"  {line}" for line in lines)
+
+
+def standing_of(contracts: Sequence[Contract]) -> list[Mapping[str, Standing]]:
+    """What of the models of each contract, oldest first, is left under the last one.
+
+    A model that was removed and came back is another one.
+    """
+    left: Mapping[str, Standing] = {model.name: "same" for model in contracts[-1].models}
+    found: list[Mapping[str, Standing]] = []
+    for change in reversed([ContractChange(*pair) for pair in pairwise(contracts)]):
+        left = {name: _worse(one, left.get(name, "gone")) for name, one in change.standing.items()}
+        found.append(left)
+    return found[::-1]
+
+
+def _worse(one: Standing, other: Standing) -> Standing:
+    order: Sequence[Standing] = ("same", "anew", "gone")
+    return order[max(order.index(one), order.index(other))]
+
+
+def _terms(contract: Contract) -> dict[str, Any]:
+    terms: dict[str, Any] = json.loads(contract.agreed_json())
+    return terms
