@@ -283,10 +283,11 @@ class CountWindows:
 
     def moved(self, state: dict[str, Any], generation: Generation) -> dict[str, Any]:
         """A state of an earlier contract: windows keep their numbers, the open one the readings without gaps."""
-        before, contract = generation.contract.contract, self._contract
-        same = [name for name, one in generation.standing.items() if one == "same"]
-        begun = {name: state["begun"].get(name, 0) if name in same else state["closed"] for name in contract.models}
-        kept = {name: own for name, own in state["fingerprints"].items() if name in same}
+        before, contract, left = generation.contract.contract, self._contract, generation.standing
+        begun = {
+            one: state["begun"].get(one, 0) if left.get(one) == "same" else state["closed"] for one in contract.models
+        }
+        kept = {name: own for name, own in state["fingerprints"].items() if left.get(name) == "same"}
         moved = {**state, "begun": begun, "fingerprints": kept}
         if same_features(before, contract.contract):
             return moved
@@ -299,7 +300,7 @@ class CountWindows:
     def restore(self, state: dict[str, Any]) -> None:
         """Raises `InvalidState`, also when the ledger does not fit or another key made the noise before."""
         if not self._models:
-            self.closed, self._places = state["closed"], state["places"]  # for a model that comes later
+            self.closed, self._places = state["closed"], state["places"]
             return
         try:
             gaps = self._privacy.missing == "learn"

@@ -325,13 +325,7 @@ class Contract(Table):
     """
 
     federation: Name = Field(description="prefix of its topics")
-    revision: Whole = Field(
-        default=1,
-        ge=1,
-        le=10**6,
-        description="tells two contracts of a federation apart that are equal otherwise: count it up to go back to "
-        "earlier terms",
-    )
+    revision: Whole = Field(default=1, ge=1, le=10**6, description="tells equal contracts of a federation apart")
     features: tuple[Feature, ...] = Field(min_length=1, max_length=FEATURES_MAX)
     privacy: Privacy
     models: tuple[Model, ...] = Field(min_length=1, max_length=MODELS_MAX)
@@ -380,9 +374,7 @@ class Contract(Table):
 
     def agreed_json(self) -> str:
         """What is agreed on, as JSON: equal texts mean equal contracts."""
-        agreed = self.model_dump(mode="json")
-        if self.revision == 1:
-            del agreed["revision"]
+        agreed = self.model_dump(mode="json", exclude={"revision"} if self.revision == 1 else None)
         for feature in agreed["features"]:
             for name in ("step", "kind", "period", "values"):
                 if feature[name] in (Feature.model_fields[name].default, []):
@@ -399,11 +391,8 @@ class Contract(Table):
                 if getattr(model, name) is None:
                     del written[name]
         agreed["privacy"]["helpers"] = [one.model_dump(exclude_none=True) for one in self.privacy.helpers]
-        for name in (
-            *("counts_epsilon", "window_readings", "window_s", "unit", "readings_per_window_max", "helpers", "missing"),
-            "hide_presence",
-        ):
-            if getattr(self.privacy, name) == Privacy.model_fields[name].default:
+        for name, one in Privacy.model_fields.items():
+            if getattr(self.privacy, name) == one.default:
                 del agreed["privacy"][name]
         return json.dumps(agreed, sort_keys=True, ensure_ascii=True, separators=(",", ":"))
 
@@ -456,10 +445,7 @@ def parse_contract(tables: dict[str, Any], source: str = "the federation file") 
     if not isinstance(federation, dict) or set(federation) - {"name", "revision"}:
         raise SettingsError(f"{source}: [federation] holds `name`, `revision` and nothing else")
     agreed: dict[str, Any] = {key: tables[key] for key in ("features", "privacy", "models") if key in tables}
-    if "name" in federation:
-        agreed["federation"] = federation["name"]
-    if "revision" in federation:
-        agreed["revision"] = federation["revision"]
+    agreed |= {"federation" if key == "name" else key: value for key, value in federation.items()}
     return parse_table(Contract, agreed, source)
 
 
