@@ -284,10 +284,9 @@ class CountWindows:
     def moved(self, state: dict[str, Any], generation: Generation) -> dict[str, Any]:
         """A state of an earlier contract: windows keep their numbers, the open one the readings without gaps."""
         before, contract, left = generation.contract.contract, self._contract, generation.standing
-        begun = {
-            one: state["begun"].get(one, 0) if left.get(one) == "same" else state["closed"] for one in contract.models
-        }
-        kept = {name: own for name, own in state["fingerprints"].items() if left.get(name) == "same"}
+        since = {one: state["begun"].get(one, 0) for one, how in left.items() if how == "same"}
+        begun = {one: since.get(one, state["closed"]) for one in contract.models}
+        kept = {name: own for name, own in state["fingerprints"].items() if name in since}
         moved = {**state, "begun": begun, "fingerprints": kept}
         if same_features(before, contract.contract):
             return moved
@@ -299,8 +298,8 @@ class CountWindows:
 
     def restore(self, state: dict[str, Any]) -> None:
         """Raises `InvalidState`, also when the ledger does not fit or another key made the noise before."""
+        self.closed, self._places = state["closed"], state["places"]
         if not self._models:
-            self.closed, self._places = state["closed"], state["places"]
             return
         try:
             gaps = self._privacy.missing == "learn"
@@ -312,7 +311,6 @@ class CountWindows:
                 )
             self._rows, self._valid = rows, valid
             self._user_readings.restore(state["user_readings"])
-            self.closed, self._places = state["closed"], state["places"]
             self._begun = {name: int(number) for name, number in state["begun"].items()}
             self._opened_at, self._clock_window = state["opened_at"], state["clock_window"]
             self._span, self._taken_in = TimeSpan(*state["span"]), TimeSpan(*state["taken_in"])
