@@ -153,13 +153,15 @@ class Snapshots:
         """Read all snapshots that are not read yet. Raises `ContractDiffers`, and as the log does."""
         if self._positions is None:
             self._positions = beginning(self._log, self._topic)
+        # A broker keeps what was replaced for a while: only the newest contract counts.
+        contract: Record | None = None
         records, self._positions = self._log.read(self._topic, self._positions)
         while records:
             for record in records:
                 if is_lease(record):
                     self._keep_lease(record)
                 elif record.key == CONTRACT_KEY:
-                    check_contract(record, self._contract)
+                    contract = record
                 elif record.key == CONFLICTS_KEY:
                     self._on_conflicts(record)
                 elif is_open_round(record.key):
@@ -167,6 +169,7 @@ class Snapshots:
                 elif not is_for_servers(record):
                     self._keep_if_newer(record)
             records, self._positions = self._log.read(self._topic, self._positions)
+        check_contract(contract, self._contract)
 
     def look_for_conflicts(self, now: float) -> None:
         """Read once in a while what was published since the start, if nothing else needs it.
@@ -178,13 +181,15 @@ class Snapshots:
         if self._positions is not None or now < self._looked_at + LOOK_EVERY_S:
             return
         self._looked_at, ends = now, self._ends()
+        contract: Record | None = None
         while any(self._looked.get(partition, 0) < end for partition, end in ends.items()):
             records, self._looked = self._log.read(self._topic, self._looked)
             for record in records:
                 if record.key == CONFLICTS_KEY:
                     self._on_conflicts(record)
                 elif record.key == CONTRACT_KEY:
-                    check_contract(record, self._contract)
+                    contract = record
+        check_contract(contract, self._contract)
 
     def _ends(self) -> Positions:
         return {partition: end for partition, (_, end) in self._log.bounds(self._topic).items()}

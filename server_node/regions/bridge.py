@@ -127,9 +127,10 @@ class Bridge:
         """
         topic = self._upstream_contract.snapshots_topic
         records, self._snapshot_positions = self._upstream_log.read(topic, self._snapshot_positions)
+        # A broker keeps what was replaced for a while: only the newest contract counts.
+        contracts = [record for record in records if record.key == CONTRACT_KEY]
+        check_contract(contracts[-1] if contracts else None, self._upstream_contract)
         for record in records:
-            if record.key == CONTRACT_KEY:
-                check_contract(record, self._upstream_contract)
             if record.value is None or is_for_servers(record) or ("type", b"snapshot") not in record.headers:
                 continue
             try:

@@ -157,7 +157,11 @@ def _is_mapping(value: Any, kinds: tuple[type, ...]) -> bool:
     if value is None:
         return True
     return isinstance(value, Mapping) and all(
-        isinstance(name, str) and isinstance(each, kinds) and not isinstance(each, bool) for name, each in value.items()
+        isinstance(name, str)
+        and isinstance(each, kinds)
+        and not isinstance(each, bool)
+        and (not isinstance(each, str) or is_text(each))
+        for name, each in value.items()
     )
 
 

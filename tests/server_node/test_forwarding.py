@@ -366,7 +366,8 @@ def test_a_mistake_in_a_variable_is_named(
         {"share": 2.0},
         {"cluster": -1},
         {"at": "now"},
-        {"centre": {"Light": "x"}},
+        {"centre": {"Light": "x" * 2000}},  # a short text is a value of a category
+        {"centre": {"Light": None}},
         {"text": "x" * 2000},
         {"other": 1.5},
     ],
