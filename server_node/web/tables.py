@@ -18,6 +18,7 @@ from shoal.algorithms.view import ClusteringView
 from shoal.config.privacy_report import DaySpending, models_report, spent_in_a_day
 from shoal.config.resolved import ResolvedContract
 from shoal.privacy.formal import EPSILON_WEAK
+from shoal.privacy.masked import Masked
 
 EPSILONS_MAX = 64
 """features whose epsilon is listed one by one"""
@@ -125,14 +126,18 @@ def colour_slots(clusters: int, lineage: Lineage) -> list[int]:
 
 
 MASKED_NOTE = (
-    "Counts are masked, so that batches of clients count as one, cohort. What a single client sends, its share of "
-    "clusters and its quarantine are not here, because clients cannot be told apart; nor can one be unlearned."
+    "Counts are masked, so that {who}. What a single client sends, its share of clusters and its quarantine are not "
+    "here, because clients cannot be told apart; nor can one be unlearned."
 )
 
 
 def clients_note(contract: ResolvedContract) -> str:
     """Remark about the table of clients; "" for none."""
-    return MASKED_NOTE if contract.mode.masked else ""
+    if not contract.mode.masked:
+        return ""
+    in_regions = isinstance(contract.mode, Masked) and contract.mode.regions
+    who = "each region counts as one client" if in_regions else "batches of clients count as one, cohort"
+    return MASKED_NOTE.format(who=who)
 
 
 def clients_table(clients: Sequence[ClientStatus]) -> Mapping[str, list[Any]]:

@@ -19,6 +19,7 @@ from server_node.bootstrap import open_server
 from server_node.node import ServerNode
 from server_node.regions.bridge import open_bridge
 from server_node.regions.hierarchy import UpstreamState
+from server_node.web.tables import clients_note
 from shoal.algorithms.density_tree import DensityTreeCounter, DensityTreeServer
 from shoal.algorithms.streaming import Contribution
 from shoal.cli.check import check
@@ -212,12 +213,23 @@ def test_the_tree_of_the_world_is_that_of_plain_counts_with_the_noise_of_each_re
         status = server.status()
     assert status.rejected == {}
     assert status.regions == [Region("north", 4), Region("south", 4)]
+    note = clients_note(status.contract)
+    assert "each region counts as one client" in note
+    assert "cohort" not in note
     snapshots = [one.snapshot for one in of_kind(world.regions["north"], RoundPlan)]
     assert snapshots[0] == b"", "there is none yet"
     assert any(snapshots[1:]), "clients count under the plan of the world"
 
 
-@pytest.mark.parametrize("stops", ["at the close", "after the sum", "before the bridge"])
+@pytest.mark.parametrize(
+    "stops",
+    [
+        # In the normal run the test of a lost helper resumes a closed round, and the last case one with a sum.
+        pytest.param("at the close", marks=pytest.mark.integration),
+        pytest.param("after the sum", marks=pytest.mark.integration),
+        "before the bridge",
+    ],
+)
 def test_a_region_that_dies_between_close_and_passing_on_passes_on_the_same_once(tmp_path: Path, stops: str) -> None:
     world = World(tmp_path)
     world.feed(2)
