@@ -154,7 +154,7 @@ def changed_text(change: ContractChange, refused: Sequence[str]) -> str:
     if refused:
         return f"the contract of {name} was changed in a way that cannot be kept:\n" + _indented(refused)
     return (
-        f"the contract of {name} has changed:\n{_indented(change.lines())}\nTo go on so, start the server once with "
+        f"the contract of {name} has changed:\n{_indented(change.lines())}\n  To go on so, start the server once with "
         "--accept-changes, then give every client the new federation file; else put the old one back"
     )
 
