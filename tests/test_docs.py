@@ -66,6 +66,7 @@ def test_the_commands_of_a_page_run_from_top_to_bottom(page: Path, tmp_path: Pat
     run_commands(page, tmp_path)
 
 
+@pytest.mark.integration
 def test_the_commands_of_the_backup_page_run_on_brokers_too(own_broker: Broker, tmp_path: Path) -> None:
     run_commands(HERE / "docs" / "how-to" / "backup.md", tmp_path, SHOAL_LOG_ADDRESS=f"kafka://{own_broker.bootstrap}")
 

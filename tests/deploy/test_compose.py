@@ -234,6 +234,8 @@ def test_stopped_services_exit_with_zero(project: Project) -> None:
     project.compose("start", "client-3", "producer-3", "server")
 
 
+# The same kills outside containers, on Kafka too: tests/house/test_sigkill.py and test_kafka_outages.py.
+@pytest.mark.integration
 def test_killed_services_lose_nothing(project: Project) -> None:
     for service in ("client-2", "server", "kafka", "producer-4", "client-2"):
         version = snapshot(project)["version"]

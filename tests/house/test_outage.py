@@ -27,7 +27,8 @@ READINGS_PER_S = 240
 MEMORY_GROWS_MAX = 1.5
 
 
-@pytest.mark.parametrize("outage_s", [5.0, pytest.param(60.0, marks=pytest.mark.integration)])
+@pytest.mark.integration
+@pytest.mark.parametrize("outage_s", [60.0])
 def test_readings_wait_for_a_broker_that_is_away_and_the_model_is_the_same(
     own_broker: Broker, tmp_path: Path, outage_s: float
 ) -> None:

@@ -42,7 +42,7 @@ def names_over(
     """The words for the names after each day, of a history of 12 readings an hour."""
     rng, watch, given = np.random.default_rng(seed), times or Times(), given or {0: "", 1: ""}
     found = []
-    with closing(HistoryStore(plant())) as store:
+    with closing(HistoryStore(resolve(plant()))) as store:
         for day in range(first_day, first_day + days):
             bins = []
             for hour in range(HOURS):

@@ -40,7 +40,7 @@ class Topic(NamedTuple):
     """settings of `AS_DECLARED`; empty when this user has no right to see them"""
 
 
-SETTLE_S = 2.0
+SETTLE_S = 5.0
 """how long a busy broker may describe a topic that was just created without its settings"""
 SETTLE_POLL_S = 0.1
 
