@@ -2,7 +2,7 @@
 
 Each stream is 10,000 windows of one client none of whose readings are valid, counted, made private and absorbed by the
 server's own code, and looked at after every window. What a model shows depends on what it has added up since its start,
-so one stream is one chance. Trees grow in some of the streams only, as that takes long and is no part of the rule.
+so one stream is one chance. The tree of density_tree grows in as many streams more.
 """
 
 from __future__ import annotations
@@ -25,8 +25,6 @@ from shoal.privacy.count_noise import count_noise
 
 WINDOWS, WINDOW, EPSILON = 10_000, 400, 4.0
 STREAMS: Final = 200
-WHOLE_STREAMS: Final = 2
-"""streams in which the tree grows, every 2000 readings"""
 WIDTHS: Final = (2,)
 GROWING: Final = ("density_tree",)
 """the tree of this model; the other trees are the same, and a grid never grows"""
@@ -41,7 +39,7 @@ SHOWN_MAX: Final = 1 / 200
 def main(quick: bool, seeds: int, out: Path) -> None:
     """Count the streams of noise alone in which a cluster is shown."""
     started, machine = time.monotonic(), facts(("shoal", "numpy"))
-    windows, streams, whole = (20, 2, 1) if quick else (WINDOWS, seeds, WHOLE_STREAMS)
+    windows, streams, whole = (20, 2, 1) if quick else (WINDOWS, seeds, seeds)
     with threadpool_limits(limits=1):
         rows = [
             measured(name, d, range(1, 1 + number), windows, grows)
