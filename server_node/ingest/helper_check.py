@@ -1,9 +1,9 @@
 """Check of helpers: a round of invented clients alone, whose masks the server knows, shows which helper is wrong.
 
-A sum that is none of counts does not tell who has spoiled it. So after a void batch the server answers a round itself,
+A sum that is none of counts does not show who has spoiled it. So after a void batch the server answers a round itself,
 as many clients as a batch needs, each with nothing but masks. No reading is in it, and no client's window is spent.
-What a helper publishes for it must be the sum of these masks but for its noise. Nobody but the server can tell such a
-round from any other one before.
+What a helper publishes for it must be the sum of these masks but for its noise. Only the server knows in advance
+which rounds these are.
 """
 
 from __future__ import annotations

@@ -64,7 +64,7 @@ class MaskedRounds:
             raise MessageRejected("model", "no model of the contract learns from masked counts under this name")
         signed = record.topic, record.value or b"", record.headers, message.TYPE
         if isinstance(message, MaskedCounts):
-            # Anybody may say to be an invented client: a round of these says nothing of readings.
+            # Invented clients have no keys. A forged message under such a name changes a check, which holds no reading.
             if not is_check([message.client]):
                 keys.check_client(message.client, *signed)
             applied = current.take_counts(message, record)

@@ -263,7 +263,7 @@ class Clients:
         """What the client publishes in a day at the rate of its newest updates; None until it is known.
 
         Their readings' own times count where updates have them and they give a lower rate. Neither counts over less
-        than `DAILY_SPAN_S_MIN`: a file that is replayed in seconds says nothing of a day.
+        than `DAILY_SPAN_S_MIN`: no rate of a day follows from a file that is replayed in seconds.
         """
         times = sorted(self._made_at.get(client, ()))
         total, readings, _ = self._totals.get(client, (0, 0, 0.0))

@@ -94,8 +94,8 @@ def _helpers_that_differ(region: Contract, own: list[dict[str, Any]], above: lis
     if trusted != {(one["name"], one["key"]) for one in above if one["region"] == name}:
         yield (
             f'[[privacy.helpers]] there with region = "{name}" must be those of {name}, which are '
-            f"{', '.join(sorted(one for one, _ in trusted))}: with the same names and keys, because whoever reads the "
-            "upstream contract must see whom the clients of the region trust"
+            f"{', '.join(sorted(one for one, _ in trusted))}: with the same names and keys, so that the upstream "
+            "contract names whom the clients of the region trust"
         )
 
 

@@ -1,4 +1,4 @@
-"""Row F1: a federation file that is huge, endless, or full of numbers that nobody can calculate with."""
+"""Row F1: a federation file that is huge, endless, or full of numbers too large or too close to calculate with."""
 
 from __future__ import annotations
 

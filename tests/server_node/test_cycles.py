@@ -99,6 +99,9 @@ def test_the_day_and_the_week_of_each_feature_are_found_in_its_unit(file: Path) 
     assert week.periods >= DAYS // 7 - 2
     assert "lowest Monday" in week.text()
     assert "highest 12:00 to 18:00" in day.text()
+    turned = contract.model_copy(update={"features": (first, second.model_copy(update={"kind": "circular"}))})
+    found = find_cycles(reader_of(file, list(a_history(contract, DAYS))), turned, contract.models[0].name)
+    assert {one.feature for one in found} == {first.name}, "a mean of directions is no direction"
 
 
 def test_a_short_history_says_so(file: Path) -> None:

@@ -129,8 +129,12 @@ def _correlation(starts: list[Ints], centred: list[Floats], width_s: int) -> Flo
     if not pairs:
         return np.zeros(centred[0].shape[1])
     raw = np.divide(products, squares, out=np.zeros_like(squares), where=squares > 0)
-    half = (pairs + 2) / 2
-    unbiased = raw + (1 + 4 * raw) / half
+    return careful_correlation(raw, pairs)
+
+
+def careful_correlation(raw: Floats, pairs: int) -> Floats:
+    """Correlations of neighbours by those of this number of pairs: without the bias of short series, at least 0."""
+    unbiased = raw + 2 * (1 + 4 * raw) / (pairs + 2)
     # Half a standard error more: what is taken for less than it is makes chances too small, in short series by far.
     error = np.sqrt(np.maximum(1 - raw**2, 0.0) / pairs)
     correlation: Floats = np.clip(unbiased + error / 2, 0.0, CORRELATION_MAX)

@@ -20,7 +20,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from server_node.clusters.history.changes import HistorySource
-from server_node.clusters.history.comparison import CORRELATION_MAX, ROUNDING
+from server_node.clusters.history.comparison import ROUNDING, careful_correlation
 from shoal.config.contract import Contract
 from shoal.kernels.arrays import Floats
 from shoal.protocol.history import COARSE_S, DAY_S, PLACE_UNITS, PLACES_S, HistoryPlaces
@@ -77,7 +77,10 @@ def phase_text(period: str, phase: int) -> str:
 
 
 def find_cycles(source: HistorySource, contract: Contract, model: str) -> list[Cycle]:
-    """The cycles of every feature, whether they count or not, the largest share first. Empty while history is short."""
+    """The cycles of every feature that is a number, certain or not, the largest share first.
+
+    Empty while the history is short.
+    """
     extent = source.extent(model, COARSE_S)
     bins = list(source.places(model, PLACES_S, extent[0] - PLACES_S, extent[1])) if extent else []
     if not bins:
@@ -166,6 +169,8 @@ def _described(series: Floats, period: str, phases: int, contract: Contract) -> 
     level = np.nanmean(series, axis=0)
     cycles = []
     for j, feature in enumerate(contract.features[: series.shape[1]]):
+        if feature.kind != "number":  # the mean of a category, or across the cut of a circle, is no value of it
+            continue
         profile = feature.low + (feature.high - feature.low) * (level[j] + found.means[:, j])
         share, chance = float(found.shares[j]), float(found.chances[j])
         cycles.append(Cycle(feature.name, feature.unit, period, profile.tolist(), share, found.periods, chance))
@@ -219,7 +224,7 @@ def _chances(whole: Floats, means: Floats) -> Floats:
 
 def gamma_tail(shape: Floats, x: Floats) -> Floats:
     """Chance that a gamma variable of these shapes (above 0) and scale 1 is above x (above 0)."""
-    # Up to a mean nobody asks: there the integral below is less exact.
+    # The integral is less exact below the mean, where the chance is large anyway: there it is that of the mean.
     x = np.maximum(x, shape)
     inner = ((1.0 + _LAGUERRE[0] / x[:, None]) ** (shape[:, None] - 1.0)) @ _LAGUERRE[1]
     log = np.array([math.lgamma(each) for each in shape])
@@ -229,13 +234,9 @@ def gamma_tail(shape: Floats, x: Floats) -> Floats:
 
 def _inflation(left: Floats) -> Floats:
     """(f,) factor by which the variance of a mean of periods exceeds that of independent ones; at least 1."""
-    number = len(left)
     squares = (left**2).sum(axis=(0, 1))
     products = (left[1:] * left[:-1]).sum(axis=(0, 1))
     raw = np.divide(products, squares, out=np.zeros_like(squares), where=squares > 0)
-    # As in `comparison`: the bias of short series is taken off, and half a standard error added.
-    unbiased = raw + 2 * (1 + 4 * raw) / (number + 1)
-    error = np.sqrt(np.maximum(1 - raw**2, 0.0) / number)
-    correlation = np.clip(unbiased + error / 2, 0.0, CORRELATION_MAX)
+    correlation = careful_correlation(raw, len(left) - 1)
     inflation: Floats = (1 + correlation) / (1 - correlation)
     return inflation
