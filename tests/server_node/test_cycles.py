@@ -50,6 +50,10 @@ def test_what_sways_without_a_clock_has_the_chance_that_is_said() -> None:
     assert (chances(swaying, 4) < 0.01).sum() <= 8, "one in a hundred, and two standard deviations"
     steps = np.cumsum(rng.normal(size=(7 * 20, 300)), axis=0)
     assert (chances(steps, 7) < 0.01).sum() <= 8
+    wandering = rng.normal(size=(4 * 30 + 200, 300))  # about a day long, with a phase that is kept for some days
+    for at in range(2, len(wandering)):
+        wandering[at] -= 0.97**2 * wandering[at - 2]
+    assert (chances(wandering[200:], 4) < 0.01).sum() <= 8
     tide = np.sin(2 * np.pi * np.arange(4 * DAYS) * 6 / 25)[:, None] + rng.normal(size=(4 * DAYS, 5)) / 3
     assert (chances(tide, 4) > 0.2).all(), "a tide is no day"
 
@@ -102,6 +106,8 @@ def test_the_day_and_the_week_of_each_feature_are_found_in_its_unit(file: Path) 
     turned = contract.model_copy(update={"features": (first, second.model_copy(update={"kind": "circular"}))})
     found = find_cycles(reader_of(file, list(a_history(contract, DAYS))), turned, contract.models[0].name)
     assert {one.feature for one in found} == {first.name}, "a mean of directions is no direction"
+    alone = next(one for one in found if one.period == "day")
+    assert day.chance / alone.chance == pytest.approx(2), "of any that was looked at: half as many"
 
 
 def test_a_short_history_says_so(file: Path) -> None:
