@@ -93,7 +93,7 @@ def test_every_reading_of_every_client_counts_once_in_the_upstream_federation(fi
 
 
 def test_the_counts_in_the_upstream_federation_are_those_of_all_clients_to_the_last_bit(finished: Path) -> None:
-    """All but noise far below zero, which a client of ours draws rarely: it counts as less far wherever it is summed."""
+    """All but noise far below zero, which is drawn rarely: it counts as less far wherever it is summed."""
     options = load_config(file_of(finished, WORLD)).resolved.models["cells"].options
     variance = DensityTreeOptions.parse(options).noise_variance
 
