@@ -20,7 +20,7 @@ from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]  # i
 
 from benchmarks.machine import facts, one_line
 from benchmarks.results import out_option, table, write
-from producers.values import cut_of
+from producers.features import cut_of
 from shoal.estimators.cluster_tree import ClusterTree
 from shoal.estimators.counting_federation import CountingFederation
 from shoal.estimators.fcac import FCAC

@@ -7,18 +7,19 @@ from __future__ import annotations
 
 import math
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
+from producers.features import NUMBERED, bounds_of, cut_of, period_of, step_of, unit_of
 from producers.files.dialect import unit_behind
 from producers.files.parsing import number_of
 from producers.files.split import CLIENTS_MAX
 from producers.files.times import TimeOptions, TimeReader, time_reader
-from producers.values import cut_of, period_of
+from shoal.errors import SettingsError
 from shoal.kernels.arrays import Floats
 
 Kind = Literal["feature", "time", "client", "label", "left out"]
@@ -40,15 +41,19 @@ _NAMES: Mapping[Kind, re.Pattern[str]] = {
 """names of columns, in lower case"""
 
 
-_NUMBERED = re.compile(r" #\d+$")
-"""end of the name of a column that occurs several times"""
-
-
 def is_named(kind: Kind, name: str) -> bool:
     """Whether a column of that name, or a field at the end of that path, is usually of this kind."""
-    parts = unit_of(_NUMBERED.sub("", " ".join(name.replace('"', "").split())))[0].split(".")
-    return any(_NAMES[kind].fullmatch("_".join(parts[first:]).lower().strip("# ")) for first in range(len(parts)))
+    parts = unit_of(NUMBERED.sub("", " ".join(name.replace('"', "").split())))[0].split(".")
+    return any(_NAMES[kind].fullmatch("_".join(parts[first:]).lower().strip("# _")) for first in range(len(parts)))
 
+
+_QUANTITIES = re.compile(
+    r"(metric|variable|parameter|quantity|entity|signal|channel|field|measurement|property|attribute|register|"
+    r"kanal|messgr(ö|oe)(ß|ss)e|messstelle)([_ -]?(id|name|no|nr))?|(tag|point|series)[_ -]?(id|name|no|nr)"
+)
+"""names of a column that names the quantity of a row's only value, in lower case"""
+LONG_SHARE = 0.3
+"""share of a column's cells that are numbers where it may hold the values of several quantities: some are texts"""
 
 _PARTS_OF_TIME = ("year", "month", "day", "hour", "minute", "second")
 _CLOCK = re.compile(r"\d{1,2}[:.]\d{2}([:.]\d{2})?(\.\d+)?(\s*[AaPp][Mm])?")
@@ -65,61 +70,10 @@ CODE_GAP = 0.25
 
 CATEGORY_VALUES_MAX, CATEGORY_CELLS_MIN, CATEGORY_CHARS_MAX = 8, 10, 32
 """most texts of a column that is a category, fewest cells with each of them, and most characters of one"""
-STEPS_MIN, STEPS_MAX = 8, 256
-"""fewest values, and most steps between the least and the greatest, of a coarse feature"""
-STEPS_SHOWN = 0.5
-"""share of the steps between the 5 % and 95 % quantiles that some value shows"""
 
 
 WORD_CHARS_MAX, WORD_CELLS_MIN = 12, 3
 """most characters of a word that stands for "no value" among numbers, and fewest cells with it"""
-
-
-class Unit(NamedTuple):
-    """The physical range of a unit; None: no limit on that side."""
-
-    low: float | None
-    high: float | None
-
-
-_FROM_ZERO = (
-    "ppm ppb lux lx w kw wh kwh mw va pa kpa bar mbar m/s km/h rpm 1/min mm cm m l l/min l/h m3/h m³/h µg/m3 µg/m³ "
-    "ug/m3 mg/m3 mg/m³ g/m3 g/m³ hz khz db db(a) s ms min h kg g n mm/h mm/s w/m2 w/m² hpa k"
-)
-UNITS: Mapping[str, Unit] = {
-    "%": Unit(0.0, 100.0),
-    "°": Unit(0.0, 360.0),
-    "deg": Unit(0.0, 360.0),
-    "ph": Unit(0.0, 14.0),
-    "°c": Unit(-273.15, None),
-    "°f": Unit(-459.67, None),
-    **dict.fromkeys(_FROM_ZERO.split(), Unit(0, None)),
-}
-"""units whose range physics limits; compared in lower case"""
-_IN_BRACKETS = re.compile(r"^(?P<name>.*?)\s*[\(\[](?P<unit>[^)\]]{1,32})[\)\]]\s*$")
-_WEIGHTED = re.compile(r"^(?P<name>.+?)[\s(\[]*(?P<unit>dB\s?\([ABC]\))[)\]]?$", re.IGNORECASE)
-_WRITTEN_OUT = {
-    "degc": "°C",
-    "deg c": "°C",
-    "celsius": "°C",
-    "c": "°C",
-    "degf": "°F",
-    "f": "°F",
-    "percent": "%",
-    "pct": "%",
-    "ugm3": "µg/m³",
-}
-_SUFFIX = re.compile(
-    r"^(?P<name>.+?)[_ ](?P<unit>degc|degf|celsius|percent|pct|ugm3|ppm|ppb|lux|lx|kwh|kw|hpa|kpa|mbar|bar|rpm|hz|mm|"
-    r"db|%|°c|°f|m3/h|m³/h|l/min|l/h|mm/s|m/s)$",
-    re.IGNORECASE,
-)
-
-
-FEATURE_NAME_CHARS = 64
-"""most characters of a feature's name in the contract"""
-TAIL_CHARS = 24
-"""characters at the end of a longer name that stay"""
 
 
 @dataclass(frozen=True)
@@ -170,94 +124,13 @@ class Understood:
         return tuple(column for column in self.columns if column.kind == kind)
 
 
-def unit_of(name: str) -> tuple[str, str]:
-    """The name of a column without its unit, and the unit, "" for none: "Temp (°C)" -> "Temp", "°C"."""
-    plain = _NUMBERED.sub("", " ".join(name.split()))
-    found = _WEIGHTED.match(plain) or _IN_BRACKETS.match(plain) or _SUFFIX.match(plain)
-    if found is None or not found["name"]:
-        return name, ""
-    unit = found["unit"].strip()
-    number = _NUMBERED.search(name)
-    return f"{found['name'].strip()}{number[0] if number else ''}", _WRITTEN_OUT.get(unit.lower(), unit)
-
-
-def feature_names(columns: Iterable[str]) -> dict[str, str]:
-    """column -> the name of its feature: the same, unless that is too long or not printable, and no two alike."""
-    names: dict[str, str] = {}
-    for column in columns:
-        name = " ".join("".join(sign if sign.isprintable() else " " for sign in column).split())
-        if len(name) > FEATURE_NAME_CHARS:
-            name = unit_of(name)[0]
-        place = 0
-        while len(name) > FEATURE_NAME_CHARS or name in names.values():
-            place += name in names.values()
-            # Both ends, since long names often begin alike.
-            end = f"{name[-TAIL_CHARS:].lstrip()}{f' ({place})' * (place > 0)}"
-            name = f"{name[: FEATURE_NAME_CHARS - len(end) - 3].rstrip()} … {end}"
-        names[column] = name
-    return names
-
-
-def bounds_of(values: Floats, unit: str) -> tuple[float, float]:
-    """Proposed bounds of a feature: (n,) finite values, n >= 1, and its unit -> low < high.
-
-    The physical range of the unit where it has two ends that hold all values; otherwise the range of the values, a
-    tenth wider on each side, rounded outward, and cut where the unit ends. A few values far from all others do not
-    count: they are clipped.
-    """
-    known = UNITS.get(unit.lower(), Unit(None, None))
-    least, most = float(values.min()), float(values.max())
-    # Single gross errors of a sensor must not put all its readings into one corner.
-    near, far = np.quantile(values, [0.001, 0.999])
-    spread = float(far - near)
-    if spread > 0:
-        least, most = max(least, float(near) - 3 * spread), min(most, float(far) + 3 * spread)
-    ends = None if known.low is None or known.high is None else (known.low, known.high)
-    # A share that is written as 0.31 is not in percent.
-    if ends is not None and ends[0] <= least and most <= ends[1] and most - least > 0.02 * (ends[1] - ends[0]):
-        return ends
-    span = most - least or abs(most) or 1.0
-    step = _nice(span / 10)
-    low, high = math.floor((least - span / 10) / step) * step, math.ceil((most + span / 10) / step) * step
-    if least >= 0 and (known.low == 0 or low < 0):
-        low = max(low, 0.0) if least > 0.2 * span else 0.0
-    if known.low is not None and least >= known.low:
-        low = max(low, known.low)
-    return round(low, 12), round(high, 12)
-
-
-def step_of(values: Floats) -> float:
-    """The step of values (n,) that all lie on a coarse grid, such as 1 for whole numbers; 0 for any others.
-
-    A grid is coarse if it is not much finer than the bins of counts. Few values, or values far from each other, may be
-    states, between which nothing lies: those have no step.
-    """
-    shown = np.unique(values)
-    if len(shown) < STEPS_MIN:
-        return 0.0
-    step = float(np.diff(shown).min())
-    places = (shown - shown[0]) / step
-    if places[-1] > STEPS_MAX or not np.allclose(places, np.rint(places), rtol=0.0, atol=1e-3):
-        return 0.0
-    near, far = np.quantile(values, [0.05, 0.95])
-    middle = (shown >= near) & (shown <= far)
-    if middle.sum() < STEPS_SHOWN * (float(far - near) / step + 1.0):
-        return 0.0
-    return float(f"{step:.6g}")
-
-
-def _nice(step: float) -> float:
-    """The next of 1, 2 and 5 times a power of ten that is not below `step`."""
-    power = 10.0 ** math.floor(math.log10(step))
-    return next(factor * power for factor in (1, 2, 5, 10) if factor * power >= step * (1 - 1e-9))
-
-
 class _Cells:
     """The cells of one column."""
 
     def __init__(self, cells: Sequence[Any], number: Callable[[Any], Any], head: int) -> None:
-        self.empty = np.array([cell is None or not str(cell).strip() for cell in cells], dtype=np.bool_)
-        self.texts = tuple(text for cell in cells if (text := "" if cell is None else str(cell).strip()))
+        self.all_texts = tuple("" if cell is None else str(cell).strip() for cell in cells)
+        self.empty = np.array([not text for text in self.all_texts], dtype=np.bool_)
+        self.texts = tuple(filter(None, self.all_texts))
         read = [number(cell) for cell in cells]
         # As they are in the file: a number that is refused is read as another text.
         self.words = Counter(str(cell).strip() for cell, n in zip(cells, read, strict=True) if isinstance(n, str))
@@ -293,7 +166,7 @@ def understand(
 
     `time`, `client`, `na`: columns of the time, the column of clients and cells without a value, where a person named
     them.
-    Raises `SettingsError` where a time may be two things.
+    Raises `SettingsError` where a time may be two things, and where each row has the value of one quantity only.
     """
     names, rows = sample.names, sample.rows
     cells = {name: _Cells([row[place] for row in rows], sample.number, sample.head) for place, name in enumerate(names)}
@@ -305,6 +178,7 @@ def understand(
     for name, column in cells.items():
         if name not in others:
             column.numbers[np.isin(column.numbers, codes)] = math.nan
+    _check_wide({name: column for name, column in cells.items() if name not in others}, sample.where)
     columns = [_column(name, column, times_found, client_found) for name, column in cells.items() if name]
     features = [column.name for column in columns if column.kind == "feature"]
     of_texts = {column.name for column in columns if column.values}
@@ -364,6 +238,31 @@ def _client_column(cells: Mapping[str, _Cells], times: Sequence[str]) -> str | N
         if 1 <= values <= CLIENTS_MAX and len(column.texts) >= 5 * values and (numbers == np.round(numbers)).all():
             return name
     return None
+
+
+def _check_wide(cells: Mapping[str, _Cells], where: str) -> None:
+    """Raises `SettingsError` for a long table: one column of values, of the quantities that another column names.
+
+    `cells` has neither times nor clients.
+    """
+    numeric = [name for name, column in cells.items() if column.number_share >= LONG_SHARE]
+    names = [name for name in cells if name not in numeric and _QUANTITIES.fullmatch(name.lower().strip("# _"))]
+    of_name = defaultdict(list)
+    for place, name in enumerate(cells[names[0]].all_texts if names else ()):
+        of_name[name].append(place)
+
+    def varies(column: str) -> bool:
+        """Whether it is more than the number of a series, which is the same in all rows of a name."""
+        found = (cells[column].numbers[places] for places in of_name.values())
+        return any(np.ptp(numbers) > 0 for one in found if len(numbers := one[np.isfinite(one)]))
+
+    values = [column for column in numeric if varies(column)]
+    if len(values) == 1 and len(of_name) > 1:
+        raise SettingsError(
+            f"{where}: a row has one value, in {values[0]}, of what {names[0]} names. shoal takes rows with a column "
+            'for each quantity: see "Long tables" in docs/how-to/own-data.md; if it names devices that all measure the '
+            f"same, give --client-column {names[0]}"
+        )
 
 
 def _codes(columns: Iterable[Floats]) -> tuple[float, ...]:

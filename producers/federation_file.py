@@ -15,7 +15,8 @@ from typing import Any
 
 import click
 
-from producers.columns import UNITS, Column, Sample, Understood, feature_names, understand
+from producers.columns import Column, Sample, Understood, understand
+from producers.features import UNITS, feature_names
 from producers.files.form import form_of
 from producers.files.parsing import number_of
 from producers.files.tables import CsvTable, Table, open_table

@@ -13,7 +13,8 @@ from typing import Any
 
 import click
 
-from producers.columns import FEATURE_NAME_CHARS, Column, Understood
+from producers.columns import Column, Understood
+from producers.features import FEATURE_NAME_CHARS
 from producers.federation_file import (
     BOUNDS_SENTENCE,
     MISSING_MIN,

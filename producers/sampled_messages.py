@@ -18,7 +18,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from producers.columns import Column, Sample, Understood, feature_names, is_named, understand
+from producers.columns import Column, Sample, Understood, is_named, understand
+from producers.features import feature_names
 from producers.federation_file import Plan, is_private
 from producers.files.parsing import number_of, seconds_of
 from producers.files.times import TimeOptions

@@ -1,4 +1,4 @@
-"""Values as sources have them: places of the values of categories, which ones begin again, and what becomes of gaps.
+"""Values as sources have them: places of the values of categories, and what becomes of gaps.
 
 Missing values are left as gaps, filled with a client's last values, or the whole reading is left out, as the contract
 or the settings of the source say.
@@ -7,7 +7,6 @@ or the settings of the source say.
 from __future__ import annotations
 
 import math
-import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, Literal, cast
@@ -149,37 +148,3 @@ class HeldValues:
             self._age = Counter({str(client): int(age) for client, _, age in state})
         except (TypeError, ValueError):
             raise InvalidState("the held values of the checkpoint are damaged") from None
-
-
-DIRECTION = re.compile(r"(.*[_ ])?(wind|gust)?[_ ]?(dir|direction|bearing|heading|azimuth|course)([_ ].*)?|wd")
-"""names of features whose values are directions, in lower case; so are degrees that go more than half around"""
-PERIODS: Mapping[re.Pattern[str], float] = {
-    re.compile(r"(.*[_ ])?hour([_ ]of[_ ]day)?|hod"): 24.0,
-    re.compile(r"(.*[_ ])?(weekday|day[_ ]of[_ ]week)|dow"): 7.0,
-    re.compile(r"(.*[_ ])?month"): 12.0,
-}
-"""names of features that begin again, in lower case -> their period"""
-DEGREES = ("°", "deg", "degree", "degrees")
-CUTS = 32
-"""places at which a circle may be cut"""
-
-
-def period_of(name: str, unit: str, values: Floats) -> float:
-    """Period after which a feature begins again, by name without unit, unit and values (n,), n >= 1; 0: never."""
-    name, least, most = name.lower().strip(), float(values.min()), float(values.max())
-    for pattern, period in PERIODS.items():
-        if pattern.fullmatch(name) and least >= 0 and period / 2 < most <= period:
-            return period
-    degrees = unit.lower() in DEGREES
-    around = (least >= 0 and 180 < most <= 360) or (-180 <= least < -90 and 90 < most <= 180)
-    return 360.0 if around and (degrees or (not unit and DIRECTION.fullmatch(name))) else 0.0
-
-
-def cut_of(values: Floats, period: float) -> float:
-    """The place on a circle around which the fewest of (n,) values lie: in the middle of one of `CUTS` equal parts."""
-    counts = np.bincount((values % period / period * CUTS).astype(np.int64) % CUTS, minlength=CUTS)
-    apart = np.arange(CUTS)
-    # Steep, so that a narrow gap beside many readings is better than a place among few.
-    near = 1.0 / (1.0 + np.minimum(apart, CUTS - apart) ** 4.0)
-    crowded = [float(near @ np.roll(counts, -part)) for part in range(CUTS)]
-    return (int(np.argmin(crowded)) + 0.5) * period / CUTS

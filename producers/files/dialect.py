@@ -196,7 +196,11 @@ def preamble_of(lines: Sequence[str]) -> int:
         return best
 
     lines = lines[: 4 * PREAMBLE_LINES_MAX]
+    noted = next((place for place, line in enumerate(lines) if not line.startswith("#")), 0)
     try:
+        # Notes as long as the rows, such as #datatype of InfluxDB; a header with # in front has numbers below it.
+        if 0 < noted < len(lines) - 1 and not any(map(_NUMBER.fullmatch, agreeing(lines[noted:])[1] or ["0"])):
+            return noted
         if len(lines) < 3 or agreeing(lines)[0] > 0.5:
             return 0
         for place in range(1, min(PREAMBLE_LINES_MAX + 1, len(lines) - 2)):

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
+from producers.features import cut_of, period_of
 from producers.init_command import init_command
-from producers.values import cut_of, period_of
 from server_node.clusters.description import describe
 from shoal.algorithms.view import ClusteringView
 from shoal.config.contract import Contract, parse_contract, range_text, value_text

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
-from producers.columns import Sample, bounds_of, step_of, understand, unit_of
+from producers.columns import Sample, understand
+from producers.features import bounds_of, step_of, unit_of
 from producers.files.source import FILES, PLAIN_REPLAY, FilesSettings, with_settings
 from producers.files.times import TimeOptions
 from producers.init_command import init_command
@@ -270,6 +271,43 @@ def test_a_logger_with_units_below_its_header_and_addresses_of_devices_is_unders
         ("Druck [bar]", "bar"),
         ("Weg [mm]", "mm"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("text", "value", "name"),
+    [
+        ("entity_id,state,last_changed\n{0}sensor.warm,21.{1},{2}Z\nsensor.damp,4{1},{2}Z\n", "state", "entity_id"),
+        (
+            "#datatype,long,dateTime,double,string\n#default,,,,\n,table,_time,_value,_field\n"
+            "{0},0,{2}Z,3.{1},cpu\n,1,{2}Z,2{1},mem\n",
+            "_value",
+            "_field",
+        ),
+        ("ts;Messgröße;Wert;Status\n{0}{2};Druck;1,{1}5;ok\n{2};Drehzahl;29{1}0;ok\n", "Wert", "Messgröße"),
+    ],
+)  # fmt: skip
+def test_a_table_with_a_row_for_each_value_is_refused_with_what_to_do(
+    text: str, value: str, name: str, folder: Path
+) -> None:
+    header, rows = text.split("{0}")
+    times = [f"2025-03-01T{minute // 60:02d}:{minute % 60:02d}:00" for minute in range(300)]
+    long = "".join(rows.format("", minute % 7, time) for minute, time in enumerate(times))
+    (folder / "long.csv").write_text(header + long, encoding="utf-8")
+    told = run("long.csv", "--public").exception
+    assert isinstance(told, SettingsError)
+    assert f"a row has one value, in {value}, of what {name} names" in str(told)
+    assert not (folder / "long.toml").exists()
+    assert run("long.csv", "--public", "--client-column", name).exit_code == 0, "several devices that measure the same"
+
+
+def test_notes_of_a_file_stand_above_its_header_and_one_with_a_hash_is_a_header(folder: Path) -> None:
+    rows = "".join(f",2025-03-01T00:{n // 60:02d}:{n % 60:02d}Z,{n % 7},{3 + n % 5 / 10}\n" for n in range(600))
+    (folder / "notes.csv").write_text(f"#datatype,dateTime,double,double\n#default,,,\n,_time,cpu,mem\n{rows}")
+    assert "header in line 3" in run("notes.csv", "--public").output
+    (folder / "hash.csv").write_text(f"#row,time,cpu,mem\n{rows}")
+    assert [feature.name for feature in load_config(folder / "notes.toml").contract.features] == ["cpu", "mem"]
+    run("hash.csv", "--public")
+    assert [feature.name for feature in load_config(folder / "hash.toml").contract.features] == ["cpu", "mem"]
 
 
 def test_a_word_with_a_point_stands_for_no_value_in_a_file_of_decimal_commas(folder: Path) -> None:

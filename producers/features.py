@@ -1,0 +1,180 @@
+"""Proposals for features by the names of columns and their values: name, unit, bounds, step, period of a circle."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+from shoal.kernels.arrays import Floats
+
+STEPS_MIN, STEPS_MAX = 8, 256
+"""fewest values, and most steps between the least and the greatest, of a coarse feature"""
+STEPS_SHOWN = 0.5
+"""share of the steps between the 5 % and 95 % quantiles that some value shows"""
+DIRECTION = re.compile(r"(.*[_ ])?(wind|gust)?[_ ]?(dir|direction|bearing|heading|azimuth|course)([_ ].*)?|wd")
+"""names of features whose values are directions, in lower case; so are degrees that go more than half around"""
+PERIODS: Mapping[re.Pattern[str], float] = {
+    re.compile(r"(.*[_ ])?hour([_ ]of[_ ]day)?|hod"): 24.0,
+    re.compile(r"(.*[_ ])?(weekday|day[_ ]of[_ ]week)|dow"): 7.0,
+    re.compile(r"(.*[_ ])?month"): 12.0,
+}
+"""names of features that begin again, in lower case -> their period"""
+DEGREES = ("°", "deg", "degree", "degrees")
+CUTS = 32
+"""places at which a circle may be cut"""
+NUMBERED = re.compile(r" #\d+$")
+"""end of the name of a column that occurs several times"""
+
+
+class Unit(NamedTuple):
+    """The physical range of a unit; None: no limit on that side."""
+
+    low: float | None
+    high: float | None
+
+
+_FROM_ZERO = (
+    "ppm ppb lux lx w kw wh kwh mw va pa kpa bar mbar m/s km/h rpm 1/min mm cm m l l/min l/h m3/h m³/h µg/m3 µg/m³ "
+    "ug/m3 mg/m3 mg/m³ g/m3 g/m³ hz khz db db(a) s ms min h kg g n mm/h mm/s w/m2 w/m² hpa k"
+)
+UNITS: Mapping[str, Unit] = {
+    "%": Unit(0.0, 100.0),
+    "°": Unit(0.0, 360.0),
+    "deg": Unit(0.0, 360.0),
+    "ph": Unit(0.0, 14.0),
+    "°c": Unit(-273.15, None),
+    "°f": Unit(-459.67, None),
+    **dict.fromkeys(_FROM_ZERO.split(), Unit(0, None)),
+}
+"""units whose range physics limits; compared in lower case"""
+_IN_BRACKETS = re.compile(r"^(?P<name>.*?)\s*[\(\[](?P<unit>[^)\]]{1,32})[\)\]]\s*$")
+_WEIGHTED = re.compile(r"^(?P<name>.+?)[\s(\[]*(?P<unit>dB\s?\([ABC]\))[)\]]?$", re.IGNORECASE)
+_WRITTEN_OUT = {
+    "degc": "°C",
+    "deg c": "°C",
+    "celsius": "°C",
+    "c": "°C",
+    "degf": "°F",
+    "f": "°F",
+    "percent": "%",
+    "pct": "%",
+    "ugm3": "µg/m³",
+}
+_SUFFIX = re.compile(
+    r"^(?P<name>.+?)[_ ](?P<unit>degc|degf|celsius|percent|pct|ugm3|ppm|ppb|lux|lx|kwh|kw|hpa|kpa|mbar|bar|rpm|hz|mm|"
+    r"db|%|°c|°f|m3/h|m³/h|l/min|l/h|mm/s|m/s)$",
+    re.IGNORECASE,
+)
+
+
+FEATURE_NAME_CHARS = 64
+"""most characters of a feature's name in the contract"""
+TAIL_CHARS = 24
+"""characters at the end of a longer name that stay"""
+
+
+def unit_of(name: str) -> tuple[str, str]:
+    """The name of a column without its unit, and the unit, "" for none: "Temp (°C)" -> "Temp", "°C"."""
+    plain = NUMBERED.sub("", " ".join(name.split()))
+    found = _WEIGHTED.match(plain) or _IN_BRACKETS.match(plain) or _SUFFIX.match(plain)
+    if found is None or not found["name"]:
+        return name, ""
+    unit = found["unit"].strip()
+    number = NUMBERED.search(name)
+    return f"{found['name'].strip()}{number[0] if number else ''}", _WRITTEN_OUT.get(unit.lower(), unit)
+
+
+def feature_names(columns: Iterable[str]) -> dict[str, str]:
+    """column -> the name of its feature: the same, unless that is too long or not printable, and no two alike."""
+    names: dict[str, str] = {}
+    for column in columns:
+        name = " ".join("".join(sign if sign.isprintable() else " " for sign in column).split())
+        if len(name) > FEATURE_NAME_CHARS:
+            name = unit_of(name)[0]
+        place = 0
+        while len(name) > FEATURE_NAME_CHARS or name in names.values():
+            place += name in names.values()
+            # Both ends, since long names often begin alike.
+            end = f"{name[-TAIL_CHARS:].lstrip()}{f' ({place})' * (place > 0)}"
+            name = f"{name[: FEATURE_NAME_CHARS - len(end) - 3].rstrip()} … {end}"
+        names[column] = name
+    return names
+
+
+def bounds_of(values: Floats, unit: str) -> tuple[float, float]:
+    """Proposed bounds of a feature: (n,) finite values, n >= 1, and its unit -> low < high.
+
+    The physical range of the unit where it has two ends that hold all values; otherwise the range of the values, a
+    tenth wider on each side, rounded outward, and cut where the unit ends. A few values far from all others do not
+    count: they are clipped.
+    """
+    known = UNITS.get(unit.lower(), Unit(None, None))
+    least, most = float(values.min()), float(values.max())
+    # Single gross errors of a sensor must not put all its readings into one corner.
+    near, far = np.quantile(values, [0.001, 0.999])
+    spread = float(far - near)
+    if spread > 0:
+        least, most = max(least, float(near) - 3 * spread), min(most, float(far) + 3 * spread)
+    ends = None if known.low is None or known.high is None else (known.low, known.high)
+    # A share that is written as 0.31 is not in percent.
+    if ends is not None and ends[0] <= least and most <= ends[1] and most - least > 0.02 * (ends[1] - ends[0]):
+        return ends
+    span = most - least or abs(most) or 1.0
+    step = _nice(span / 10)
+    low, high = math.floor((least - span / 10) / step) * step, math.ceil((most + span / 10) / step) * step
+    if least >= 0 and (known.low == 0 or low < 0):
+        low = max(low, 0.0) if least > 0.2 * span else 0.0
+    if known.low is not None and least >= known.low:
+        low = max(low, known.low)
+    return round(low, 12), round(high, 12)
+
+
+def step_of(values: Floats) -> float:
+    """The step of values (n,) that all lie on a coarse grid, such as 1 for whole numbers; 0 for any others.
+
+    A grid is coarse if it is not much finer than the bins of counts. Few values, or values far from each other, may be
+    states, between which nothing lies: those have no step.
+    """
+    shown = np.unique(values)
+    if len(shown) < STEPS_MIN:
+        return 0.0
+    step = float(np.diff(shown).min())
+    places = (shown - shown[0]) / step
+    if places[-1] > STEPS_MAX or not np.allclose(places, np.rint(places), rtol=0.0, atol=1e-3):
+        return 0.0
+    near, far = np.quantile(values, [0.05, 0.95])
+    middle = (shown >= near) & (shown <= far)
+    if middle.sum() < STEPS_SHOWN * (float(far - near) / step + 1.0):
+        return 0.0
+    return float(f"{step:.6g}")
+
+
+def _nice(step: float) -> float:
+    """The next of 1, 2 and 5 times a power of ten that is not below `step`."""
+    power = 10.0 ** math.floor(math.log10(step))
+    return next(factor * power for factor in (1, 2, 5, 10) if factor * power >= step * (1 - 1e-9))
+
+
+def period_of(name: str, unit: str, values: Floats) -> float:
+    """Period after which a feature begins again, by name without unit, unit and values (n,), n >= 1; 0: never."""
+    name, least, most = name.lower().strip(), float(values.min()), float(values.max())
+    for pattern, period in PERIODS.items():
+        if pattern.fullmatch(name) and least >= 0 and period / 2 < most <= period:
+            return period
+    degrees = unit.lower() in DEGREES
+    around = (least >= 0 and 180 < most <= 360) or (-180 <= least < -90 and 90 < most <= 180)
+    return 360.0 if around and (degrees or (not unit and DIRECTION.fullmatch(name))) else 0.0
+
+
+def cut_of(values: Floats, period: float) -> float:
+    """The place on a circle around which the fewest of (n,) values lie: in the middle of one of `CUTS` equal parts."""
+    counts = np.bincount((values % period / period * CUTS).astype(np.int64) % CUTS, minlength=CUTS)
+    apart = np.arange(CUTS)
+    # Steep, so that a narrow gap beside many readings is better than a place among few.
+    near = 1.0 / (1.0 + np.minimum(apart, CUTS - apart) ** 4.0)
+    crowded = [float(near @ np.roll(counts, -part)) for part in range(CUTS)]
+    return (int(np.argmin(crowded)) + 0.5) * period / CUTS
