@@ -16,7 +16,7 @@ import numpy as np
 from client_nodes.intake import NO_SPAN, TimeSpan
 from client_nodes.privacy import PrivateBatch
 from client_nodes.publisher import Content, EncodedUpdate, Publisher
-from client_nodes.snapshots import VERSIONS_AHEAD_MAX, Snapshots
+from client_nodes.snapshots import Snapshots
 from shoal.algorithms.streaming import Arrays, FollowingHalf, Rows, SequenceHalf
 from shoal.config.changes import Standing
 from shoal.config.resolved import ResolvedContract, ResolvedModel
@@ -25,6 +25,7 @@ from shoal.errors import InvalidData, InvalidState, MessageRejected
 from shoal.kernels.arrays import Bools, Floats
 from shoal.protocol.codec import StoredPart
 from shoal.protocol.messages import RoundRequest, Snapshot, round_request_of
+from shoal.protocol.newest_snapshots import VERSIONS_AHEAD_MAX
 
 
 class Learner:

@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
+from dataclasses import replace
 from functools import cached_property
 from typing import Any, Final
 
@@ -20,8 +22,9 @@ from shoal.config.settings import Config, LogSettings
 from shoal.config.upstream import Upstream
 from shoal.errors import InvalidState, LogFolderMissing, LogUnavailable, MessageRejected, ShoalError
 from shoal.protocol.conflicts import CONFLICTS_KEY, PublishedDigests, check_no_conflict, content_digest
-from shoal.protocol.lease import is_for_servers
+from shoal.protocol.lease import is_for_servers, is_lease
 from shoal.protocol.messages import Snapshot
+from shoal.protocol.newest_snapshots import NewestSnapshots
 from shoal.protocol.published_contract import CONTRACT_KEY, check_contract
 from shoal.protocol.regions import decode_update, update_arrays
 from shoal.protocol.signatures import HEADER, client_file, read_keys, signature
@@ -55,8 +58,10 @@ class Bridge:
         upstream_log: Log,
         checkpoint: Checkpoint,
         on_snapshot: Callable[[Snapshot], None],
+        clock: Callable[[], float] = time.time,
     ) -> None:
         """`on_snapshot` is called with each newer snapshot of the upstream federation."""
+        self._clock = clock
         self._contract, self._upstream_contract = config.contract, upstream.contract
         self._own_log, self._upstream_log = own_log, upstream_log
         self._checkpoint = checkpoint
@@ -67,6 +72,7 @@ class Bridge:
         self._digests = PublishedDigests()
         self._positions: Positions = {}
         self._snapshot_positions: Positions = {}
+        self._newest = NewestSnapshots()
 
     def resume(self) -> None:
         """Restore the checkpoint. Once, before the first step.
@@ -131,16 +137,24 @@ class Bridge:
         contracts = [record for record in records if record.key == CONTRACT_KEY]
         check_contract(contracts[-1] if contracts else None, self._upstream_contract)
         for record in records:
-            if record.value is None or is_for_servers(record) or ("type", b"snapshot") not in record.headers:
-                continue
-            try:
-                snapshot = Snapshot.decode(record.value, record.headers)
-                self._validator.check_snapshot(snapshot)
-            except MessageRejected as rejected:
-                log_event("snapshot_rejected", logging.WARNING, reason=rejected.reason, detail=rejected.detail)
-            else:
-                self._on_snapshot(snapshot)
+            if is_lease(record):
+                self._newest.take_lease(record)
+            elif record.value is not None and not is_for_servers(record) and ("type", b"snapshot") in record.headers:
+                self._take_snapshot(record)
         return records
+
+    def _take_snapshot(self, record: Record) -> None:
+        """Pass a snapshot on if it is the newest, as if made now where its time is yet to come: of two versions, the
+        region follows the higher or the later one."""
+        try:
+            snapshot = Snapshot.decode(record.value, record.headers)
+            self._validator.check_snapshot(snapshot)
+            is_newest = self._newest.take(snapshot, record)
+        except MessageRejected as rejected:
+            log_event("snapshot_rejected", logging.WARNING, reason=rejected.reason, detail=rejected.detail)
+            return
+        if is_newest:
+            self._on_snapshot(replace(snapshot, made_at=min(snapshot.made_at, self._clock())))
 
     def _state(self) -> dict[str, Any]:
         positions = [[partition, offset] for partition, offset in sorted(self._positions.items())]

@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 
 from shoal.algorithms.counting import CountingAlgorithm
 from shoal.algorithms.density_tree import DENSITY_TREE
-from shoal.algorithms.from_counts.grid import FEATURES_MAX
+from shoal.algorithms.from_counts.cells import FEATURES_MAX
 from shoal.config.base import DAY_S
 from shoal.config.contract import Privacy
 from shoal.config.resolved import ResolvedContract, ResolvedModel

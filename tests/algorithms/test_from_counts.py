@@ -13,7 +13,8 @@ from benchmarks.from_counts import from_rows, moons
 from reproduction.experiment import scores
 from shoal.algorithms.claims import Box, Claims
 from shoal.algorithms.cluster_tree import CLUSTER_TREE
-from shoal.algorithms.from_counts.grid import FCAC_FROM_COUNTS, Grid, GridCounter, GridServer, check_claims
+from shoal.algorithms.from_counts.cells import Grid
+from shoal.algorithms.from_counts.grid import FCAC_FROM_COUNTS, GridCounter, GridServer, check_claims
 from shoal.algorithms.streaming import Contribution
 from shoal.errors import InvalidData, SettingsError
 from shoal.privacy.count_noise import count_noise

@@ -16,7 +16,7 @@ from benchmarks.robustness.streaming import ROWS, attacked, honest_rows
 from reproduction.experiment import scores
 from shoal.algorithms.claims import Box, Claims
 from shoal.algorithms.counting import CountingAlgorithm
-from shoal.algorithms.from_counts.grid import CLIENTS_KEPT, Grid, NetCounts
+from shoal.algorithms.from_counts.cells import CLIENTS_KEPT, Grid, NetCounts, links
 from shoal.algorithms.registry import streaming_algorithm
 from shoal.algorithms.shares import CLIENT_SHARE_MAX, ClientShares
 from shoal.algorithms.streaming import Arrays, Contribution, ServerHalf
@@ -85,6 +85,7 @@ def test_an_update_without_readings_counts_whole_and_changes_no_share() -> None:
     [
         ("cluster_tree_from_counts", "alone, uniform"),
         ("fcac_from_counts", "alone, uniform"),
+        ("fcac_from_counts", "alone, bridges"),
         ("cluster_tree", "among, bridges"),
         ("density_tree", "among, bridges"),
     ],
@@ -132,6 +133,35 @@ def test_noise_of_a_client_that_takes_readings_away_window_by_window_counts_a_fe
     assert sum(windows) <= 40
     honest = [count_noise(1.0).draw(random.bytes(8), grid.cells) for _ in range(100)]
     assert all(net.take("honest", noise) for noise in honest)
+
+
+def strip(grid: Grid, low: float, high: float) -> np.ndarray:
+    """A reading in each cell of a strip along the first feature."""
+    x, y = grid.corners.T
+    return np.where((x >= low) & (x < high) & (np.abs(y - 0.5) < 0.1), 1, 0)
+
+
+@pytest.mark.parametrize(("others", "linked"), [(9, True), (2, False)])
+def test_cells_that_one_client_alone_has_between_two_parts_of_others_are_links(others: int, linked: bool) -> None:
+    grid = Grid(2)
+    net, two = NetCounts(grid, 0.0), 10 * strip(grid, 0.0, 0.3) + 10 * strip(grid, 0.7, 1.0)
+    assert all(net.take(f"client-{number}", two) for number in range(others))
+    assert net.take("alone", strip(grid, 0.3, 0.7))
+    found = links(grid, (others * two + strip(grid, 0.3, 0.7)).astype(np.float64), net.owners())
+    assert found.any() == linked
+    x = grid.corners[found, 0]
+    assert np.all((x >= 0.3) & (x < 0.7)), "of the parts of others nothing is left out"
+    assert not linked or (x.max() > 0.6 and x.min() > 0.5), "and it may stay near one of them"
+
+
+def test_a_cluster_that_one_site_alone_has_stays_near_one_other_or_none() -> None:
+    grid = Grid(2)
+    for low in (0.3, 0.5):
+        net = NetCounts(grid, 0.0)
+        assert all(net.take(f"client-{number}", strip(grid, 0.0, 0.3)) for number in range(9))
+        assert net.take("site", strip(grid, low, 0.8))
+        held = 9.0 * strip(grid, 0.0, 0.3) + strip(grid, low, 0.8)
+        assert not links(grid, held, net.owners()).any()
 
 
 def test_of_very_many_clients_those_that_sent_last_are_remembered() -> None:

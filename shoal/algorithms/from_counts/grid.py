@@ -1,9 +1,5 @@
 """Algorithms on counts on a grid: clients count windows cell by cell, and the server learns rows made from the sums.
 
-The unit cube is cut into the same number of cells along each feature. The grid is public and never changes. Every cell
-gets the same noise, so twice the cells need twice the readings; from four features on there would be more cells than
-windows can fill.
-
 The counts of single windows are mostly noise; their sum is not, because noise grows with the root of the number of
 windows only. So the server adds up all windows, and now and then lets an algorithm learn rows where the sums show
 readings beyond doubt. Rows made from private counts are post-processing: they cost no epsilon.
@@ -15,7 +11,6 @@ import hashlib
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import cached_property
 from typing import Any, Final, Self
 
 import numpy as np
@@ -27,20 +22,15 @@ from shoal.algorithms.counting import (
     FOUND_SIGNIFICANCE,
     CountingAlgorithm,
     check_private_counts,
-    net_reach,
-    squares_reach,
 )
 from shoal.algorithms.fcac import FCAC
+from shoal.algorithms.from_counts.cells import FEATURES_MAX, Grid, NetCounts, links
 from shoal.algorithms.shares import ClientShares
 from shoal.algorithms.state_reader import StateReader
 from shoal.algorithms.streaming import Arrays, ArraySpec, Contribution, Rows, State, StreamingAlgorithm, check_rows
 from shoal.errors import InvalidData, SettingsError
 from shoal.kernels.arrays import Bools, Floats, Ints
-from shoal.kernels.cells import cell_digits, cell_numbers, digits_of
 
-CELLS_ALONG: Final = {1: 64, 2: 32, 3: 16}
-"""number of features -> cells along each of them"""
-FEATURES_MAX: Final = max(CELLS_ALONG)
 STREAM: Final = "grid"
 """see `shoal.algorithms.counting.CountingAlgorithm.stream`"""
 EPSILON_ADVISED: Final = 1.0
@@ -52,39 +42,6 @@ UPDATE: Final = {
 """one window of a client: how many readings it has, rejected ones included, and the private count of every cell of the
 grid, which may be negative"""
 _LIMITS: Final = np.iinfo(np.int32)
-
-
-class Grid:
-    """The grid over d features. Raises `SettingsError` for more than `FEATURES_MAX`."""
-
-    def __init__(self, d: int) -> None:
-        if d not in CELLS_ALONG:
-            raise SettingsError(
-                f"a grid of counts is for at most {FEATURES_MAX} features, and there are {d}; take density_tree, which "
-                "learns from counts of any number of features"
-            )
-        self.d, self.along = d, CELLS_ALONG[d]
-        self.cells = self.along**d
-
-    def numbers(self, rows: Rows) -> Ints:
-        """rows (n, d) in unit coordinates -> (n,) number of the cell that each lies in, or of the nearest one."""
-        return cell_numbers(cell_digits(rows * self.along, self.along), self.along)
-
-    @cached_property
-    def corners(self) -> Floats:
-        """(cells, d) the lowest corner of each cell."""
-        return digits_of(np.arange(self.cells), self.along, self.d) / self.along
-
-    def with_neighbours(self, values: Floats) -> Floats:
-        """values (cells,) -> (cells,) the sum over each cell and all cells that touch it."""
-        table = values.reshape((self.along,) * self.d)
-        for axis in range(self.d):
-            line = np.moveaxis(table, axis, 0)
-            total = line.copy()
-            total[1:] += line[:-1]
-            total[:-1] += line[1:]
-            table = np.moveaxis(total, 0, axis)
-        return np.ascontiguousarray(table).reshape(-1)
 
 
 @dataclass(frozen=True)
@@ -136,79 +93,7 @@ def check_claims(options: Mapping[str, Any], arrays: Arrays, claims: Claims) -> 
     check_private_counts(counts, claims.readings, options["noise_variance"])
 
 
-CLIENTS_KEPT: Final = 256
-"""clients whose counts are kept apart; of more, those that have sent nothing for longest are forgotten"""
-
-
-class NetCounts:
-    """Counts of each client so far, cell by cell, so that none takes more readings away than its noise can.
-
-    The noise of one window may be negative in any cell, and that of many adds up to little: its root grows. Counts of a
-    client that add up to less, in a cell or in any square of 2, 4, 8, ... cells along each feature, are none of
-    readings.
-    """
-
-    def __init__(self, grid: Grid, variance: float) -> None:
-        """`variance`: of the noise of one published count."""
-        self._grid, self._variance = grid, variance
-        self._windows: dict[str, int] = {}
-        self._counts: dict[str, Ints] = {}
-        """client -> (cells,); the same clients, the one that has sent last at the end"""
-
-    def take(self, client: str, counts: Ints) -> bool:
-        """Whether a window of a client may count; it is then added to its sums."""
-        windows = self._windows.pop(client, 0) + 1
-        before = self._counts.pop(client, np.zeros(self._grid.cells, dtype=np.int64))
-        net = before + counts
-        possible = self._are_possible(net, windows)
-        self._windows[client], self._counts[client] = (windows, net) if possible else (windows - 1, before)
-        for oldest in list(self._counts)[: max(0, len(self._counts) - CLIENTS_KEPT)]:
-            del self._windows[oldest], self._counts[oldest]
-        return possible
-
-    def _are_possible(self, net: Ints, windows: int) -> bool:
-        """Whether the counts (cells,) of a client are those of readings and of the noise of this many windows."""
-        table, cells = net.reshape((self._grid.along,) * self._grid.d), 1
-        while True:
-            draws = float(windows * cells)
-            negative = np.minimum(table, 0).astype(np.float64)
-            if float(negative.min()) < -net_reach(self._variance, draws):
-                return False
-            if float((negative**2).sum()) > squares_reach(self._variance, draws, table.size):
-                return False
-            if table.size == 1:
-                return True
-            for axis in range(table.ndim):
-                table = np.add.reduceat(table, np.arange(0, table.shape[axis], 2), axis=axis)
-            cells *= 2**table.ndim
-
-    def state(self) -> State:
-        """Plain values for `restored`."""
-        none: Ints = np.empty((0, self._grid.cells), dtype=np.int64)
-        return {
-            "net_client": list(self._counts),
-            "net_windows": np.array(list(self._windows.values()), dtype=np.int64),
-            "net_counts": np.stack(list(self._counts.values())) if self._counts else none,
-        }
-
-    @classmethod
-    def restored(cls, saved: StateReader, grid: Grid, variance: float) -> Self:
-        """The counts of a saved state. Raises `InvalidState`."""
-        found, names = cls(grid, variance), saved.read_names("net_client")
-        windows = saved.read_ints("net_windows", (len(names),))
-        counts = saved.read_ints("net_counts", (len(names), grid.cells), least=np.iinfo(np.int64).min)
-        saved.check(len(set(names)) == len(names) <= CLIENTS_KEPT, "counts are of no client")
-        found._windows = dict(zip(names, windows.tolist(), strict=True))
-        found._counts = dict(zip(names, counts, strict=True))
-        return found
-
-
 STATE_VERSION: Final = 2
-SIGNIFICANCE: Final = 4.5
-"""standard deviations of noise above zero from which a cell, or it and the cells around it, hold readings: among a
-thousand cells without any, one is taken to hold some about once in three hundred times"""
-FEW_WINDOWS: Final = 4
-"""windows whose noise fewer ones are taken to have: the sum of a few geometric noises is often far from zero"""
 LEARN_READINGS: Final = 2000
 """readings absorbed between two times that rows are learnt; at first they are learnt after every quarter more"""
 PORTION_ROWS: Final = 100
@@ -293,7 +178,9 @@ class GridServer:
     def _learn(self) -> None:
         """Learn the rows that the sums are worth by now and that have not been learnt yet."""
         self._learnt_at = self._readings
-        new = np.maximum(np.floor(self._worth()).astype(np.int64) - self._learnt, 0)
+        worth = self._worth()
+        worth[links(self._grid, worth, self._net.owners())] = 0.0
+        new = np.maximum(np.floor(worth).astype(np.int64) - self._learnt, 0)
         rows = self._rows(new)
         self._learnt = self._learnt + new
         for first in range(0, len(rows), PORTION_ROWS):
@@ -313,9 +200,7 @@ class GridServer:
         # Whether a client's readings are accepted is hidden, and nothing is learnt from the noise of none.
         if float(total.sum()) <= FOUND_SIGNIFICANCE * math.sqrt(len(total) * noise):
             return np.zeros(len(total))
-        least = SIGNIFICANCE**2 * max(self._windows, FEW_WINDOWS) * self._count_options.noise_variance
-        around, cells_around = map(self._grid.with_neighbours, (total, np.ones(self._grid.cells)))
-        certain = (total > np.sqrt(least)) | (around > np.sqrt(cells_around * least))
+        certain = self._grid.certain(total, self._windows, self._count_options.noise_variance)
         held = np.where(certain, np.maximum(total, 0.0), 0.0)
         readings = float(held.sum())
         return held * (readings / max(readings + float((held > 0.0).sum()) * noise, 1.0))
