@@ -1,4 +1,7 @@
-"""Regimes: streams with regimes, streams that have none, and sensors; beside models that are told their number."""
+"""Regimes: streams with regimes, streams that have none, and sensors; beside models that are told their number.
+
+hmmlearn and ruptures are measured where they are installed beside shoal; shoal itself needs neither.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from statistics import mean
+from statistics import mean, median
 from typing import Any, Final, NamedTuple
 
 import click
@@ -22,16 +25,28 @@ from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]  # i
 from benchmarks.machine import facts, one_line
 from benchmarks.results import out_option, table, write
 from benchmarks.steadiness.sensors import SENSORS, read
+from shoal.estimators.cluster_tree import ClusterTree
 from shoal.estimators.regimes import Regimes
 from shoal.kernels.arrays import Floats, Ints
 
-SEEDS: Final = (6101, 6202, 6303, 6404)
+SEEDS: Final = (6101, 6202, 6303, 6404, 6505, 6606, 6707, 6808)
 """seeds of the published figures; nothing was chosen on them"""
+CHOOSING_SEEDS: Final = tuple(range(101, 109))
+"""seeds on which a change of the algorithm is judged before the others are looked at"""
+NULL_SEEDS: Final = range(9001, 9013)
+CHOOSING_NULL_SEEDS: Final = range(301, 313)
 READINGS, CLIENTS, FEATURES = 10_000, 4, 3
-ONLY_NULLS: Final = ("HMM by BIC",)
-"""learners that take minutes a stream"""
+SEEDS_OF: Final = {"HMM by BIC": 4}
+"""learners that take long -> of how many seeds they get the streams with regimes"""
+NULL_SEEDS_OF_PEERS: Final = 2
 MODELS_MAX: Final = 6
 """most regimes that a peer by BIC tries"""
+BLOCK: Final = 8
+"""readings of which change points get the mean"""
+SEGMENTS_MIN: Final = 6
+"""segments between change points from which on they are grouped"""
+NOTICED: Final = 3
+"""successive readings with the new regime's label by which a change counts as noticed"""
 
 
 class Stream(NamedTuple):
@@ -76,20 +91,43 @@ def means_apart(rng: np.random.Generator, k: int, distance: float) -> Floats:
     return np.outer(np.arange(k) * distance, line / np.linalg.norm(line))
 
 
-def stream(name: str, seed: int, k: int, dwell: float, make: Callable[[np.random.Generator, Ints], Floats]) -> Stream:
+def stream(
+    name: str,
+    seed: int,
+    k: int,
+    dwell: float,
+    make: Callable[[np.random.Generator, Ints], Floats],
+    readings: int = READINGS,
+    clients: int = CLIENTS,
+) -> Stream:
     """The rows that `make` gives for the regimes of each client."""
     rng = np.random.default_rng(seed)
-    n = READINGS // CLIENTS
-    truth = [stays(rng, n, k, dwell) for _ in range(CLIENTS)]
+    n = readings // clients
+    truth = [stays(rng, n, k, dwell) for _ in range(clients)]
     rows = np.concatenate([make(rng, one) for one in truth])
-    return Stream(name, rows, np.concatenate(truth), np.repeat(np.arange(CLIENTS), n))
+    return Stream(name, rows, np.concatenate(truth), np.repeat(np.arange(clients), n))
 
 
-def levels(seed: int, distance: float, dwell: float, k: int, phi: float = 0.5) -> Stream:
-    """Regimes of other means, AR(1) around them."""
+def levels(
+    seed: int,
+    distance: float,
+    dwell: float,
+    k: int,
+    phi: float = 0.5,
+    drift: float = 0.0,
+    readings: int = READINGS,
+    clients: int = CLIENTS,
+) -> Stream:
+    """Regimes of other means, AR(1) around them; `drift`: deviations by which all means have moved at the end."""
     means = means_apart(np.random.default_rng(seed), k, distance)
+
+    def make(rng: np.random.Generator, truth: Ints) -> Floats:
+        rows = autoregressive(rng, len(truth), phi) + means[truth]
+        return rows + drift * np.linspace(0, 1, len(truth))[:, None]
+
     name = f"{distance:g} sd, K = {k}, AR {phi:g}, dwell {dwell:g}"
-    return stream(name, seed, k, dwell, lambda rng, truth: autoregressive(rng, len(truth), phi) + means[truth])
+    name += f", drift of {drift:g} sd" * (drift > 0) + f", {readings} readings" * (readings != READINGS)
+    return stream(name + f", {clients} clients" * (clients != CLIENTS), seed, k, dwell, make, readings, clients)
 
 
 def spreads(seed: int, dwell: float) -> Stream:
@@ -134,6 +172,9 @@ def grid(quick: bool) -> list[Callable[[int], Stream]]:
         *(partial(levels, distance=sd, dwell=dwell, k=2) for sd in (1.0, 2.0, 3.0) for dwell in (20.0, 100.0, 500.0)),
         *(partial(levels, distance=3.0, dwell=dwell, k=3) for dwell in (100.0, 500.0)),
         *(partial(levels, distance=3.0, dwell=200.0, k=k) for k in (4, 5, 6)),
+        partial(levels, distance=3.0, dwell=100.0, k=2, readings=3_000),
+        partial(levels, distance=3.0, dwell=100.0, k=2, clients=20),
+        partial(levels, distance=3.0, dwell=100.0, k=2, drift=1.0),
         partial(levels, distance=2.0, dwell=200.0, k=2, phi=0.9),
         *(partial(spreads, dwell=dwell) for dwell in (100.0, 500.0)),
         partial(oscillations, dwell=500.0),
@@ -192,12 +233,22 @@ def null(name: str, seed: int) -> Stream:
     return Stream(name, rows, np.zeros(len(rows), dtype=np.int64), np.repeat(np.arange(clients), n))
 
 
-Learner = Callable[[Stream], Ints]
+class Labels(NamedTuple):
+    """What a learner says of a stream."""
+
+    of_row: Ints
+    """(n,) by all readings"""
+    live: Ints | None = None
+    """(n,) by those up to the row; None: the learner has none"""
 
 
-def regimes(data: Stream) -> Ints:
+Learner = Callable[[Stream], Labels]
+
+
+def regimes(data: Stream) -> Labels:
     """Ours, told nothing."""
-    return Regimes().fit(data.rows, clients=data.clients).labels_
+    model = Regimes().fit(data.rows, clients=data.clients)
+    return Labels(model.labels_, model.predict(data.rows, clients=data.clients, live=True))
 
 
 def standardized(rows: Floats) -> Floats:
@@ -206,19 +257,27 @@ def standardized(rows: Floats) -> Floats:
     return standard.clip(-6, 6)
 
 
-def kmeans_told(data: Stream) -> Ints:
+def kmeans_told(data: Stream) -> Labels:
     """k-means with the number of regimes."""
-    return np.asarray(KMeans(data.k, n_init=3, random_state=0).fit_predict(standardized(data.rows)))
+    labels = np.asarray(KMeans(data.k, n_init=3, random_state=0).fit_predict(standardized(data.rows)))
+    return Labels(labels, labels)
 
 
-def mixture_by_bic(data: Stream) -> Ints:
+def mixture_by_bic(data: Stream) -> Labels:
     """A Gaussian mixture with the number of components of the least BIC."""
     rows = standardized(data.rows)
     models = [GaussianMixture(k, random_state=0).fit(rows) for k in range(1, MODELS_MAX + 1)]
-    return np.asarray(min(models, key=lambda model: model.bic(rows)).predict(rows))
+    labels = np.asarray(min(models, key=lambda model: model.bic(rows)).predict(rows))
+    return Labels(labels, labels)
 
 
-def hidden_markov(data: Stream, k: int | None) -> Ints:
+def tree(data: Stream) -> Labels:
+    """Our clusters of density, which time does not matter to."""
+    labels = ClusterTree().fit(standardized(data.rows)).labels_
+    return Labels(labels, labels)
+
+
+def hidden_markov(data: Stream, k: int | None) -> Labels:
     """A Gaussian hidden Markov model with k states; None: with the number of the least BIC."""
     hmm = import_module("hmmlearn.hmm")
 
@@ -234,51 +293,123 @@ def hidden_markov(data: Stream, k: int | None) -> Ints:
             if best is None or bic < best[0]:
                 best = bic, model
     assert best is not None
-    return np.asarray(best[1].predict(rows, lengths))
+    return Labels(np.asarray(best[1].predict(rows, lengths)), filtered(best[1], rows, data.clients))
+
+
+def filtered(model: Any, rows: Floats, clients: Ints) -> Ints:
+    """(n,) the likeliest state of a hidden Markov model by the rows up to each, of one client after the other."""
+    gaps = rows[:, None] - model.means_
+    variances = np.array([np.diag(one) for one in model.covars_])
+    fit = -0.5 * (gaps**2 / variances + np.log(variances)).sum(axis=2)
+    fit = np.exp(fit - fit.max(axis=1, keepdims=True))
+    states = np.zeros(len(rows), dtype=np.int64)
+    chance = model.startprob_
+    for row in range(len(rows)):
+        begins = row == 0 or clients[row] != clients[row - 1]
+        chance = (model.startprob_ if begins else chance @ model.transmat_) * fit[row] + 1e-300
+        chance = chance / chance.sum()
+        states[row] = np.argmax(chance)
+    return states
+
+
+def change_points(data: Stream) -> Labels:
+    """Segments between changes of the mean (PELT), grouped by a Gaussian mixture of the least BIC."""
+    ruptures = import_module("ruptures")
+
+    rows = standardized(data.rows)
+    ends: list[int] = []
+    for client in np.unique(data.clients):
+        first, n = int(np.argmax(data.clients == client)), int((data.clients == client).sum())
+        blocks = rows[first : first + n // BLOCK * BLOCK].reshape(-1, BLOCK, rows.shape[1]).mean(axis=1)
+        noise = np.median(np.abs(np.diff(blocks, axis=0)), axis=0) / 0.95  # a deviation, if the means were constant
+        blocks = blocks / np.maximum(noise, 1e-3)
+        penalty = 2 * rows.shape[1] * np.log(len(blocks))
+        found = ruptures.Pelt(model="l2", min_size=2, jump=1).fit(blocks).predict(pen=penalty)
+        ends += [*(first + BLOCK * end for end in found[:-1]), first + n]
+    segment = np.searchsorted(ends, np.arange(len(rows)), side="right")
+    parts = [rows[segment == one] for one in range(len(ends))]
+    if len(parts) < SEGMENTS_MIN:
+        return Labels(np.zeros(len(rows), dtype=np.int64))
+    like = np.array([[*part.mean(axis=0), *np.log(part.std(axis=0) + 1e-2)] for part in parts])
+    like = (like - like.mean(axis=0)) / np.maximum(like.std(axis=0), 1e-6)
+    numbers = range(1, min(MODELS_MAX, len(parts) // 4) + 1)
+    models = [GaussianMixture(k, covariance_type="diag", reg_covar=0.02, random_state=0).fit(like) for k in numbers]
+    return Labels(np.asarray(min(models, key=lambda model: model.bic(like)).predict(like))[segment])
 
 
 def learners() -> dict[str, Learner]:
-    """Ours and its peers; hmmlearn where it is installed."""
-    found: dict[str, Learner] = {"regimes": regimes, "k-means told K": kmeans_told, "GMM by BIC": mixture_by_bic}
+    """Ours and its peers; those of hmmlearn and ruptures where they are installed."""
+    found: dict[str, Learner] = {
+        "regimes": regimes,
+        "cluster_tree": tree,
+        "k-means told K": kmeans_told,
+        "GMM by BIC": mixture_by_bic,
+    }
+    if find_spec("ruptures"):
+        found["change points + GMM"] = change_points
     if find_spec("hmmlearn"):
         found["HMM told K"] = lambda data: hidden_markov(data, data.k)
         found["HMM by BIC"] = lambda data: hidden_markov(data, None)
     return found
 
 
-def measure(quick: bool) -> Iterator[dict[str, Any]]:
-    """ARI, number found and processor time of each learner on each stream with regimes."""
+def delay(data: Stream, live: Ints) -> tuple[float, float]:
+    """Median readings from a change until it is noticed, and the share of changes that are before the next one.
+
+    NaN where none is. A regime's label is that of most of its rows.
+    """
+    label = [np.bincount(live[data.truth == one] - live.min()).argmax() + live.min() for one in range(data.k)]
+    starts = 1 + np.flatnonzero((np.diff(data.truth) != 0) & (np.diff(data.clients) == 0))
+    ends = np.append(starts[1:], len(live))
+    last = 1 + np.searchsorted(data.clients, data.clients[starts], side="right") - 1
+    delays = []
+    for start, end in zip(starts, np.minimum(ends, last), strict=True):
+        after, before = label[data.truth[start]], label[data.truth[start - 1]]
+        right = np.append(live[start:end] == after, np.zeros(NOTICED, dtype=bool))
+        noticed = np.flatnonzero(np.convolve(right, np.ones(NOTICED), "valid") == NOTICED)
+        if len(noticed) and after != before:
+            delays.append(int(noticed[0]))
+    return (float(np.median(delays)) if delays else float("nan")), len(delays) / max(1, len(starts))
+
+
+def measure(quick: bool, seeds: tuple[int, ...]) -> Iterator[dict[str, Any]]:
+    """ARI, number found, delay and processor time of each learner on each stream with regimes."""
     for make in grid(quick):
-        data = [make(seed) for seed in (SEEDS[:1] if quick else SEEDS)]
+        data = [make(seed) for seed in (seeds[:1] if quick else seeds)]
         for name, learn in learners().items():
-            if name in ONLY_NULLS:
-                continue
+            own = data[: SEEDS_OF.get(name)]
             begin = time.process_time()
-            labels = [learn(one) for one in data]
+            labels = [learn(one) for one in own]
             spent = time.process_time() - begin
-            agreement = [adjusted_rand_score(one.truth, found) for one, found in zip(data, labels, strict=True)]
-            counted = [len(np.unique(found)) for found in labels]
-            click.echo(f"{data[0].name}, {name}: {mean(agreement):.2f}, {counted}")
+            pairs = list(zip(own, labels, strict=True))
+            agreement = [adjusted_rand_score(one.truth, found.of_row) for one, found in pairs]
+            counted = [len(np.unique(found.of_row)) for found in labels]
+            delays = [delay(one, found.live) for one, found in pairs if found.live is not None]
+            click.echo(f"{data[0].name}, {name}: {mean(agreement):.2f}, {counted}, {spent / len(own):.1f} s")
             yield {
                 "stream": data[0].name,
                 "k": data[0].k,
                 "learner": name,
                 "ari": agreement,
                 "found": counted,
-                "seconds": spent / len(data),
+                "delay": [one for one, _ in delays if not np.isnan(one)],
+                "noticed": [share for _, share in delays],
+                "seconds": spent / len(own),
             }
 
 
-def measure_nulls(quick: bool) -> Iterator[dict[str, Any]]:
+def measure_nulls(quick: bool, seeds: range) -> Iterator[dict[str, Any]]:
     """How many streams without regimes each learner takes for several."""
-    seeds = range(9001, 9002) if quick else range(9001, 9013)
     for name in list(NULLS)[:1] if quick else NULLS:
         for learner, learn in learners().items():
-            # A peer that is told the number has none to find; those by BIC are slow, and two seeds show it.
+            # A peer that is told the number has none to find; those by BIC are slow, and two seeds show it. In streams
+            # of odd seeds clients have levels of their own, which are clusters to a peer.
             if "told" in learner:
                 continue
-            own = list(seeds if learner == "regimes" else seeds[:2])
-            false = sum(len(np.unique(learn(null(name, seed)))) > 1 for seed in own)
+            even = [seed for seed in seeds if seed % 2 == 0]
+            own = list(seeds) if learner == "regimes" else even[:NULL_SEEDS_OF_PEERS]
+            own = own[:1] if quick else own
+            false = sum(len(np.unique(learn(null(name, seed)).of_row)) > 1 for seed in own)
             click.echo(f"{name}, {learner}: {false} of {len(own)} false")
             yield {"stream": name, "learner": learner, "false": false, "streams": len(own)}
 
@@ -290,6 +421,13 @@ def measure_sensors(folder: Path) -> Iterator[dict[str, Any]]:
         half = len(rows) // 2
         model = Regimes().fit(rows)
         first, second = (Regimes().fit(part).predict(rows) for part in (rows[:half], rows[half:]))
+        data = Stream(name, rows, truth, np.zeros(len(rows), dtype=np.int64))
+        peers = {
+            peer: (adjusted_rand_score(truth, found), len(np.unique(found)))
+            for peer, learn in learners().items()
+            if peer not in ("regimes", "HMM by BIC")
+            for found in (learn(data).of_row,)
+        }
         line = {
             "stream": name,
             "rows": len(rows),
@@ -298,6 +436,7 @@ def measure_sensors(folder: Path) -> Iterator[dict[str, Any]]:
             "changes": int(model.transitions_.sum()),
             "ari": adjusted_rand_score(truth, model.labels_),
             "halves": adjusted_rand_score(first, second) if model.n_regimes_ > 1 else None,
+            "peers": peers,
         }
         click.echo(f"{name}: {line}")
         yield line
@@ -308,60 +447,110 @@ def markdown(result: dict[str, Any]) -> str:
     cells = result["regimes"]
     names = list(dict.fromkeys(cell["learner"] for cell in cells))
     by_stream = {(cell["stream"], cell["learner"]): cell for cell in cells}
+    streams = list(dict.fromkeys(cell["stream"] for cell in cells))
     lines = [
         [
             stream,
-            *(f"{mean(by_stream[stream, name]['ari']):.2f}" for name in names if (stream, name) in by_stream),
-            ", ".join(map(str, by_stream[stream, "regimes"]["found"])),
+            *(f"{mean(by_stream[stream, name]['ari']):.2f}" for name in names),
+            _counted(by_stream[stream, "regimes"]["found"]),
         ]
-        for stream in dict.fromkeys(cell["stream"] for cell in cells)
+        for stream in streams
     ]
-    nulls = [
+    ahead = [
+        stream
+        for stream in streams
+        if "HMM told K" in names
+        and mean(by_stream[stream, "HMM told K"]["ari"]) > mean(by_stream[stream, "regimes"]["ari"]) + 0.02
+    ]
+    of_seeds = "; ".join(f"{name} over {len(by_stream[streams[0], name]['ari'])}" for name in names)
+    text = (
+        f"# Regimes\n\nMade by `{result['made_by']}`: {READINGS} readings of {CLIENTS} clients, {FEATURES} features, "
+        f"if the line does not say otherwise. Mean adjusted Rand index over seeds ({of_seeds}), and how often "
+        f"`Regimes` finds which number without being told.\n\n{table(['stream', *names, 'found'], lines)}\n"
+    )
+    if "HMM told K" in names:
+        text += f"A hidden Markov model that is told K is ahead by more than .02 on: {'; '.join(ahead) or 'none'}.\n\n"
+    text += _delays(cells, names, streams) + _costs(cells, names) + _nulls(result["nulls"])
+    return text + _sensors(result["sensors"]) + f"\n{one_line(result['machine'])}\n"
+
+
+def _counted(found: list[int]) -> str:
+    return ", ".join(f"{k} ({found.count(k)})" for k in sorted(set(found)))
+
+
+def _delays(cells: list[dict[str, Any]], names: list[str], streams: list[str]) -> str:
+    with_delay = [name for name in names if any(cell["noticed"] for cell in cells if cell["learner"] == name)]
+    by_stream = {(cell["stream"], cell["learner"]): cell for cell in cells}
+
+    def entry(stream: str, name: str) -> str:
+        cell = by_stream[stream, name]
+        return f"{median(cell['delay']):.0f} ({100 * mean(cell['noticed']):.0f} %)" if cell["delay"] else "-"
+
+    lines = [[stream, *(entry(stream, name) for name in with_delay)] for stream in streams]
+    return (
+        f"## Delay of a change\n\nReadings from a change until {NOTICED} in a row have the new regime's label, by what "
+        "was read up to each (median), and the share of changes that are noticed before the next one; a label that "
+        f"changes all the time soon is right by chance.\n\n{table(['stream', *with_delay], lines)}\n"
+    )
+
+
+def _costs(cells: list[dict[str, Any]], names: list[str]) -> str:
+    lines = [[name, f"{mean(cell['seconds'] for cell in cells if cell['learner'] == name):.2f}"] for name in names]
+    return f"## Cost\n\nProcessor time a stream, labels included.\n\n{table(['learner', 'seconds'], lines)}\n"
+
+
+def _nulls(measured: list[dict[str, Any]]) -> str:
+    lines = [
         [name, f"{sum(one['false'] for one in own)} of {sum(one['streams'] for one in own)}"]
-        for name in dict.fromkeys(cell["learner"] for cell in result["nulls"])
-        if (own := [cell for cell in result["nulls"] if cell["learner"] == name])
+        for name in dict.fromkeys(cell["learner"] for cell in measured)
+        if (own := [cell for cell in measured if cell["learner"] == name])
     ]
-    worst = [f"{cell['stream']} {cell['false']}" for cell in result["nulls"] if cell["learner"] == "regimes"]
-    spent = mean(cell["seconds"] for cell in cells if cell["learner"] == "regimes")
-    sensors = [
+    worst = [f"{cell['stream']} {cell['false']}" for cell in measured if cell["learner"] == "regimes"]
+    return (
+        f"## Streams without regimes\n\nStreams of {len(worst)} kinds that were taken for several regimes.\n\n"
+        f"{table(['learner', 'false'], lines)}\nOf `Regimes`, by kind: {'; '.join(worst)}.\n"
+    )
+
+
+def _sensors(measured: list[dict[str, Any]]) -> str:
+    if not measured:
+        return ""
+    lines = [
         [
             *(str(cell[key]) for key in ("stream", "rows", "found", "changes")),
             *("" if cell[key] is None else f"{cell[key]:.2f}" for key in ("ari", "halves")),
+            *(f"{ari:.2f} ({found})" for ari, found in cell["peers"].values()),
         ]
-        for cell in result["sensors"]
+        for cell in measured
     ]
-    text = (
-        f"# Regimes\n\nMade by `{result['made_by']}`: {READINGS} readings of {CLIENTS} clients, {FEATURES} features; "
-        f"mean adjusted Rand index over {len(cells[0]['ari'])} seeds, and the numbers that `Regimes` finds without "
-        f"being told. It takes {spent:.1f} s of processor time a stream.\n\n"
-        f"{table(['stream', *names, 'found'], lines)}\n## Streams without regimes\n\nStreams of {len(NULLS)} kinds "
-        f"that were taken for several regimes.\n\n{table(['learner', 'false'], nulls)}\n"
-        f"Of `Regimes`, by kind: {'; '.join(worst)}.\n"
+    head = ["sensor", "rows", "found", "changes", "ARI", "halves", *measured[0]["peers"]]
+    return (
+        "\n## Sensors\n\nRegimes found in sensors in the order of time, changes seen, agreement with the classes of "
+        "the file where it has any, and agreement of models of its two halves (1 too where both find one). Of peers: "
+        f"agreement with the classes, and their number of regimes. Classes need not be regimes.\n\n{table(head, lines)}"
     )
-    if sensors:
-        text += (
-            "\n## Sensors\n\nRegimes found in sensors in the order of time, changes seen, agreement with the classes "
-            "of the file where it has any, and agreement of models of its two halves (1 too where both find one).\n\n"
-            + table(["sensor", "rows", "found", "changes", "ARI", "halves"], sensors)
-        )
-    return f"{text}\n{one_line(result['machine'])}\n"
 
 
 @click.command(context_settings={"max_content_width": 100})
 @click.option("--quick", is_flag=True, help="One stream and one seed: shows that it runs; no figures to keep.")
+@click.option("--choosing", is_flag=True, help="Other seeds, to judge a change of the algorithm by; prints only.")
 @click.option("--data", type=click.Path(path_type=Path, exists=True, file_okay=False), help="Folder of data sets.")
 @out_option("regimes")
-def main(quick: bool, data: Path | None, out: Path) -> None:
-    """Measure what `Regimes` finds, beside hidden Markov models, mixtures and k-means."""
-    machine, made_by = facts(("shoal", "numpy", "scikit-learn")), "python -m benchmarks.regimes"
+def main(quick: bool, choosing: bool, data: Path | None, out: Path) -> None:
+    """Measure what `Regimes` finds, beside hidden Markov models, change points, mixtures, k-means and cluster_tree."""
+    packages = ("shoal", "numpy", "scikit-learn", *(name for name in ("hmmlearn", "ruptures") if find_spec(name)))
+    machine, made_by = facts(packages), "python -m benchmarks.regimes"
     with threadpool_limits(limits=1):
         result = {
             "made_by": made_by + " --quick" * quick + " --data FOLDER" * (data is not None),
             "machine": machine,
-            "regimes": list(measure(quick)),
-            "nulls": list(measure_nulls(quick)),
+            "regimes": list(measure(quick, CHOOSING_SEEDS if choosing else SEEDS)),
+            "nulls": list(measure_nulls(quick, CHOOSING_NULL_SEEDS if choosing else NULL_SEEDS)),
             "sensors": [] if data is None else list(measure_sensors(data)),
         }
+    if choosing:
+        click.echo(markdown(result))
+        return
     write(out, "regimes", result, markdown(result))
     click.echo(f"written to {out}/regimes.json and {out}/regimes.md")
 
