@@ -21,13 +21,14 @@ from deploy.kafka.broker import what_is_missing
 from shoal.kernels import forms
 from shoal.kernels.forms import COMPILED, NUMPY, VARIABLE
 from tests.deploy.docker_engine import what_is_missing as what_an_engine_lacks
-from tests.kafka_broker import Broker
+from tests.examples import examples
+from tests.kafka_broker import Broker, SharedBroker
 from tests.kernels.both_forms import FORMS
 from tests.mosquitto_broker import Mosquitto, mosquitto
 
 # No test asserts a time: a machine may be busy. What decides about a change draws the same examples every time;
 # runs elsewhere go on looking for new ones.
-settings.register_profile("shoal", deadline=None, derandomize=bool(os.environ.get("CI")))
+settings.register_profile("shoal", deadline=None, derandomize=bool(os.environ.get("CI")), max_examples=examples(100))
 settings.load_profile("shoal")
 
 # A process chooses its form of the kernels by itself, in the background. Both give the same bits, but a test should
@@ -53,6 +54,14 @@ LONG = (
     *("tests/laws/test_log_model.py", "tests/laws/test_log_processes.py", "tests/transports/test_sqlite_trouble.py"),
     *("tests/server_node/test_web_restart.py", "tests/producers/test_producer_command.py", "tests/golden"),
     *("tests/cli/test_cli.py", "tests/algorithms/test_cluster_tree_steady.py", "tests/laws/test_log_retention.py"),
+    *(
+        "tests/algorithms/test_regimes.py",
+        "tests/algorithms/test_cluster_tree_parts.py",
+        "tests/estimators/test_regimes",
+    ),
+    *("tests/server_node/test_unlearning", "tests/server_node/test_changes.py", "tests/server_node/test_unusual.py"),
+    *("tests/server_node/test_times.py", "tests/server_node/test_snapshot_export.py", "tests/transports/test_sqlite_b"),
+    *("tests/kernels/test_compiled", "tests/kernels/test_forms.py", "tests/privacy/test_compiled_noise.py"),
 )
 """beginnings of the paths of tests that start many processes, or take long: they are marked `long` and run first"""
 
@@ -81,6 +90,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
     items.sort(key=lambda item: order(item.path))
     for item in items:
+        # Numba takes seconds to load, and a minute to compile the kernels once: `make check` needs none of it.
+        if getattr(getattr(item, "callspec", None), "params", {}).get("form") == COMPILED:
+            item.add_marker("long")
         if EXTERNAL & set(getattr(item, "fixturenames", ())) or item.get_closest_marker("needs"):
             item.add_marker("external")
         if order(item.path) < len(LONG):
@@ -215,9 +227,11 @@ def kafka_bootstrap(request: pytest.FixtureRequest, tmp_path_factory: pytest.Tem
         yield named
         return
     request.getfixturevalue("can_run_kafka")
-    broker = Broker(tmp_path_factory.mktemp("kafka"))
+    own = tmp_path_factory.getbasetemp()
+    # The folders of all workers of one run lie side by side in one.
+    broker = SharedBroker((own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / "kafka")
     yield broker.bootstrap
-    broker.stop()
+    broker.leave()
 
 
 @pytest.fixture

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import random
 import socket
-from collections.abc import Sequence
-from contextlib import ExitStack, closing
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
 from deploy.kafka import broker
@@ -40,6 +43,46 @@ class Broker:
         """SIGKILL, whatever it is doing."""
         self._process.kill()
         self._process.wait()
+
+
+class SharedBroker:
+    """The broker of all processes of a test run: the first one that needs it starts it, the last one stops it.
+
+    A broker of its own for each would compute as long again, most of it while it waits for work.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        folder.mkdir(exist_ok=True)
+        self._users = (folder / "users").open("w")
+        with self._alone():
+            fcntl.flock(self._users, fcntl.LOCK_SH)
+            port = folder / "port"
+            if broker.pid_of(folder) is None:
+                port.write_text(str(free_ports()), encoding="utf-8")
+                self._start(port.read_text(encoding="utf-8"))
+            self.bootstrap = f"127.0.0.1:{port.read_text(encoding='utf-8')}"
+
+    def _start(self, port: str) -> None:
+        """Start it by a process that ends: the broker may outlive this one, and is no child of it."""
+        command = [sys.executable, broker.__file__, "start", "--dir", str(self._folder), "--port", port]
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+
+    def leave(self) -> None:
+        """This process needs it no more."""
+        with self._alone(), self._users:
+            try:
+                fcntl.flock(self._users, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return  # another process has not left yet
+            broker.stop(self._folder)
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """No other process starts or stops it meanwhile."""
+        with (self._folder / "lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
 
 
 class Cluster:

@@ -87,10 +87,10 @@ def place(path: Path, node: ast.stmt | ast.expr | ast.excepthandler) -> str:
     return f"{path.relative_to(PROJECT)}:{node.lineno}"
 
 
-def nodes() -> Iterator[tuple[Path, ast.AST]]:
+@cache
+def nodes() -> list[tuple[Path, ast.AST]]:
     """Everything written in any file."""
-    for path in FILES:
-        yield from ((path, node) for node in ast.walk(tree_of(path)))
+    return [(path, node) for path in FILES for node in ast.walk(tree_of(path))]
 
 
 @cache
@@ -438,7 +438,7 @@ PREPOSITIONS = {
 
 def docstrings_of(path: Path) -> list[str]:
     """The docstrings of a file, those of attributes and constants too."""
-    bodies = [node.body for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if hasattr(node, "body")]
+    bodies = [node.body for node in ast.walk(tree_of(path)) if hasattr(node, "body")]
     texts = [one.value for body in bodies if isinstance(body, list) for one in body if isinstance(one, ast.Expr)]
     return [text.value for text in texts if isinstance(text, ast.Constant) and isinstance(text.value, str)]
 

@@ -23,6 +23,7 @@ from shoal.errors import InvalidData, SettingsError
 from shoal.kernels.arrays import Floats
 from shoal.kernels.cells import Groups, follow_groups
 from shoal.protocol.codec import pack
+from tests.examples import examples
 from tests.laws.streams import stream
 
 UNIT = InitHint(np.zeros(2), np.ones(2))
@@ -43,7 +44,7 @@ def squares(*middles: tuple[float, float], rows: int = 50) -> Floats:
     return np.concatenate([np.resize(around, (rows, 2)) + middle for middle in middles])
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     kind=st.sampled_from(["blobs", "drift", "heavy tails", "lattice"]),
     seed=st.integers(0, 10**6),
@@ -64,7 +65,7 @@ def test_labels_are_those_of_the_pooled_grid_for_any_split(
     np.testing.assert_array_equal(DBSCAN.predict(split, rows), DBSCAN.predict(whole, rows))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(seeds=st.lists(st.integers(0, 99), min_size=2, max_size=5))
 def test_what_was_found_before_makes_no_difference(seeds: list[int]) -> None:
     """The groups follow the changes of each round, and are those of a first round."""

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from shoal.algorithms.fcac.nodes import Diversity
 from shoal.kernels.arrays import Floats
+from tests.examples import examples
 
 CUT = 1e-6
 
@@ -50,7 +51,7 @@ def kinds_of_points(kind: str, seed: int, n: int, d: int) -> Floats:
     return points
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(
     kind=st.sampled_from(["cloud", "lattice", "copies", "near copies", "equal"]),
     seed=st.integers(0, 10**6),

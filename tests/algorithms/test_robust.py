@@ -23,6 +23,7 @@ from shoal.algorithms.rounds.robust import (
 )
 from shoal.errors import SettingsError
 from shoal.protocol.codec import pack
+from tests.examples import examples
 
 ROBUST = [method for method in METHODS if method != "none"]
 FORMS = {
@@ -175,7 +176,7 @@ def test_a_minority_moves_a_median_no_farther_than_the_others_are_apart(seed: in
 
 
 @given(st.integers(0, 10**6), st.sampled_from(ROBUST), st.sampled_from(sorted(FORMS)))
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 def test_any_finite_answer_combines_to_finite_parameters_without_a_warning(seed: int, method: str, name: str) -> None:
     rng = np.random.default_rng(seed)
     algorithm = rounds_algorithm(name)

@@ -19,6 +19,7 @@ from shoal.algorithms.rounds.spectral import SPECTRAL
 from shoal.errors import InvalidData, SettingsError
 from shoal.kernels.arrays import Floats
 from shoal.protocol.codec import pack
+from tests.examples import examples
 
 UNIT = InitHint(np.zeros(2), np.ones(2))
 CLAIMS = Claims(300, Box(np.zeros(2), np.ones(2)))
@@ -60,7 +61,7 @@ def test_one_ring_is_one_cluster() -> None:
     assert len(clustered([rows[ring == 1]])["weight"]) == 1
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(owners=st.lists(st.integers(0, 5), min_size=300, max_size=300), seed=st.integers(0, 99))
 def test_labels_on_the_same_landmarks_are_those_of_pooled_rows_for_any_split(owners: list[int], seed: int) -> None:
     rows, _ = rings(seed, 300)

@@ -19,9 +19,10 @@ from shoal.kernels.cells import (
     grid_size,
     nearest_cell,
 )
+from tests.examples import examples
 
 NONE = np.empty(0, dtype=np.int64)
-quick = settings(max_examples=150, deadline=None)
+quick = settings(max_examples=examples(150), deadline=None)
 
 
 def ascending(numbers: object) -> Ints:

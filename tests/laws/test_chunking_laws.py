@@ -20,6 +20,7 @@ from shoal.errors import MessageRejected
 from shoal.protocol.chunking import common_bytes, encode_update, join_chunks
 from shoal.protocol.messages import CHUNKS_MAX, Update
 from shoal.transports.base import size_of
+from tests.examples import examples
 from tests.small_plant import an_update, plant
 
 NAMED = an_update(plant(), rows=2)
@@ -49,7 +50,7 @@ def record_bytes(chunk: Update) -> int:
 
 
 # Algorithms differ in the table of their arrays alone, so each needs few of the sizes.
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @pytest.mark.parametrize("name", algorithm_names())
 @given(
     sizes=st.fixed_dictionaries({size: st.integers(0, 300) for size in "nkpcq"}),

@@ -31,6 +31,7 @@ from shoal.config.resolved import resolve
 from shoal.errors import MessageRejected
 from shoal.protocol.messages import Update
 from shoal.protocol.validation import Validator
+from tests.examples import examples
 from tests.laws.test_rounds_laws import VARIANTS
 
 MODES: dict[str, dict[str, Any]] = {
@@ -40,7 +41,7 @@ MODES: dict[str, dict[str, Any]] = {
     "formal-strong": {"mode": "formal", "epsilon_per_reading": 0.2},
 }
 KEY, SOURCE = bytes(32), bytes(16)
-laws = settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+laws = settings(max_examples=examples(12), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 CASES = [(name, options) for name in rounds_names() for options in VARIANTS.get(name, [{}])]
 
 
@@ -109,7 +110,7 @@ def case(request: pytest.FixtureRequest) -> tuple[str, dict[str, Any]]:
 
 
 # Examples are spread over the privacy modes, which change the rows, and not a line of what is checked.
-@settings(laws, max_examples=16)
+@settings(laws, max_examples=examples(16))
 @given(**streams, mode=st.sampled_from(list(MODES)), clusters=st.integers(1, 5))
 def test_every_honest_answer_is_accepted_in_every_round(
     case: tuple[str, dict[str, Any]], mode: str, n: int, d: int, seed: int, kind: str, clusters: int

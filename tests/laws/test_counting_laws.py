@@ -21,6 +21,7 @@ from shoal.algorithms.streaming import Contribution, ServerHalf
 from shoal.errors import InvalidData, InvalidState, SettingsError
 from shoal.privacy.count_noise import count_noise
 from shoal.protocol.codec import pack, unpack
+from tests.examples import examples
 from tests.laws.test_streaming_laws import assert_fits
 from tests.laws.views import assert_view_is_sound
 
@@ -28,7 +29,7 @@ RAN: set[tuple[str, str]] = set()
 WINDOW = 200
 OWN_OPTIONS = {"density_tree": {"oblique_axes", "decay"}}
 """options that the laws set and only some algorithms have"""
-laws = settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+laws = settings(max_examples=examples(20), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 @pytest.fixture(params=counting_names())

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from shoal.errors import InvalidData, InvalidState, SettingsError
 from shoal.privacy import Bounds, Mechanism, PrivacyMode, load_mode, mode_names
+from tests.examples import examples
 from tests.privacy.modes import SOURCE, build, formal_mode, places, readings_of, wide_bounds
 
 EXTRA = {
@@ -49,7 +50,7 @@ def test_no_readings_give_no_rows(mode: PrivacyMode) -> None:
 
 
 @every
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(cuts=st.lists(st.integers(0, 40), max_size=6))
 def test_any_split_of_the_readings_gives_the_same_bytes(mode: PrivacyMode, cuts: list[int]) -> None:
     readings = readings_of(mode, 40)

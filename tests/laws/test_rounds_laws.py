@@ -20,6 +20,7 @@ from shoal.algorithms.streaming import Arrays, ArraySpec
 from shoal.errors import InvalidData, InvalidState, SettingsError
 from shoal.kernels.arrays import Floats
 from shoal.protocol.codec import pack, unpack
+from tests.examples import examples
 from tests.laws.streams import KINDS, cut, stream, streams
 from tests.laws.views import assert_view_is_sound
 
@@ -48,7 +49,7 @@ DEGREE = {"count": 0, "mass": 0, "rows": 0, "likelihood": 0, "sum": 1, "inertia"
 DEGREE |= dict.fromkeys(("total", "square", "gram", "cross", "energy"), 0)  # of standardised rows
 """of each array of an additive answer: by which power of the rows it grows"""
 RAN: set[tuple[str, str]] = set()
-laws = settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+laws = settings(max_examples=examples(15), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 CASES = [(name, number) for name in rounds_names() for number in range(len(VARIANTS.get(name, [{}])))]
 
 

@@ -18,6 +18,7 @@ from shoal.algorithms.streaming import Arrays, ArraySpec, ClientHalf, Contributi
 from shoal.errors import InvalidData, InvalidState, SettingsError
 from shoal.kernels.arrays import Floats
 from shoal.protocol.codec import pack, unpack
+from tests.examples import examples
 from tests.laws.streams import KINDS, cut, stream, streams
 from tests.laws.views import assert_view_is_sound
 
@@ -29,7 +30,7 @@ BOUNDED: dict[str, dict[str, Any]] = {
 }
 """options with which each algorithm promises bounded memory"""
 RAN: set[tuple[str, str]] = set()
-laws = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+laws = settings(max_examples=examples(25), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 @pytest.fixture(params=LEARN_ROWS)

@@ -104,29 +104,41 @@ def test_budgets_turn_into_the_largest_rho_and_into_the_least_variance(epsilon: 
     assert epsilon_of(0.0, delta) == 0.0
 
 
+WHOLE = 10**60
+"""the integer that stands for a chance of 1: 50 digits stay exact however many chances are added"""
+ROOM = 64
+"""bytes for one sum of products of two chances"""
+
+
+def convolved(left: list[int], right: list[int]) -> list[int]:
+    """Chances of the sums of two independent draws, by one product of integers with `ROOM` for each chance."""
+    packed = [
+        int.from_bytes(b"".join(one.to_bytes(ROOM, "little") for one in side), "little") for side in (left, right)
+    ]
+    count = len(left) + len(right) - 1
+    product = (packed[0] * packed[1]).to_bytes(count * ROOM, "little")
+    return [int.from_bytes(product[at : at + ROOM], "little") // WHOLE for at in range(0, count * ROOM, ROOM)]
+
+
 def exact_delta(variance: int, shift: int, draws: int, epsilon: float) -> Decimal:
     """The least delta for this epsilon where `draws` counts differ by `shift` each, to 50 digits.
 
     The privacy loss of draws k is (2 shift (k_1 + ... + k_n) + n shift^2) / 2 v, so it depends on their sum alone.
     """
-    exact = Context(prec=50)
+    exact = Context(prec=60)
     reach = 16 * math.isqrt(variance) + 16
     weights = [exact.divide(Decimal(-k * k), 2 * variance).exp(exact) for k in range(-reach, reach + 1)]
     total = sum(weights, Decimal(0))
-    one = [exact.divide(each, total) for each in weights]
+    one = [int(exact.multiply(exact.divide(each, total), WHOLE)) for each in weights]
     sums = one
     for _ in range(draws - 1):
-        longer = [Decimal(0)] * (len(sums) + len(one) - 1)
-        for i, left in enumerate(sums):
-            for j, right in enumerate(one, i):
-                longer[j] += exact.multiply(left, right)
-        sums = longer
+        sums = convolved(sums, one)
     delta, middle = Decimal(0), len(sums) // 2
     for i, chance in enumerate(sums):
         loss = exact.divide(Decimal(2 * shift * (i - middle) + draws * shift * shift), 2 * variance)
         if loss > Decimal(epsilon):
-            delta += exact.multiply(chance, 1 - exact.subtract(Decimal(epsilon), loss).exp(exact))
-    return delta
+            delta += exact.multiply(Decimal(chance), 1 - exact.subtract(Decimal(epsilon), loss).exp(exact))
+    return exact.divide(delta, WHOLE)
 
 
 @pytest.mark.parametrize(

@@ -31,6 +31,7 @@ from producers.synthetic import (
 from shoal.config.contract import parse_contract
 from shoal.config.resolved import resolve
 from shoal.errors import SettingsError
+from tests.examples import examples
 from tests.producers.running_producer import comparable
 
 
@@ -50,7 +51,7 @@ def test_the_clients_take_turns_and_each_has_its_own_readings_at_the_same_moment
     assert len({str(row.values) for row in rows}) == 30
 
 
-@settings(deadline=None, max_examples=20)
+@settings(deadline=None, max_examples=examples(20))
 @given(
     name=st.sampled_from(NAMES),
     clients=st.integers(1, 3),

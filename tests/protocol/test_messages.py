@@ -22,6 +22,7 @@ from shoal.protocol.readings import Reading
 from shoal.protocol.rejected import REASONS, Rejected
 from shoal.protocol.topics import LOCAL_SETTINGS, READINGS_SETTINGS, declared_topics
 from shoal.transports.kafka.connection import configs_of
+from tests.examples import examples
 from tests.small_plant import a_snapshot, an_update, forged, parts_of, plant
 
 CONTRACT = plant()
@@ -197,7 +198,7 @@ def test_the_widest_honest_message_is_not_too_many_values() -> None:
     assert Reading.decode(forged(READING, values=[1.5] * FEATURES_MAX), Reading.headers())
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(st.sampled_from([READING, UPDATE, SNAPSHOT]), st.data())
 def test_flipped_bytes_are_a_message_or_refused(message: Envelope, data: st.DataObject) -> None:
     value = bytearray(message.encode())
@@ -211,7 +212,7 @@ def test_flipped_bytes_are_a_message_or_refused(message: Envelope, data: st.Data
     assert reason is None or reason in REASONS
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(st.sampled_from([UPDATE, SNAPSHOT]), st.data())
 def test_any_value_in_any_field_is_a_message_or_refused(message: Envelope, data: st.DataObject) -> None:
     leaf: st.SearchStrategy[Any] = (

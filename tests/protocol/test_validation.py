@@ -19,6 +19,7 @@ from shoal.errors import MessageRejected, SettingsError
 from shoal.protocol.messages import Snapshot, Update
 from shoal.protocol.rejected import REASONS
 from shoal.protocol.validation import ROWS_MAX, Validator
+from tests.examples import examples
 from tests.small_plant import FORMAL, OFF, PAPER, a_snapshot, an_update, plant
 
 CONTRACT = plant()
@@ -179,7 +180,7 @@ def test_a_snapshot_that_counts_otherwise_than_it_holds_is_refused(change: dict[
     assert reason_of(replace(SNAPSHOT, **change)) == "arrays"
 
 
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 @given(st.data())
 def test_an_update_with_flipped_bytes_is_refused_or_can_be_absorbed(data: st.DataObject) -> None:
     value = bytearray(UPDATE.encode())
@@ -197,7 +198,7 @@ def test_an_update_with_flipped_bytes_is_refused_or_can_be_absorbed(data: st.Dat
     assert reason is None or reason in REASONS
 
 
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 @given(st.data())
 def test_a_snapshot_with_flipped_bytes_is_refused_or_can_be_asked(data: st.DataObject) -> None:
     value = bytearray(SNAPSHOT.encode())

@@ -23,6 +23,7 @@ from hypothesis import strategies as st
 from shoal.errors import InvalidState, LogUnavailable, SettingsError, ShoalError
 from shoal.protocol.codec import PART_DEPTH_MAX, StoredPart, pack, unpack
 from shoal.runtime.checkpoint import Checkpoint, OutboxRecord
+from tests.examples import examples
 
 OWNER = "client attic of plant"
 
@@ -448,7 +449,7 @@ def test_a_page_overwritten_is_refused_or_was_not_in_use(
     assert refusals > len(content) // 4096 // 2
 
 
-@settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(300), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
 def test_flipped_bytes_are_refused_or_hit_what_was_not_in_use(
     tmp_path: Path, intact: tuple[bytes, bytes], data: st.DataObject

@@ -18,6 +18,7 @@ from shoal.config.resolved import resolve
 from shoal.errors import InvalidState
 from shoal.protocol.codec import pack
 from shoal.protocol.messages import Snapshot, Update
+from tests.examples import examples
 from tests.server_node.chunked_updates import in_chunks, large
 from tests.server_node.rounds_harness import contract_with, rows_of
 from tests.server_node.server_fixture import ServerFixture, models_of, states_of
@@ -46,7 +47,7 @@ def test_an_update_in_chunks_is_absorbed_as_one_when_its_last_chunk_is_here(site
 STEPS = st.lists(st.tuples(st.integers(0, 2), st.booleans(), st.integers(0, 9)), max_size=60)
 
 
-@settings(max_examples=20)
+@settings(max_examples=examples(20))
 @given(steps=STEPS, batch=st.integers(1, 5), stops=st.integers(1, 9))
 def test_chunks_of_several_clients_in_any_order_repeated_and_with_restarts_give_the_model_of_the_whole(
     steps: list[tuple[int, bool, int]], batch: int, stops: int

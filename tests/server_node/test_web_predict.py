@@ -22,6 +22,7 @@ from server_node.web.predictions import ROWS_BYTES_MAX, ROWS_MAX
 from shoal.algorithms.registry import streaming_algorithm
 from shoal.config.contract import parse_contract
 from shoal.errors import InvalidState
+from tests.examples import examples
 from tests.server_node.web_client import PROBLEM, WebClient
 from tests.server_node.web_statuses import a_contract, a_snapshot, a_status, some_nodes
 
@@ -78,7 +79,7 @@ def test_a_prediction_has_the_identity_of_its_cluster_whatever_its_number() -> N
     assert answer["identities"] == [renumbered.of_number[node["cluster"]] for node in body["nodes"]]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(st.lists(st.tuples(st.floats(-20, 60), st.floats(0, 100)), max_size=20))
 def test_readings_in_units_are_predicted_as_the_algorithm_predicts_them_in_unit_coordinates(
     readings: list[tuple[float, float]],
@@ -213,7 +214,7 @@ def test_a_table_that_has_no_readings_is_refused_without_quoting_it(media_type: 
     assert str(SECRET) not in answer.text
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.sampled_from((PARQUET, ARROW)), st.data())
 def test_a_damaged_table_is_an_answer_and_no_failure(kind: str, data: st.DataObject) -> None:
     body = bytearray(stored(TABLE, kind))
