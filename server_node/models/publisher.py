@@ -133,7 +133,7 @@ class ModelPublisher:
         self._watch = UnusualWatch()
         self._times = Times()
         self._places = PlacesRecorder(self._contract, model.name, published_history)
-        self._uncounted = WaitingUpdates()
+        self._uncounted = WaitingUpdates(self._contract.bounds.circular)
         """updates that the history does not have yet; never beyond the snapshot by which they are counted"""
 
     def count_update(self, update: Update) -> None:

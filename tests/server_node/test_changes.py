@@ -14,7 +14,7 @@ from click.testing import CliRunner, Result
 
 from server_node.clusters.history.changes import PastEvent, find_changes, spans_of
 from server_node.clusters.history.changes_report import lines_of
-from server_node.clusters.history.comparison import Series, difference, two_sided
+from server_node.clusters.history.comparison import Series, difference, two_sided, unrolled
 from server_node.clusters.history.store import HISTORY_FILE, HistoryReader, HistoryRecord, HistoryStore
 from shoal.cli.main import shoal
 from shoal.config.settings import load_config
@@ -44,6 +44,18 @@ DAYS = 20
 def test_chances_of_students_t_agree_with_the_table() -> None:
     found = two_sided(np.array([12.706, 2.228, 4.587, 0.0, np.inf]), np.array([1.0, 10.0, 10.0, 3.0, 5.0]))
     assert found.tolist() == pytest.approx([0.05, 0.05, 0.001, 1.0, 0.0], rel=2e-3)
+
+
+def test_a_circular_feature_is_compared_the_shorter_way_round() -> None:
+    rng, bins = np.random.default_rng(3), 40
+    starts = np.arange(bins) * FINE_S
+    before, after = (
+        Series(starts + at * FINE_S, (mean + rng.normal(0, 0.01, (bins, 1))) % 1.0, np.ones(bins))
+        for at, mean in ((0, 0.98), (bins, 1.03))
+    )
+    found = difference(*unrolled(before, after, [0]), FINE_S)
+    assert found.moved[0] == pytest.approx(0.05, abs=0.01)
+    assert found.chance[0] < 1e-3
 
 
 def autocorrelated(rng: Any, bins: int, series: int, r: float) -> Any:

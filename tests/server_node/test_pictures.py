@@ -113,6 +113,18 @@ def test_one_cluster_is_drawn_with_what_sets_it_apart(file: Path, config: Config
     assert all(line in texts(out) for line in wrapped(cluster.description.text(config.contract), 130).splitlines())
 
 
+def test_values_of_a_category_stand_along_its_chart_by_their_names(file: Path, tmp_path: Path) -> None:
+    category = 'kind = "category"\nvalues = ["closed", "half open", "wide open"]\n'
+    file.write_text(file.read_text().replace('unit = "%"\nlow = 0\nhigh = 100\n', category))
+    config = load_config(file)
+    with closing(open_log(config.log)) as log:
+        ensure_topics(log, config.contract, config.log)
+    publish(config, 2, a_bin(config, START, {1: 10}))
+    out = tmp_path / "overview.svg"
+    assert run(file, "--out", str(out)).exit_code == 0
+    assert {"closed", "half open", "wide open"} <= {each.strip() for each in texts(out).split("  ")}
+
+
 def test_the_features_drawn_are_those_that_set_clusters_apart() -> None:
     names = [f"f{j}" for j in range(9)]
     features = [{"name": name, "low": 0, "high": 1} for name in names]

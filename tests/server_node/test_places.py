@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from server_node.clusters.history.attribution import READINGS_PLACED_MAX, WaitingUpdate, attributed
+from server_node.clusters.history.attribution import READINGS_PLACED_MAX, WaitingUpdate, WaitingUpdates, attributed
 from server_node.clusters.history.places import OPEN_MAX, OpenPlaces, PlacesRecorder
 from server_node.clusters.history.recorder import NOTHING_PUBLISHED, Summed
 from server_node.clusters.history.store import HISTORY_FILE, HistoryReader, HistoryRecord, HistoryStore
+from shoal.config.contract import Contract
 from shoal.config.resolved import resolve
 from shoal.errors import InvalidState, MessageRejected
 from shoal.protocol.codec import pack, unpack
@@ -211,3 +212,21 @@ def test_messages_that_cannot_be_true_are_refused() -> None:
     ):
         with pytest.raises(MessageRejected):
             message([[3, 8000, 2]], **wrong)
+
+
+def test_readings_on_both_sides_of_the_place_where_a_circle_is_cut_have_their_mean_between_them() -> None:
+    features = [{"name": "share", "low": 0, "high": 1}, {"name": "way", "kind": "circular", "period": 360}]
+    contract = Contract.model_validate({**plant().model_dump(), "features": features})
+    recorder = PlacesRecorder(contract, "clusters", NOTHING_PUBLISHED)
+    points = [(0.1, 0.97), (0.1, 0.01), (0.9, 0.3), (0.9, 0.4)]
+    for number, at in ((1, EVEN), (2, EVEN + 1), (3, EVEN + 86_400)):
+        waiting = WaitingUpdates(contract.bounds.circular)
+        waiting.add(an_update(number, at, points, np.ones(4)))
+        found = waiting.take(by_first_coordinate, OF_NUMBER)
+        assert found is not None
+        assert found.placed is not None
+        recorder.count(found.placed, np.array([0]), again=False)
+    published = recorder.take_changed(3)[0]
+    assert published.table().tolist() == [[10, 1000, 9900, 100], [11, 9000, 3500, 100]]
+    again = OpenPlaces.of(published, contract.bounds.circular).take(2)
+    assert HistoryPlaces("plant", "c", "clusters", FINE_S, 0, 2, *again).table().tolist() == published.table().tolist()

@@ -68,7 +68,8 @@ class Placed(NamedTuple):
     cluster: Ints
     """(r,) identity of a known cluster"""
     sums: Ints
-    """(r, 1 + f): the readings of the update that fell to the cluster, and the sums of their places in each feature"""
+    """(r, 1 + f + c): the readings of the update that fell to the cluster, and the sums of their places in each
+    feature; of the c circular features sums of cosines of directions, and behind all features those of sines"""
 
 
 class Attribution(NamedTuple):
@@ -101,7 +102,9 @@ class Sample(NamedTuple):
 class WaitingUpdates:
     """The updates since the last look."""
 
-    def __init__(self) -> None:
+    def __init__(self, circular: Sequence[int] = ()) -> None:
+        """`circular`: positions of the features whose ends meet."""
+        self._circular = circular
         self._updates: list[WaitingUpdate] = []
         self._coordinates = 0
 
@@ -122,7 +125,7 @@ class WaitingUpdates:
         """
         updates = self._updates
         self.clear()
-        return attributed(updates, predict, of_number, points_max) if updates else None
+        return attributed(updates, predict, of_number, points_max, self._circular) if updates else None
 
     def clear(self) -> None:
         """Drop them."""
@@ -134,6 +137,7 @@ def attributed(
     predict: Callable[[Floats], Ints],
     of_number: Mapping[int, int],
     points_max: int,
+    circular: Sequence[int] = (),
 ) -> Attribution:
     """Attribute the readings of updates to clusters: see `WaitingUpdates.take`."""
     numbers, claimed = np.array([(one.number, one.readings) for one in updates], dtype=np.int64).T
@@ -151,29 +155,37 @@ def attributed(
         identities = np.array([*known, NO_CLUSTER], dtype=np.int64)[clusters]
     names, readings = divided_readings(claimed, sample, identities)
     at = np.array([one.at for one in updates])
-    where = placed_readings(sample, points, names.searchsorted(identities), names, readings)
+    where = placed_readings(sample, points, names.searchsorted(identities), names, readings, circular)
     placed = Placed(at, [one.client for one in updates], numbers, names, readings, *where)
     return spread(updates, numbers, names, readings)._replace(placed=placed)
 
 
 def placed_readings(
-    sample: Sample, points: Floats, column: Ints, identities: Ints, readings: Ints
+    sample: Sample, points: Floats, column: Ints, identities: Ints, readings: Ints, circular: Sequence[int] = ()
 ) -> tuple[Ints, Ints, Ints]:
-    """Updates (r,), known clusters (r,) and sums (r, 1 + f) of `Placed`, of sampled points (m, d), the place of the
+    """Updates (r,), known clusters (r,) and sums (r, 1 + f + c) of `Placed`, of sampled points (m, d), the place of the
     identity of each (m,) among `identities` (k,), and readings (w, k).
 
     The mean place of an update's points in a cluster stands for its readings there. Sums are of whole numbers, so the
     order of points and updates changes no bit.
     """
     features = min(points.shape[1], PLACES_FEATURES_MAX)
+    circles = [each for each in circular if each < features]
     kept = np.flatnonzero((identities[column] != NO_CLUSTER) & (sample.weight > 0))
     if not len(kept):
-        return np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64), np.empty((0, 1 + features), dtype=np.int64)
+        return (
+            np.empty(0, dtype=np.int64),
+            np.empty(0, dtype=np.int64),
+            np.empty((0, 1 + features + len(circles)), dtype=np.int64),
+        )
     key = sample.update[kept] * len(identities) + column[kept]
     order = np.argsort(key, kind="stable")
     kept, key = kept[order], key[order]
     starts = np.append(0, (key[1:] != key[:-1]).nonzero()[0] + 1)
-    units = np.rint(np.clip(points[kept, :features] * PLACE_UNITS, PLACE_MIN, PLACE_MAX)).astype(np.int64)
+    places = points[kept, :features]
+    units = np.rint(np.clip(places * PLACE_UNITS, PLACE_MIN, PLACE_MAX)).astype(np.int64)
+    if circles:
+        units = with_directions(units, places[:, circles], circles)
     weights = sample.weight[kept]
     masses = np.add.reduceat(weights, starts)
     means = np.add.reduceat(units * weights[:, None], starts) / masses[:, None]
@@ -182,6 +194,18 @@ def placed_readings(
     sums = np.rint(means * some[:, None]).astype(np.int64)
     counted = some > 0
     return update[counted], identities[of[counted]], np.column_stack([some, sums])[counted]
+
+
+def with_directions(units: Ints, places: Floats, circles: Sequence[int]) -> Ints:
+    """Places (n, f) in whole units, those of circular features (n, c) in unit coordinates -> (n, f + c).
+
+    A circular feature has the cosine of its direction in its own column, and the sine behind all features: so sums
+    show the mean direction, also of readings on both sides of the place where the circle is cut.
+    """
+    turns = 2.0 * np.pi * places
+    found = np.column_stack([units, np.rint(PLACE_UNITS * np.sin(turns)).astype(np.int64)])
+    found[:, circles] = np.rint(PLACE_UNITS * np.cos(turns)).astype(np.int64)
+    return found
 
 
 def spread(updates: Sequence[WaitingUpdate], numbers: Ints, identities: Ints, readings: Ints) -> Attribution:

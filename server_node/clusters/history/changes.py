@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
-from server_node.clusters.history.comparison import Series, difference
+from server_node.clusters.history.comparison import Series, difference, unrolled
 from server_node.clusters.history.summary import client_name, duration
 from shoal.config.contract import Contract, category_text
 from shoal.errors import SettingsError
@@ -362,13 +362,17 @@ def _moved(places: Sequence[Sequence[HistoryPlaces]], width: int, contract: Cont
     earlier, later = (_place_series(each) for each in places)
     moved = []
     for identity in sorted(earlier.keys() & later.keys()):
-        found = difference(earlier[identity], later[identity], width)
+        pair = unrolled(earlier[identity], later[identity], contract.bounds.circular)
+        found = difference(*pair, width)
         for j, feature in enumerate(contract.features[: len(found.moved)]):
             scale = feature.high - feature.low
             before, after = (feature.low + scale * float(each[j]) for each in (found.before, found.after))
             if feature.kind == "circular":
                 before, after = before % feature.period, after % feature.period
-            by, chance = float(scale * found.moved[j]), float(found.chance[j])
+            moved_by = float(found.moved[j])
+            if feature.kind == "circular":  # the shorter way round
+                moved_by -= round(moved_by)
+            by, chance = scale * moved_by, float(found.chance[j])
             names = (category_text(before, feature), category_text(after, feature)) if feature.values else None
             facts = (feature.name, feature.unit, before, after, by, chance, names)
             moved.append(Moved(identity, titles(identity), *facts))

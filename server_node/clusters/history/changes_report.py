@@ -143,18 +143,24 @@ def _draw_shares(chart: Any, shares: Sequence[Share]) -> None:
 
 def _draw_moved(chart: Any, moved: Sequence[Moved], contract: Contract) -> None:
     chart.set_title("means that have moved, between the bounds", fontsize=10, loc="left")
-    bounds = {feature.name: (feature.low, feature.high) for feature in contract.features}
+    features = {feature.name: feature for feature in contract.features}
     for place, one in enumerate(moved):
-        low, high = bounds[one.feature]
-        before, after = ((value - low) / (high - low) for value in (one.before, one.after))
-        _dumbbell(chart, place, before, after, AFTER)
-        chart.text(max(before, after) + 0.03, place, f"{one.by:+.3g} {one.unit}".rstrip(), va="center", fontsize=8)
+        feature = features[one.feature]
+        before, after = ((value - feature.low) / (feature.high - feature.low) for value in (one.before, one.after))
+        words = f"{one.by:+.3g} {one.unit}".rstrip() if one.values is None else " to ".join(dict.fromkeys(one.values))
+        if feature.kind == "circular":
+            before, after = before % 1.0, after % 1.0
+        _dumbbell(chart, place, before, after, AFTER, around=feature.kind == "circular" and abs(after - before) > 0.5)
+        chart.text(max(before, after) + 0.03, place, words, va="center", fontsize=8)
     _rows(chart, [f"{one.feature}\n{one.title}" for one in moved], "none")
     chart.set(xlim=(0, 1.25), xticks=[])
 
 
-def _dumbbell(chart: Any, place: int, before: float, after: float, colour: str) -> None:
-    chart.plot([before, after], [place, place], color=colour, linewidth=3, solid_capstyle="round", zorder=1)
+def _dumbbell(chart: Any, place: int, before: float, after: float, colour: str, around: bool = False) -> None:
+    """`around`: the way leads over the ends of a circle, 0 and 1."""
+    low, high = sorted((before, after))
+    for ends in [(0.0, low), (high, 1.0)] if around else [(low, high)]:
+        chart.plot(ends, [place, place], color=colour, linewidth=3, solid_capstyle="round", zorder=1)
     chart.scatter([before], [place], color=BEFORE, s=36, zorder=2)
     chart.scatter([after], [place], color=colour, s=46, zorder=3)
 

@@ -9,6 +9,7 @@ Biometrika 41, 1954). Spans of at least two days are compared at the same times 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -49,6 +50,21 @@ class Difference(NamedTuple):
     """(f,) the difference, at the same times of the day where the spans are long enough"""
     chance: Floats
     """(f,) of a difference as large where nothing has changed; 1 where it is not known"""
+
+
+def unrolled(before: Series, after: Series, circular: Sequence[int]) -> tuple[Series, Series]:
+    """Both series with their `circular` features, in turns, within half a turn of the mean direction of all bins.
+
+    So bins on both sides of the place where a circle is cut lie beside each other, and may lie below 0 or above 1.
+    """
+    found = [before.means.copy(), after.means.copy()]
+    weights = np.concatenate([before.weights, after.weights])
+    for feature in (each for each in circular if each < before.means.shape[1]):
+        turns = np.concatenate([means[:, feature] for means in found])
+        middle = float(np.angle(np.exp(2j * np.pi * turns) @ weights)) / (2.0 * np.pi) % 1.0
+        for means in found:
+            means[:, feature] -= np.rint(means[:, feature] - middle)
+    return before._replace(means=found[0]), after._replace(means=found[1])
 
 
 def difference(before: Series, after: Series, width_s: int) -> Difference:

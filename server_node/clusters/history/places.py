@@ -5,12 +5,12 @@ Beside them, the readings of each client in each cluster, while these are few en
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
 
-from server_node.clusters.history.attribution import Placed
+from server_node.clusters.history.attribution import Placed, with_directions
 from server_node.clusters.history.recorder import Cells, PublishedHistory, Summed, places_in
 from shoal.config.contract import Contract
 from shoal.errors import InvalidState
@@ -18,6 +18,7 @@ from shoal.kernels.arrays import Ints
 from shoal.protocol.history import (
     EMPTY,
     PAIRS_MAX,
+    PLACE_UNITS,
     PLACED_MAX,
     PLACES_FEATURES_MAX,
     PLACES_KEPT,
@@ -35,32 +36,42 @@ OPEN_MAX: Final = 8
 class OpenPlaces:
     """A bin that is being counted."""
 
-    def __init__(self, updates: int, identities: Ints, sums: Ints, cells: Cells | None, changed: bool = False) -> None:
-        """identities (k,) in their order, each once, and sums (k, 1 + f) of readings and of their places.
+    def __init__(
+        self,
+        updates: int,
+        identities: Ints,
+        sums: Ints,
+        cells: Cells | None,
+        circular: Sequence[int] = (),
+        changed: bool = False,
+    ) -> None:
+        """identities (k,) in their order, each once, and sums (k, 1 + f + c) as in `Placed`, of c `circular` features.
 
         `updates` of the model are in it, as it was last published. `cells` None: there are too many to be kept.
         """
         self.updates, self.changed = updates, changed
+        self._circular = list(circular)
         self._identities, self._sums, self._cells = identities, sums, cells
 
     @classmethod
-    def empty(cls, features: int) -> OpenPlaces:
+    def empty(cls, features: int, circular: Sequence[int] = ()) -> OpenPlaces:
         """A bin without readings."""
-        return cls(0, np.empty(0, dtype=np.int64), np.empty((0, 1 + features), dtype=np.int64), Cells())
+        none = np.empty((0, 1 + features + len(circular)), dtype=np.int64)
+        return cls(0, np.empty(0, dtype=np.int64), none, Cells(), circular)
 
     @classmethod
-    def of(cls, published: HistoryPlaces) -> OpenPlaces:
+    def of(cls, published: HistoryPlaces, circular: Sequence[int] = ()) -> OpenPlaces:
         """Go on with a bin that was published."""
         table = published.table()
-        readings = table[:, -1:]
         few = published.cells != EMPTY[3] or not len(table)
         cells = Cells.of(cells_table(published.cells)) if few else None
-        return cls(published.updates, table[:, 0], np.column_stack([readings, readings * table[:, 1:-1]]), cells)
+        sums = sums_at(table[:, 1:-1], table[:, -1:], list(circular))
+        return cls(published.updates, table[:, 0], sums, cells, circular)
 
     @property
     def features(self) -> int:
         """Number of features."""
-        return int(self._sums.shape[1]) - 1
+        return int(self._sums.shape[1]) - 1 - len(self._circular)
 
     def add(self, identities: Ints, sums: Ints, summed: Summed) -> None:
         """Add sums (r, 1 + f) by identity (r,), which may repeat, and the readings by client and cluster."""
@@ -97,11 +108,14 @@ class OpenPlaces:
         pairs = None if self._cells is None else self._cells.keep_largest(PAIRS_MAX + 1)
         if pairs is None or len(pairs) > PAIRS_MAX:
             self._cells, pairs = None, np.empty((0, 3), dtype=np.int64)
-        readings = self._sums[:, :1]
-        means = np.rint(self._sums[:, 1:] / readings).astype(np.int64)
-        self._sums[:, 1:] = means * readings
+        readings, features = self._sums[:, :1], self.features
+        means = np.rint(self._sums[:, 1 : 1 + features] / readings).astype(np.int64)
+        for feature, sines in zip(self._circular, self._sums[:, 1 + features :].T, strict=True):
+            turns = np.arctan2(sines, self._sums[:, 1 + feature]) / (2.0 * np.pi)
+            means[:, feature] = np.rint(turns * PLACE_UNITS).astype(np.int64) % PLACE_UNITS
+        self._sums = sums_at(means, readings, self._circular)
         table = np.column_stack([self._identities, means, readings])
-        return self.features, pack_table(table), pack_table(pairs)
+        return features, pack_table(table), pack_table(pairs)
 
     def state(self) -> list[Any]:
         """Plain values and arrays for `restored`."""
@@ -109,10 +123,16 @@ class OpenPlaces:
         return [self.updates, self._identities, self._sums, cells]
 
     @classmethod
-    def restored(cls, state: list[Any]) -> OpenPlaces:
+    def restored(cls, state: list[Any], circular: Sequence[int] = ()) -> OpenPlaces:
         """The saved one, which has changed since it was published. Raises `ValueError` or `TypeError` if damaged."""
         updates, identities, sums, cells = state
-        return cls(updates, identities, sums, None if cells is None else Cells(*cells), changed=True)
+        return cls(updates, identities, sums, None if cells is None else Cells(*cells), circular, changed=True)
+
+
+def sums_at(means: Ints, readings: Ints, circular: Sequence[int]) -> Ints:
+    """means (k, f) in whole units, readings (k, 1) -> the sums of `OpenPlaces`, if all readings lay at the means."""
+    places = with_directions(means, means[:, circular] / PLACE_UNITS, circular) if circular else means
+    return np.column_stack([readings, places * readings])
 
 
 class PlacesRecorder:
@@ -121,6 +141,7 @@ class PlacesRecorder:
     def __init__(self, contract: Contract, model: str, published: PublishedHistory) -> None:
         self._origin = (contract.federation, contract.digest, model)
         self._features = min(len(contract.features), PLACES_FEATURES_MAX)
+        self._circular = [each for each in contract.bounds.circular if each < self._features]
         self._published = published
         self._bins: dict[tuple[int, int], OpenPlaces] = {}
         """(width, start) -> bin, the one counted into last at the end"""
@@ -182,7 +203,8 @@ class PlacesRecorder:
     def restore(self, state: Mapping[str, Any]) -> None:
         """Become the saved one. Raises `InvalidState`."""
         try:
-            self._bins = {(width, start): OpenPlaces.restored(saved) for width, start, *saved in state["bins"]}
+            bins = [((width, start), saved) for width, start, *saved in state["bins"]]
+            self._bins = {key: OpenPlaces.restored(saved, self._circular) for key, saved in bins}
             self._newest = dict(state["newest"])
         except (AttributeError, KeyError, TypeError, ValueError) as broken:
             raise InvalidState(f"the places of clusters of {self._origin[2]} are damaged: {broken}") from None
@@ -202,6 +224,9 @@ class PlacesRecorder:
         one = self._bins.pop((width, start), None)
         if one is None:
             published = None if again else self._published.places(BinKey(self._origin[2], width, start, "places"))
-            one = OpenPlaces.empty(self._features) if published is None else OpenPlaces.of(published)
+            if published is None:
+                one = OpenPlaces.empty(self._features, self._circular)
+            else:
+                one = OpenPlaces.of(published, self._circular)
         self._bins[width, start] = one
         return one
