@@ -9,12 +9,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
+from shoal.config.contract import Feature
 from shoal.errors import MissingExtra, SettingsError
 from shoal.files import atomic_file
 
 QUIET: Final = "#566170"
 HEADING_CHARS: Final = 90
 """characters of a line of the heading"""
+LABEL_CHARS: Final = 18
+"""characters of a line of the label of a feature, and of a value of a category"""
+VALUES_MAX: Final = 5
+"""values of a category that are named along a chart: of more every second or third one, and so on"""
 FORMATS: Final = ("svg", "png", "pdf")
 
 
@@ -57,3 +62,15 @@ def without_frame(chart: Any) -> None:
 def wrapped(text: str, width: int) -> str:
     """The text in lines of at most `width` characters, unless a word is longer."""
     return "\n".join(textwrap.wrap(text, width, break_long_words=False)) or text
+
+
+def ticks(chart: Any, feature: Feature) -> None:
+    """Few ticks along a feature; of a category the names of its values, of which each has its place."""
+    if not feature.values:
+        chart.locator_params(axis="x", nbins=3)
+        return
+    number = len(feature.values)
+    shown = range(0, number, -(-number // VALUES_MAX))
+    names = [textwrap.shorten(feature.values[place], LABEL_CHARS, placeholder="…") for place in shown]
+    chart.set_xlim(-0.5, number - 0.5)
+    chart.set_xticks(shown, names, rotation=30, ha="right")

@@ -9,14 +9,13 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import combinations, pairwise
 from pathlib import Path
-from textwrap import shorten
 from typing import Any, Final
 
 import click
 import numpy as np
 
 from server_node.clusters.description import WIDTH_MIN, Description, describe, distance_between, interval_width
-from server_node.clusters.figures import QUIET, heading, saved, without_frame, wrapped
+from server_node.clusters.figures import LABEL_CHARS, QUIET, heading, saved, ticks, without_frame, wrapped
 from server_node.clusters.history.changes import CHANCE, Changes
 from server_node.clusters.history.changes_command import logged_changes
 from server_node.clusters.history.changes_report import changes_figure
@@ -167,10 +166,8 @@ CLUSTERS_MAX = 12
 """clusters in one picture; the others are counted in its note"""
 FEATURES_MAX = 6
 """features in one picture: those that set the clusters apart the most"""
-TITLE_CHARS, LABEL_CHARS = 30, 18
-"""characters of a line of a cluster's title, and of the label of a feature"""
-VALUES_MAX = 5
-"""values of a category that are named along a chart: of more every second or third one, and so on"""
+TITLE_CHARS = 30
+"""characters of a line of a cluster's title"""
 ROW_IN = 0.44
 """inches of a cluster's row where features are compared"""
 TITLE_LINES = 3
@@ -311,7 +308,7 @@ def _cluster(figure_type: Any, picture: Picture, cluster: PicturedCluster) -> An
             chart.hist(shown[member], edges, weights=picture.view.mass[member], color=colour, alpha=alpha)
         chart.axvline(cluster.description.intervals[position].middle, color="black", linewidth=1)
         chart.set(xlabel=wrapped(feature_label(feature), LABEL_CHARS), yticks=[])
-        _ticks(chart, feature)
+        ticks(chart, feature)
     return figure
 
 
@@ -387,19 +384,7 @@ def _ranges(chart: Any, picture: Picture, position: int, feature: Feature) -> No
     chart.tick_params(labelsize=8)
     chart.margins(x=0.05)
     chart.use_sticky_edges = False
-    _ticks(chart, feature)
-
-
-def _ticks(chart: Any, feature: Feature) -> None:
-    """Few ticks along a feature; of a category the names of its values, of which each has its place."""
-    if not feature.values:
-        chart.locator_params(axis="x", nbins=3)
-        return
-    number = len(feature.values)
-    shown = range(0, number, -(-number // VALUES_MAX))
-    names = [shorten(feature.values[place], LABEL_CHARS, placeholder="…") for place in shown]
-    chart.set_xlim(-0.5, number - 0.5)
-    chart.set_xticks(shown, names, rotation=30, ha="right")
+    ticks(chart, feature)
 
 
 def telling_features(picture: Picture, cluster: PicturedCluster | None = None) -> list[int]:
