@@ -252,7 +252,7 @@ def _check_wide(cells: Mapping[str, _Cells], where: str) -> None:
         of_name[name].append(place)
 
     def varies(column: str) -> bool:
-        """Whether it is more than the number of a series, which is the same in all rows of a name."""
+        """Whether it is more than the number of a series, the same in all rows of a name."""
         found = (cells[column].numbers[places] for places in of_name.values())
         return any(np.ptp(numbers) > 0 for one in found if len(numbers := one[np.isfinite(one)]))
 

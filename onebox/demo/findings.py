@@ -88,8 +88,9 @@ def _in_a_sentence(description: Description, contract: Contract) -> str:
     """Such as "Light is high: 430-560 lux, elsewhere 0-90"."""
     text = description.text(contract)
     for each in description.distinctions:
-        name, direction = contract.features[each.feature].name, "high" if each.high else "low"
-        text = text.replace(f"{name} {direction}: ", f"{name} is {direction}: ", 1)
+        name = contract.features[each.feature].name
+        for direction in ("high", "low", "medium"):
+            text = text.replace(f"{name} {direction}: ", f"{name} is {direction}: ", 1)
     return text
 
 

@@ -61,9 +61,12 @@ class Distinction:
     feature: int
     """position in the contract"""
     high: bool
-    """whether the cluster lies above the others, else below"""
+    """whether the cluster lies above the others, else below; of one between the others without meaning"""
     here: Interval
     elsewhere: Interval
+    """values of all others; beside `above`, of those below"""
+    above: Interval | None = None
+    """values of the others above, where the cluster lies between them; else None"""
 
 
 @dataclass(frozen=True)
@@ -133,21 +136,26 @@ def describe(
     numbers = np.unique(view.cluster[member]).tolist()
     if not numbers:
         return {}
-    bounds = contract.bounds
+    bounds, features = contract.bounds, contract.features
     places, mass, cluster = places_of(view, member)
     nodes = bounds.shown(places)
     centres = bounds.shown(view.centres)
     described: dict[int, Description] = {}
     weaker: dict[int, Distinction] = {}
-    for number in numbers:
+    every = [
+        [_interval(nodes[cluster == number, j], mass[cluster == number], each) for j, each in enumerate(features)]
+        for number in numbers
+    ]
+    for place, (number, intervals) in enumerate(zip(numbers, every, strict=True)):
         own = cluster == number
-        intervals = [_interval(nodes[own, j], mass[own], each) for j, each in enumerate(contract.features)]
         elsewhere = {}
         if len(numbers) > 1:
-            elsewhere = {j: _interval(nodes[~own, j], mass[~own], each) for j, each in enumerate(contract.features)}
-        centre = tuple(within(float(centres[number, j]), each) for j, each in enumerate(contract.features))
+            elsewhere = {j: _interval(nodes[~own, j], mass[~own], each) for j, each in enumerate(features)}
+        centre = tuple(within(float(centres[number, j]), each) for j, each in enumerate(features))
         compared = _compared(intervals, elsewhere, contract)
         apart, manners = _most_telling(compared, _manners(view, number, numbers, contract))
+        if not (apart or manners) and len(numbers) > 2:
+            apart = _between(place, every, (nodes, mass, np.searchsorted(numbers, cluster)), contract)
         described[number] = Description(centre, tuple(intervals), apart, manners, time=times.get(number, ""))
         if not (apart or manners) and compared and compared[0][0] > 0:
             weaker[number] = compared[0][1]
@@ -214,6 +222,34 @@ def _compared(
         apart = 2 * distance_between(here.middle, others.middle, feature) / widths
         scored.append((apart, Distinction(j, here.middle > others.middle, here, others)))
     return sorted(scored, key=lambda pair: (-pair[0], pair[1].feature))
+
+
+def _between(
+    place: int, intervals: Sequence[Sequence[Interval]], placed: tuple[Floats, Floats, Ints], contract: Contract
+) -> tuple[Distinction, ...]:
+    """The feature in which a cluster lies apart from each other one, between them; () where there is none.
+
+    `intervals` are those of all clusters, of which this is the one at `place`. `placed`: nodes (n, d) in units, their
+    mass (n,), and the places of their clusters (n,).
+    """
+    nodes, mass, cluster = placed
+    middles = np.array([[one.middle for one in each] for each in intervals])
+    spans = np.array([feature.high - feature.low for feature in contract.features])
+    widths = np.maximum([[one.high - one.low for one in each] for each in intervals], WIDTH_MIN * spans)
+    apart = 2 * np.abs(middles - middles[place]) / (widths + widths[place])
+    apart[place] = np.inf
+    is_above = middles > middles[place]
+    # A circle has no sides.
+    has_sides = np.array([feature.kind != "circular" for feature in contract.features])
+    has_sides &= is_above.any(axis=0) & (is_above.sum(axis=0) < len(middles) - 1)
+    scores = np.where(has_sides, apart.min(axis=0), 0.0)
+    j = int(np.argmax(scores))
+    if scores[j] < APART_MIN:
+        return ()
+    feature = contract.features[j]
+    of_above, others = is_above[cluster, j], cluster != place
+    below, above = (_interval(nodes[side, j], mass[side], feature) for side in (others & ~of_above, of_above))
+    return (Distinction(j, False, intervals[place][j], below, above),)
 
 
 def _most_telling(
@@ -325,32 +361,19 @@ def _direction(distinction: Distinction, feature: Feature) -> str:
         return category_text(distinction.here.middle, feature)
     if feature.kind == "circular":
         return range_text(distinction.here.low, distinction.here.high, feature)
+    if distinction.above is not None:
+        return "medium"
     return "high" if distinction.high else "low"
 
 
 def _sentence(name: str, distinction: Distinction, feature: Feature) -> str:
     here = range_text(distinction.here.low, distinction.here.high, feature)
     elsewhere = ends_text(distinction.elsewhere.low, distinction.elsewhere.high, feature)
+    if (above := distinction.above) is not None:
+        elsewhere = f"{elsewhere} or {ends_text(above.low, above.high, feature)}"
     if feature.kind != "number":
         return f"{name} {here}, elsewhere {elsewhere}"
     return f"{name} {_direction(distinction, feature)}: {here}, elsewhere {elsewhere}"
-
-
-BINS = 28
-
-
-@dataclass(frozen=True)
-class Histogram:
-    """One feature: bins of equal width from the least to the largest value of all clusters, within the bounds."""
-
-    low: float
-    """start of the first bin, in units"""
-    high: float
-    """end of the last bin; `low` where all values are the same"""
-    own: Floats
-    """(BINS,) shares of the cluster's mass, 0 to 1"""
-    others: Floats
-    """(BINS,) shares of the mass of all other clusters"""
 
 
 def heaviest_numbers(lineage: Lineage, view: ClusteringView, described: Mapping[int, Description]) -> dict[int, int]:
@@ -362,38 +385,6 @@ def heaviest_numbers(lineage: Lineage, view: ClusteringView, described: Mapping[
     # The heaviest comes last and so replaces the others of its identity.
     by_mass = sorted(numbers, key=lambda number: float(view.centre_mass[number]))
     return {lineage.of_number[number]: number for number in by_mass}
-
-
-def histograms(view: ClusteringView, lineage: Lineage, identity: int, contract: Contract) -> list[Histogram]:
-    """One for each feature of the contract; none for a cluster that no node of the view belongs to.
-
-    They are made of nodes and their mass, which snapshots publish, and so as coarse as the nodes are.
-    """
-    numbers = [number for number, of in lineage.of_number.items() if of == identity]
-    places, mass, cluster = places_of(view, view.cluster >= 0)
-    own = np.isin(cluster, numbers)
-    if not own.any():
-        return []
-    values = contract.bounds.shown(places)
-    return [
-        _histogram(values[:, j] if feature.period else np.clip(values[:, j], feature.low, feature.high), mass, own)
-        for j, feature in enumerate(contract.features)
-    ]
-
-
-def _histogram(values: Floats, mass: Floats, own: Bools) -> Histogram:
-    low, high = float(values.min()), float(values.max())
-    width = (high - low) / BINS
-    place = np.zeros(len(values), dtype=np.int64)
-    if width > 0:
-        place = np.minimum(((values - low) / width).astype(np.int64), BINS - 1)
-    return Histogram(low, high, _shares(place[own], mass[own]), _shares(place[~own], mass[~own]))
-
-
-def _shares(place: Ints, mass: Floats) -> Floats:
-    """Share of the mass in each bin; zeros where there is none at all."""
-    counts = np.bincount(place, mass, minlength=BINS)
-    return counts / (counts.sum() or 1.0)
 
 
 def _centre_by_name(centre: tuple[float, ...], contract: Contract) -> dict[str, float | str]:

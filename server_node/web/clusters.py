@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,12 +12,12 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from server_node.clusters.description import Description, Histogram, Interval, describe, heaviest_numbers, histograms
+from server_node.clusters.description import Description, Interval, describe, heaviest_numbers, places_of
 from server_node.clusters.history.changes import CHANCE, PastEvent, find_changes, spans_of
 from server_node.clusters.history.cycles import cycles_json, find_cycles
 from server_node.clusters.history.store import HistoryReader
 from server_node.clusters.history.summary import RecentHistory, recent_history
-from server_node.clusters.lineage import Cluster
+from server_node.clusters.lineage import Cluster, Lineage
 from server_node.status import ModelStatus, ServerStatus, StatusBoard
 from server_node.web.history_json import asked_span, read_feeds, read_history
 from server_node.web.json_values import NO_SNAPSHOT, digits, feature_json, kind_json, view_of
@@ -36,9 +37,11 @@ from server_node.web.operations import (
 from server_node.web.regimes import regimes_json
 from server_node.web.responses import PiecesResponse, in_thread, problem, tagged
 from server_node.web.tables import history_fields
+from shoal.algorithms.view import ClusteringView
 from shoal.config.contract import Contract
 from shoal.config.resolved import ResolvedContract
 from shoal.errors import SettingsError
+from shoal.kernels.arrays import Bools, Floats, Ints
 
 FROM = Parameter("from", TEXT, "seconds since 1970, or a time of ISO 8601")
 TO = Parameter("to", TEXT, "as from")
@@ -235,3 +238,52 @@ def _interval_json(interval: Interval) -> dict[str, Any]:
         "high": interval.high,
         "beyond_bounds": interval.beyond_bounds,
     }
+
+
+BINS = 28
+
+
+@dataclass(frozen=True)
+class Histogram:
+    """One feature: bins of equal width from the least to the largest value of all clusters, within the bounds."""
+
+    low: float
+    """start of the first bin, in units"""
+    high: float
+    """end of the last bin; `low` where all values are the same"""
+    own: Floats
+    """(BINS,) shares of the cluster's mass, 0 to 1"""
+    others: Floats
+    """(BINS,) shares of the mass of all other clusters"""
+
+
+def histograms(view: ClusteringView, lineage: Lineage, identity: int, contract: Contract) -> list[Histogram]:
+    """One for each feature of the contract; none for a cluster that no node of the view belongs to.
+
+    They are made of nodes and their mass, which snapshots publish, and so as coarse as the nodes are.
+    """
+    numbers = [number for number, of in lineage.of_number.items() if of == identity]
+    places, mass, cluster = places_of(view, view.cluster >= 0)
+    own = np.isin(cluster, numbers)
+    if not own.any():
+        return []
+    values = contract.bounds.shown(places)
+    return [
+        _histogram(values[:, j] if feature.period else np.clip(values[:, j], feature.low, feature.high), mass, own)
+        for j, feature in enumerate(contract.features)
+    ]
+
+
+def _histogram(values: Floats, mass: Floats, own: Bools) -> Histogram:
+    low, high = float(values.min()), float(values.max())
+    width = (high - low) / BINS
+    place = np.zeros(len(values), dtype=np.int64)
+    if width > 0:
+        place = np.minimum(((values - low) / width).astype(np.int64), BINS - 1)
+    return Histogram(low, high, _shares(place[own], mass[own]), _shares(place[~own], mass[~own]))
+
+
+def _shares(place: Ints, mass: Floats) -> Floats:
+    """Share of the mass in each bin; zeros where there is none at all."""
+    counts = np.bincount(place, mass, minlength=BINS)
+    return counts / (counts.sum() or 1.0)

@@ -68,12 +68,20 @@ def labels_of(*clusters: list[tuple[float, float]]) -> list[str]:
 
 
 def test_only_a_cluster_that_nothing_sets_apart_beside_others_is_ordinary() -> None:
-    between = spread(0.5, 0.5) * 3
-    assert labels_of(between, spread(0.95, 0.5), spread(0.05, 0.5)) == ["ordinary", "Light high", "Light low"]
+    wide = spread(0.5, 0.5, width=0.6) * 3
+    assert labels_of(wide, spread(0.95, 0.5), spread(0.05, 0.5)) == ["ordinary", "Light high", "Light low"]
     wide = [(light, 0.5) for light in np.linspace(0.1, 0.8, 30)]
     assert labels_of(wide, [(light + 0.1, 0.5) for light, _ in wide]) == ["Light lower", "Light higher"]
     same = describe(view_of(spread(0.5, 0.2), spread(0.5, 0.2)), CONTRACT)
     assert same[0].text(CONTRACT) == "no feature sets it apart from the other clusters"
+
+
+def test_a_cluster_between_the_others_is_medium_in_the_feature_that_sets_it_apart_from_each() -> None:
+    between, *_ = describe(view_of(spread(0.5, 0.5), spread(0.95, 0.5), spread(0.05, 0.5)), CONTRACT).values()
+    assert between.label == "Light medium"
+    assert between.text(CONTRACT) == "Light medium: 483-517 lux, elsewhere 33-67 or 933-967"
+    overlapping = describe(view_of(spread(0.5, 0.5), spread(0.95, 0.5), spread(0.47, 0.5, width=0.05)), CONTRACT)
+    assert "medium" not in overlapping[0].label
 
 
 def test_clusters_that_differ_alike_are_told_apart_by_a_value() -> None:
