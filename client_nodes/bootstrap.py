@@ -16,7 +16,6 @@ from shoal.config.settings import Config
 from shoal.errors import InvalidState
 from shoal.privacy import load_or_create_key
 from shoal.privacy.ledger import LEDGER, Ledger, account
-from shoal.protocol.published_contract import CONTRACT_KEY, with_earlier
 from shoal.protocol.signatures import read_client_key
 from shoal.protocol.topics import ensure_local_topics, ensure_topics
 from shoal.runtime.checkpoint import Checkpoint
@@ -67,8 +66,7 @@ def open_client(
         check_ledger_counts(ledger_file, contract.mode)
         releases = Releases(readings, owner) if contract.mode.formal else None
         published = read_published(log, config.contract)
-        published.check_contract(config.contract, required=key_is_new and needs_contract)
-        contract = with_earlier(contract, published.records.get(CONTRACT_KEY))
+        contract = published.agreed(contract, required=key_is_new and needs_contract)
         if key_is_new and releases is not None:
             releases.check_new(has_ledger=ledger_file.exists())
         noise_key = load_or_create_key(folder / NOISE_KEY)

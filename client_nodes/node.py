@@ -312,10 +312,12 @@ class ClientNode:
         none = no_batch(self._contract.width)
         now = self._clock()
         if pause_s := self._windows.pause_s(now):
+            # Nothing is read while windows pause: what is read must be counted in this step or never.
             time.sleep(min(timeout_s, pause_s))
             return none, none
         timeout_s = min(timeout_s, self._windows.longest_wait_s(now))
         room = min(self._settings.batch_readings_max, self._windows.room)
+        # No room until a window that is due by the clock is closed: the step after this one does that.
         if not room:
             time.sleep(timeout_s)
             return none, none

@@ -6,13 +6,14 @@ from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
 from shoal.config.contract import Contract
+from shoal.config.resolved import ResolvedContract
 from shoal.errors import ContractMissing, MessageRejected
 from shoal.protocol.conflicts import CONFLICTS_KEY
 from shoal.protocol.lease import is_for_servers, is_lease
 from shoal.protocol.masked import OpenRound, check_envelope, is_open_round
 from shoal.protocol.messages import Snapshot
 from shoal.protocol.newest_snapshots import NewestSnapshots
-from shoal.protocol.published_contract import CONTRACT_KEY, check_contract
+from shoal.protocol.published_contract import CONTRACT_KEY, check_contract, with_earlier
 from shoal.protocol.validation import Validator
 from shoal.transports.base import Log, Positions, Record, beginning, latest
 
@@ -28,13 +29,18 @@ class Published(NamedTuple):
     ends: Mapping[int, int] = {}
     """partition -> the end of the topic before they were read"""
 
-    def check_contract(self, contract: Contract, *, required: bool = False) -> None:
-        """Raises `ContractDiffers` for another contract than this; if it is `required`, `ContractMissing` for none."""
-        if not check_contract(self.records.get(CONTRACT_KEY), contract) and required:
+    def agreed(self, contract: ResolvedContract, *, required: bool = False) -> ResolvedContract:
+        """The contract, with those that the federation had before.
+
+        Raises `ContractDiffers` for another contract than this; if it is `required`, `ContractMissing` for none.
+        """
+        record = self.records.get(CONTRACT_KEY)
+        if not check_contract(record, contract.contract) and required:
             raise ContractMissing(
                 f"no server has published the contract of federation {contract.federation} yet, and a new client "
                 "compares its own with it before it publishes anything: start `shoal server`, or go on with --no-wait"
             )
+        return with_earlier(contract, record)
 
 
 NOTHING_PUBLISHED: Final = Published()

@@ -144,6 +144,7 @@ def step_of(values: Floats) -> float:
         return 0.0
     step = float(np.diff(shown).min())
     places = (shown - shown[0]) / step
+    # Decimal fractions such as .1 are no sums of powers of two: a thousandth of a step is rounding.
     if places[-1] > STEPS_MAX or not np.allclose(places, np.rint(places), rtol=0.0, atol=1e-3):
         return 0.0
     near, far = np.quantile(values, [0.05, 0.95])
@@ -156,6 +157,7 @@ def step_of(values: Floats) -> float:
 def _nice(step: float) -> float:
     """The next of 1, 2 and 5 times a power of ten that is not below `step`."""
     power = 10.0 ** math.floor(math.log10(step))
+    # A step that is itself such a number may have come out a bit larger by rounding.
     return next(factor * power for factor in (1, 2, 5, 10) if factor * power >= step * (1 - 1e-9))
 
 

@@ -21,6 +21,7 @@ from shoal.telemetry.events import log_event
 PATH = re.compile(r'("[^"]+"|[^".]+)(\.("[^"]+"|[^".]+))*')
 """a field of a JSON object: `a.b` is b in a; a name with a point is quoted, `a."b.c"`"""
 _PART = re.compile(r'"([^"]+)"|([^".]+)')
+# A sensor that sends only faults must not write a line for each of them.
 REPORT_EVERY_S = 10.0
 
 

@@ -19,7 +19,9 @@ from shoal.runtime.checkpoint import Checkpoint
 from shoal.telemetry.events import log_event
 from shoal.transports.base import Headers, Log, Record, RecordBatch, TopicSettings, publish_batch
 
+# A readings log has one partition, so that its readings have one order.
 PARTITION = 0
+# Read in blocks: what was written since the mark is never whole in memory.
 SCAN_RECORDS = 2000
 
 

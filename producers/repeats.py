@@ -23,6 +23,7 @@ BEGINNING_BYTES = 64 * 1024
 """most bytes by which a file is recognised"""
 FED_FILE = "fed.jsonl"
 """file in a client's folder with the sources of files that were fed to it"""
+# One line of log, however many clients repeat.
 CLIENTS_NAMED_MAX = 3
 
 
@@ -51,6 +52,7 @@ class Fed(NamedTuple):
     def of_line(cls, line: str) -> Fed | None:
         """A line of `FED_FILE`; None for one that was not written whole."""
         try:
+            # A kill may have cut the last line short: it counts as not written.
             source, split, only, files = json.loads(line)
             return cls(source, split, only, tuple(Beginning(*file) for file in files))
         except (ValueError, TypeError):

@@ -138,6 +138,7 @@ def _fields_of(payload: bytes) -> dict[str, Any] | None:
         text = payload.decode()
         if isinstance(number_of(text), float):
             return {"": text}
+        # Nested a thousand times, JSON of a few bytes ends the recursion of the parser.
         found = json.loads(text)
     except (ValueError, RecursionError):
         return None
@@ -171,6 +172,7 @@ def time_path(messages: Sequence[Sampled]) -> str:
     Empty for none.
     """
     paths = [path for path in _paths(messages) if path]
+    # A field that is named as a time before one that only looks like it; each in the order of the messages.
     for path in sorted(paths, key=lambda path: not is_named("time", path)):
         cells = [message.fields[path] for message in messages if path in message.fields]
         if not is_named("time", path):

@@ -28,7 +28,9 @@ from shoal.transports.base import Log, latest
 if TYPE_CHECKING:
     from helper_node.node import HelperNode
 
+# A status is put together from all models, which takes longer than a short step; a person sees no more often.
 STATUS_PER_S = 5.0
+# One helper alone knows every mask; only with a second one must two parties work together.
 OWN_AND_ANOTHER = 2
 
 

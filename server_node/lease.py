@@ -170,6 +170,7 @@ class LeaseHolder:
 
 STUCK_S = 300.0
 """longest step of a server that renews its lease; after it the server is stuck, and another one may take over"""
+# A log that was away for a moment is asked again well within the time that a lease lasts.
 RETRY_S = 1.0
 
 

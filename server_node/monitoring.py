@@ -89,6 +89,7 @@ class ClusterMonitoring:
 
     def clusters(self, model: str, view: ClusteringView, lineage: Lineage) -> None:
         """The known clusters of the newest snapshot of a model."""
+        # Prometheus keeps a series for each label: only those with the most recent readings get one.
         shown = sorted(lineage.known, key=lambda cluster: -cluster.recent_share)[:CLUSTERS_LABELLED_MAX]
         self._shares[model].show({_labels(model, cluster): cluster.recent_share for cluster in shown})
         stays = stays_of(view.regimes, lineage)

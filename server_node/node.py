@@ -389,6 +389,7 @@ class ServerNode:
             ingested.append(self._ingest.process(record))
         left = batch.records[len(ingested) :]
         self._left = batch._replace(records=left) if left else None
+        # Backwards, so that the first record that is left decides for its partition.
         reached = batch.positions | {record.partition: record.offset for record in reversed(left)}
         rejected = [one.rejected for one in ingested if one.rejected is not None]
         return [one.outcome for one in ingested], rejected, reached

@@ -30,6 +30,7 @@ def atomic_file(path: Path, *, replace: bool = False) -> Iterator[Path]:
             temporary.replace(path)
         else:
             with suppress(FileExistsError):
+                # A link fails where the name exists, unlike a rename: of two processes one makes the file.
                 os.link(temporary, path)
         _sync_folder(path.parent)
     finally:
@@ -85,6 +86,7 @@ def _sync_folder(folder: Path) -> None:
         return
     opened = os.open(folder, os.O_RDONLY)
     try:
+        # The name of a new file is content of its folder, which a power cut can take away.
         os.fsync(opened)
     finally:
         os.close(opened)
@@ -132,6 +134,7 @@ NO_ACCESS: Final = frozenset(
 @contextmanager
 def writing(db: sqlite3.Connection) -> Iterator[None]:
     """One write transaction. The lock is taken at its start, so that it cannot fail for a lock half-way."""
+    # The lock for writing at once: two that read first and then write could not both go on.
     db.execute("BEGIN IMMEDIATE")
     try:
         yield

@@ -122,6 +122,7 @@ def _nearest(rows: Rows, nodes: Rows) -> tuple[Ints, Floats]:
     return node, squared
 
 
+# A server may name new identities for ever; what a client keeps of them must not grow with that.
 CLUSTERS_MAX = 256
 
 

@@ -52,6 +52,7 @@ CHUNK_RECORDS = 1000
 ALL_CHUNK_RECORDS = 10_000
 GAP_RECORDS = 100
 """readings that lie no further apart are read at once"""
+# A command that follows labels looks this often whether it is to stop.
 WAIT_S = 0.5
 
 
@@ -165,6 +166,7 @@ def _label(value: bytes | None) -> Label | None:
         return None
 
 
+# Arrow and NumPy keep times as whole numbers.
 MICROSECONDS = 1e6
 
 

@@ -87,6 +87,7 @@ def halve(counts: Ints) -> Ints:
 
     Bin by bin, every count of 1 would vanish, and the rare far distances with them.
     """
+    # Rounded up from the far end: the farthest reading stays for as long as any does.
     beyond = (np.cumsum(counts[::-1]) + 1) // 2
     return np.ascontiguousarray(np.diff(beyond, prepend=0)[::-1])
 

@@ -26,6 +26,7 @@ from shoal.errors import SettingsError
 
 PRECISION_TRIALS = 500
 """outputs of the precision attack for every trial of the others: it takes many to see a rare hole"""
+# Few: this audit looks for a count that must not occur at all, so that no chance is to be bounded.
 REJECTED_WINDOWS = 20
 
 

@@ -55,6 +55,7 @@ STILL_READINGS: Final = 10**12
 """readings between two changes of the tree: the plan stays what it is"""
 STEPS_MAX: Final = 50
 """steps of all nodes until a round must have ended"""
+# Each canary is searched for in all that was published; more would take longer and show no more.
 CANARIES_MAX: Final = 50
 LEFT_OUT: Final = ("budget_days", "budget_epsilon")
 

@@ -31,6 +31,7 @@ from shoal.privacy.count_noise import EPSILON_MAX, EPSILON_MIN
 from shoal.runtime.service import stopped_by_signals
 from shoal.transports import open_log
 
+# A pipe gets lines, a terminal a table that is drawn anew: eight times a second looks steady.
 LINE_EVERY_S = 5.0
 REFRESHES_PER_S = 8.0
 
@@ -113,6 +114,7 @@ def _table(clients: list[dict[str, Any]], total: dict[str, Any], position: int, 
     return table
 
 
+# Short enough that nobody sees it on the page, long enough that an idle demo takes no core.
 IDLE_S = 0.02
 PUBLIC_NOISE = (
     "The noise of this run is a function of --seed {seed}: it can be computed and taken away, so it protects "

@@ -78,6 +78,7 @@ def occupancy(model: ServedModel, contract: ResolvedContract, office: Office) ->
     shares = {int(one): float(office.occupied[labels == one].mean()) for one in np.unique(labels[labels >= 0])}
     if not shares:
         return ""
+    # Of equal shares the older cluster: its identity is smaller.
     most = max(shares, key=lambda identity: (shares[identity], -identity))
     others = office.occupied[labels != most]
     elsewhere = f", and in {100 * others.mean():.0f} % of all others" if len(others) else ""

@@ -71,6 +71,7 @@ def separating_features(rows: Floats, labels: Ints) -> tuple[int, int]:
     for one in np.unique(labels):
         centres[labels == one] = rows[labels == one].mean(axis=0)
     between, within = centres.var(axis=0), ((rows - centres) ** 2).mean(axis=0)
+    # The floor divides by no zero where each cluster is a point.
     share = between / np.maximum(within, 1e-12) if (between > 0).any() else within
     order = np.argsort(-share, kind="stable").tolist()
     return order[0], order[min(1, len(order) - 1)]

@@ -54,6 +54,7 @@ class RayEngine:
         shared = ray.put(work)
         waiting = [task.remote(shared, job) for job in jobs]
         while waiting:
+            # One at a time, in the order in which they end: a failed one is reported at once.
             done, waiting = ray.wait(waiting, num_returns=1)
             try:
                 yield ray.get(done[0])

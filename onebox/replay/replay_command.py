@@ -32,6 +32,7 @@ from shoal.runtime.logs import open_federation_log
 from shoal.runtime.workers import usable_cores
 from shoal.telemetry.events import log_event, start_logging
 
+# A flush waits for the log; one for each update would take most of the time.
 FLUSH_EVERY = 1000
 
 

@@ -273,6 +273,7 @@ def _clients(plan: ReplayPlan, model: ResolvedModel, newest: Mapping[str, tuple[
             learner = ModelLearner(model, plan.contract.width, publisher)
             learner.restore(state)
             found.append(_Answering(client, learner, *newest.get(client, (0.0, 0))))
+    # The order in which a log would have their updates; clients of one moment by name.
     return sorted(found, key=lambda one: (one.at, one.name))
 
 

@@ -171,6 +171,7 @@ def delimiter_of(lines: Sequence[str]) -> str:
 
     def fit(delimiter: str) -> tuple[int, int]:
         widths = [len(row) for row in csv.reader(lines, delimiter=delimiter) if row]
+        # First by rows that are as wide as the header, then by width: a comma within texts splits few rows alike.
         return (sum(width == widths[0] for width in widths) if widths and widths[0] > 1 else 0, max(widths[:1] or [0]))
 
     try:

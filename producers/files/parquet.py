@@ -18,6 +18,7 @@ try:
 except ImportError:
     raise MissingExtra("Parquet replay", "parquet") from None
 
+# A reader holds one batch: a file of any size takes a few megabytes.
 BATCH_ROWS = 4096
 
 

@@ -22,6 +22,7 @@ CLIENTS_MAX = 256
 CLASSES_MAX = 10_000
 SHARDS_PER_CLIENT = 2
 """shards of a client in a label skew: most clients get two classes (McMahan et al. 2017, section 3)"""
+# Drawn in blocks: a draw of NumPy takes longer than the search among the shares.
 DRAWS = 1024
 RULES = "column:NAME, round-robin, blocks, label-skew:COLUMN or dirichlet:COLUMN:ALPHA"
 

@@ -57,6 +57,7 @@ QUOTED_LINES_MAX = 100
 """most lines of one quoted cell; one with more has a quote that is not closed"""
 ROWS_NAMED_MAX = 10
 """most broken rows of one kind that the log names"""
+# Read in blocks, so that a file larger than the memory can be looked through.
 BLOCK_BYTES = 1024 * 1024
 
 Cells = Sequence[Any]

@@ -148,6 +148,7 @@ class Aligner:
         return best
 
     def _close_up_to(self, time: float) -> list[AlignedReading]:
+        # Oldest first: a reading gets the time of its latest value, and times must not go back.
         due = sorted((group for group in self._open if _high(group) <= time), key=_high)
         if not due:
             return []

@@ -110,6 +110,7 @@ class CarriedIdentities:
         near, order = np.full(len(own), -1, dtype=np.int64), np.arange(len(own))
         if len(self.places) and len(own):
             at, squared = nearest(view.centres[:, self.features], self.places)
+            # The nearest claims its identity first; what lies farther takes what is left.
             near, order = self.identity[at], np.argsort(squared, kind="stable")
         for number in order.tolist():
             if own[number] in lasting:

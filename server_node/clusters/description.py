@@ -206,6 +206,7 @@ def weighted_quantiles(values: Floats, mass: Floats, shares: tuple[float, ...]) 
     """values (n,), mass (n,) -> the value at each share of the mass; n >= 1. Without mass all values count alike."""
     order = np.argsort(values, kind="stable")
     weights = mass[order] if mass.sum() > 0 else np.ones(len(values))
+    # A value stands in the middle of its mass, so that the median of two values lies between them.
     reached = np.cumsum(weights) - 0.5 * weights
     return [float(np.interp(share * weights.sum(), reached, values[order])) for share in shares]
 
@@ -345,6 +346,7 @@ def _told_apart(label: str, alike: Mapping[int, Description], contract: Contract
         feature = contract.features[j]
         return min(after - before for before, after in pairwise(middles)) / (feature.high - feature.low)
 
+    # Of equal spreads the first feature, as the contract lists them.
     best = max(range(contract.width), key=lambda j: (spread(j), -j))
     feature, name = contract.features[best], names_without_units(contract)[best]
     values = {number: value_text(one.intervals[best].middle, feature) for number, one in alike.items()}

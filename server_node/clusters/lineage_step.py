@@ -82,6 +82,7 @@ def match_groups(groups: Groups, before: Mapping[int, int]) -> Match:
         if node in before:
             masses[number, before[node]].append(groups.node_mass[node])
     shared = _sums(masses)
+    # The largest share claims first; of equal ones the older cluster, then the group with the older node.
     pairs = sorted(shared.items(), key=lambda pair: (-pair[1], _age(pair[0][1]), groups.first_node[pair[0][0]]))
     group_of: dict[int, int] = {}
     claimed: set[int] = set()
@@ -185,6 +186,7 @@ class _Step:
         """A group that no cluster goes on as becomes a candidate."""
         taken = {number: identity for identity, number in self._group_of.items()}
         given = {number: identity for identity, number in self._match.group_of.items()}
+        # By the oldest node, not by the number of the group: groups are numbered anew in each snapshot.
         for number in sorted(self._groups.mass.keys() - taken.keys(), key=self._groups.first_node.__getitem__):
             identity = given.get(number, self._next_candidate)
             self._next_candidate -= identity == self._next_candidate
@@ -204,12 +206,14 @@ class _Step:
         They fade from the first to the last, in the same shares throughout: so it does not matter how many lie between
         two snapshots, and those of a backlog are no more recent than those of a busy hour.
         """
+        # fsum rounds once, so the order of groups changes no bit; 1 where nothing has mass.
         total = math.fsum(self._groups.mass.values()) or 1.0
         learnt = max(0, self._readings - self._before.readings)
         counted = self._view.recent
         recent_total = 1.0 if counted is None else float(counted.sum()) or 1.0
         spans = self._policy.recent_readings, self._policy.share_readings
         fades = [math.exp(-learnt / span) for span in spans]
+        # expm1: for few readings 1 - exp would round away what is left.
         left = [-span * math.expm1(-learnt / span) for span in spans]
         mass = {identity: self._groups.mass[number] for identity, number in self._group_of.items()}
         grown = {identity: max(0.0, mass[identity] - self._mass_before(identity)) for identity in mass}
@@ -365,6 +369,7 @@ class _Step:
 
     def lineage(self) -> Lineage:
         """The lineage that the next step begins from."""
+        # Known clusters before candidates, whose numbers are below 0; each the oldest first.
         clusters = dict(sorted(self._clusters.items(), key=lambda entry: (entry[0] < 0, abs(entry[0]))))
         shown = {number: self._known_or_parent(identity) for identity, number in self._group_of.items()}
         return Lineage(
@@ -396,6 +401,7 @@ class _Step:
 
 DWELL_KNOWN = 50
 """stays from which on the mean stay that is compared with is no longer made more exact"""
+# A snapshot carries them all; without a limit a server of noise alone would outgrow its record.
 IDENTITIES_MAX = 1000
 
 

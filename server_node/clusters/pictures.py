@@ -112,6 +112,7 @@ def read_picture(log: Log, contract: ResolvedContract, model: str) -> Picture:
 def _clusters(snapshot: Snapshot, view: ClusteringView, contract: ResolvedContract) -> list[PicturedCluster]:
     described = describe(view, contract.contract, {one.number: one.time for one in snapshot.cluster_identities})
     found: dict[int, PicturedCluster] = {}
+    # Two groups may be shown as one cluster: the heavier comes later and describes it.
     for one in sorted(snapshot.cluster_identities, key=lambda one: float(view.centre_mass[one.number])):
         if one.number in described:
             description = described[one.number]

@@ -175,6 +175,7 @@ class Reassembly:
             if oldest != key and update.newest < self._received - STALE_AFTER_CHUNKS:
                 self.drop(*oldest)
                 continue
+            # Of equal sizes the client with the later name: the same one in every run over the log.
             largest = max(self._size_of, key=lambda one: (self._size_of[one], one))
             too_many = len(self._waiting) + one_more > WAITING_UPDATES_MAX
             if too_many or largest == client or self._size_of[largest] <= self._size_of[client] + size:

@@ -321,6 +321,7 @@ def incompatible_clients(answers: Mapping[str, Arrays], combines: Callable[[Coll
     if alone and combines([client for client in clients if client not in alone]):
         return sorted(alone)
     unusual = _unusual(answers, clients)
+    # The most usual first; of equally usual ones by name, so that every run leaves out the same client.
     usual = sorted(clients, key=lambda client: (unusual[client], client))
     if len(clients) <= LEAVE_ONE_OUT_MAX:
         for client in reversed(usual):
@@ -335,11 +336,13 @@ def incompatible_clients(answers: Mapping[str, Arrays], combines: Callable[[Coll
 
 def _unusual(answers: Mapping[str, Arrays], clients: Sequence[str]) -> dict[str, float]:
     """Distance of the size of each client's arrays from the median of all, in medians."""
+    # A size may overflow or be no number: such an answer is the one to find.
     with np.errstate(over="ignore", invalid="ignore"):
         sizes = {
             client: np.array([float(np.abs(array).max(initial=0.0)) for _, array in sorted(answers[client].items())])
             for client in clients
         }
+        # The median: a few wild answers cannot move what the others are compared with.
         middle = np.median(np.stack([sizes[client] for client in clients]), axis=0)
         return {
             client: float(np.nan_to_num(np.abs(sizes[client] - middle) / (middle + 1e-12), nan=np.inf).max(initial=0.0))

@@ -246,6 +246,7 @@ class Clients:
         _drop_old(recent, now)
         if len(recent) < 2:
             return 0.0
+        # Updates of one millisecond, as in a replay, must not make a rate without bound.
         span = max(now - recent[0][0], 1e-3)
         return sum(readings for _, readings in list(recent)[1:]) / span
 

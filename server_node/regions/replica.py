@@ -111,6 +111,7 @@ def consumer_config(settings: ReplicaSettings, name: str) -> dict[str, Any]:
     }
 
 
+# Timers of models run between two polls, so a poll must not wait for long.
 POLL_S = 0.2
 STATISTICS_MS = 1000
 

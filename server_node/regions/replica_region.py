@@ -144,6 +144,7 @@ class Timers:
                         del self._due[model]
                         self._asked[model] += 1
                     return due
+                # Until the next timer is due, or a model changes what is due; for ever where nothing is.
                 self._changed.wait(min(self._due.values()) - now if self._due else None)
             return None
 

@@ -139,6 +139,7 @@ class Listener(socket.socket):
         """Close the connection that has waited longest for its client, if any waits."""
         # A connection whose request is being answered stays: only what waits for its client gives way.
         waiting = [connection for connection in self._open.values() if connection.waits]
+        # The longest wait is the least likely to end: a slow attacker gives way before a new reader.
         if waiting:
             min(waiting, key=lambda connection: connection.since).end()
 

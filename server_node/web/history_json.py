@@ -124,6 +124,7 @@ class History:
                 if len(piece) >= PIECE_CHARACTERS:
                     yield piece.encode()
                     piece = ""
+                    # Other requests are answered between two parts of a long answer.
                     await asyncio.sleep(0)
             piece += "]"
         yield f'{piece},"more_from":{as_json(self.more_from)}}}'.encode()

@@ -24,6 +24,7 @@ from server_node.web.responses import Disconnection, PiecesResponse, conditional
 
 INTERVAL_S = 0.2
 """seconds between two events of a stream: at most five a second"""
+# The page takes the server for gone after 25 s, so two heartbeats may be lost or late.
 HEARTBEAT_S = 10.0
 RETRY_MS = 1000
 SUBSCRIBERS_MAX = 64

@@ -295,6 +295,7 @@ def _features_shown(axes: Floats | None, contract: ResolvedContract) -> list[int
 def _axis_label(axis: Floats, contract: ResolvedContract) -> str:
     """The main features of an axis (d,), and whether each grows or falls along it."""
     order = np.argsort(-np.abs(axis), kind="stable")[:FEATURES_NAMED_MAX]
+    # A feature with less than two fifths of the largest part would name the axis for what it hardly is.
     main = [j for j in order.tolist() if abs(axis[j]) >= 0.4 * abs(axis[order[0]])]
     more = [contract.features[j].name for j in main if axis[j] > 0]
     less = [contract.features[j].name for j in main if axis[j] <= 0]

@@ -32,6 +32,7 @@ from shoal.protocol.messages import Snapshot
 from shoal.protocol.reading_faults import is_missing
 from shoal.protocol.readings import Codes, codes_of
 
+# A request is held in memory whole, and computed while others wait.
 ROWS_BYTES_MAX = 4 * 1024 * 1024
 ROWS_MAX = 10_000
 JSON, CSV = "application/json", "text/csv"

@@ -24,6 +24,7 @@ AGREE_MIN: Final = 0.9
 """part of the readings of each step of time that clusters and regimes share out alike, from which on they are one"""
 STEPS_MIN: Final = 12
 """steps of time with readings that are compared, at least"""
+# Changes between regimes are a square table: 64 of them are already 4 096 numbers.
 REGIMES_MAX: Final = 64
 
 

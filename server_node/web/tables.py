@@ -25,6 +25,7 @@ EPSILONS_MAX = 64
 CLUSTERS_MAX = 200
 COMPARED_MAX = 12
 """clusters that the page compares by feature: those with the most mass"""
+# The page is sent whole at each change; those that sent last are what a person looks for.
 CLIENTS_MAX = 1000
 INACTIVE_INTERVALS, INACTIVE_AFTER_S_MIN = 3, 30
 """a client is inactive that has sent nothing for this many of its usual intervals, and for this many seconds"""

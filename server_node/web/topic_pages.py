@@ -30,6 +30,7 @@ LOGS_MAX = 2
 RECORDS_MAX, RECORDS_DEFAULT = 1000, 100
 SCANNED_MAX = 10_000
 """records that one request reads at most; what is left is at `next`"""
+# Below 2^63 for certain, which is as far as a log counts; longer texts are never turned into numbers.
 PLACE_DIGITS_MAX = 18
 
 AFTER = Parameter("after", COUNT, "where to begin: 0, or `next` of the answer before")

@@ -101,6 +101,7 @@ def check_sums(name: str, masses: Floats, sums: Floats, claims: Claims) -> None:
     Where there is no mass the sum is 0; elsewhere sum / mass lies in the box.
     """
     slack = (ROUNDING_SHARE * claims.scale * (masses + ROUNDING_SHARE * (masses > 0)))[:, None]
+    # A claim may overflow: what is then infinite or no number fails the comparison.
     with np.errstate(over="ignore", invalid="ignore"):
         low, high = masses[:, None] * claims.low - slack, masses[:, None] * claims.high + slack
         possible = bool(((sums >= low) & (sums <= high)).all())
@@ -119,6 +120,7 @@ def check_moments(masses: Floats, sums: Floats, squares: Floats, claims: Claims)
     one (the inequality of Bhatia and Davis).
     """
     slack = (ROUNDING_SHARE * claims.scale**2 * (masses + ROUNDING_SHARE))[:, None]
+    # Masses of 0 divide, and claims overflow: `where` and the comparisons below decide about both.
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         least = np.where(masses[:, None] > 0, sums**2 / masses[:, None], 0.0) - slack
         most = (claims.low + claims.high) * sums - claims.low * claims.high * masses[:, None] + slack

@@ -16,6 +16,7 @@ from shoal.files import write_secret
 from shoal.protocol.ed25519 import PrivateKey, read_public_keys, write_private_key, write_public_keys
 from shoal.protocol.signatures import KEY_BYTES, client_file, read_keys, server_file, write_keys
 
+# 256 bits cannot be guessed, so no limit of attempts is needed.
 TOKEN_BYTES = 32
 
 

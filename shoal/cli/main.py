@@ -110,6 +110,7 @@ def _set_variables(command: click.Command, prefix: str) -> None:
     # Not `params`: the producer also has the options of the installed sources.
     for option in command.get_params(click.Context(command, help_option_names=HELP_NAMES)):
         if isinstance(option, click.Option) and option.envvar is None and option.name != "help":
+            # The long form of an option names its variable; a short one would say nothing.
             flag = max(option.opts, key=len).lstrip("-")
             option.envvar = f"{prefix}_{flag}".replace("-", "_").upper()
     if isinstance(command, click.Group):

@@ -105,6 +105,7 @@ def _account(spending: Spending) -> dict[str, Any]:
 
 
 def _of_person(accounts: Mapping[str, Spending], readings: int | None) -> float:
+    # fsum rounds once: the printed total is that of the ledger in every order of accounts.
     return math.fsum(spending.of_person(readings) for spending in accounts.values())
 
 

@@ -49,6 +49,7 @@ def ensure(file: Path, as_json: bool) -> None:
         click.echo(f"{name}: {len(ends)} partition{'s' * (len(ends) != 1)}, {offsets} offsets kept")
 
 
+# The beginning tells what kind of bytes they are; the whole value may be megabytes.
 BYTES_SHOWN = 64
 ORIGINAL = "original."
 

@@ -170,6 +170,7 @@ def standing_of(contracts: Sequence[Contract]) -> list[Mapping[str, Standing]]:
     """
     left: Mapping[str, Standing] = {model.name: "same" for model in contracts[-1].models}
     found: list[Mapping[str, Standing]] = []
+    # From the newest back: what a model has become by then is what earlier contracts have of it.
     for change in reversed([ContractChange(*pair) for pair in pairwise(contracts)]):
         left = {name: _worse(one, left.get(name, "gone")) for name, one in change.standing.items()}
         found.append(left)

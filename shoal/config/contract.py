@@ -116,6 +116,7 @@ class Feature(Table):
         return self
 
 
+# Two public keys of 32 bytes each, in hexadecimal digits.
 HELPER_KEY_DIGITS = 128
 HELPERS_MAX = 16
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from shoal.algorithms.counting import CountingAlgorithm
 from shoal.algorithms.options import needs_another_model
@@ -126,12 +126,18 @@ class ResolvedModel:
         return None if noise is None else certified_count_epsilon(noise, self.mode.unit.readings_max)
 
 
-class Generation(NamedTuple):
+@dataclass(frozen=True)
+class Generation:
     """An earlier contract of the federation."""
 
-    contract: ResolvedContract
+    agreed: Contract
     standing: Mapping[str, Standing]
     """model -> what is left of it now"""
+
+    @cached_property
+    def contract(self) -> ResolvedContract:
+        """It resolved, by whom first needs it. Raises `SettingsError`."""
+        return resolve(self.agreed)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -164,11 +170,15 @@ class ResolvedContract:
 
     def __reduce__(self) -> tuple[Callable[..., ResolvedContract], tuple[Contract, list[Contract]]]:
         """It travels between processes as its contracts, which are resolved again."""
-        return resolve, (self.contract, [one.contract.contract for one in self.earlier.values()])
+        return resolve, (self.contract, [one.agreed for one in self.earlier.values()])
 
     def after(self, earlier: Sequence[Contract]) -> ResolvedContract:
-        """The same after other contracts of the federation, oldest first. Raises `SettingsError`."""
-        return _resolved(self.contract, earlier) if earlier else self
+        """The same after other contracts of the federation, oldest first."""
+        if not earlier:
+            return self
+        standings = standing_of([*earlier, self.contract])
+        generations = {one.digest: Generation(one, standing) for one, standing in zip(earlier, standings, strict=True)}
+        return replace(self, earlier=generations)
 
     def standing(self, digest: str, model: str) -> Standing | None:
         """What a message made under the contract of this digest is to a model: of the `same` terms, of others after
@@ -258,11 +268,6 @@ def resolve(contract: Contract, earlier: Sequence[Contract] = ()) -> ResolvedCon
 
     `earlier`: those that the federation had before, oldest first.
     """
-    return _resolved(contract, earlier)
-
-
-def _resolved(contract: Contract, earlier: Sequence[Contract] = ()) -> ResolvedContract:
-    standings = standing_of([*earlier, contract])
     privacy, bounds = contract.privacy, contract.bounds
     shares = [feature.share for feature in contract.features]
     kind = load_mode(privacy.mode)
@@ -283,10 +288,7 @@ def _resolved(contract: Contract, earlier: Sequence[Contract] = ()) -> ResolvedC
         mode=mode,
         statement=mode.statement(),
         models=models,
-        earlier={
-            one.digest: Generation(_resolved(one), standing) for one, standing in zip(earlier, standings, strict=True)
-        },
-    )
+    ).after(earlier)
 
 
 @contextmanager

@@ -265,5 +265,6 @@ def separating_features(view: ClusteringView) -> tuple[int, int]:
 
 def _mean_square(gaps: Floats, mass: Floats) -> Floats:
     """(n, d) differences, (n,) masses -> (d,)."""
+    # The floor: without mass the spread is 0.
     means: Floats = mass @ gaps**2 / max(float(mass.sum()), 1e-12)
     return means

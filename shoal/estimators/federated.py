@@ -308,6 +308,7 @@ class FederatedGMM(RoundsEstimator):
             params = run_rounds(GMM, params, tables, rounds_max=self.max_rounds, tolerance=self.tol).params
             likelihood = float(params["likelihood"][0]) * n_rows
             found[k] = bic(likelihood, n_rows, k, len(box.low), self.covariance)
+            # As the service: the BIC has small local minima, so some further numbers are tried.
             if k - min(found, key=found.__getitem__) >= PATIENCE:
                 break
         return min(found, key=found.__getitem__)

@@ -15,6 +15,7 @@ try:
 except ImportError:
     _Warning = UserWarning
 
+# A line for every round of a fast fit would cost more than the round.
 SHOWN_EVERY_S = 1.0
 
 

@@ -29,6 +29,7 @@ NEAR_ELEMENTS: Final = 1 << 18
 def cell_places(rows: Floats, low: Floats, step: Floats) -> Floats:
     """rows (n, d) -> (n, d) how many steps each row lies above `low`; 0 along features whose step is 0."""
     above = rows - low
+    # A row far away overflows to infinity, and the last cell takes it in.
     with np.errstate(over="ignore"):
         return np.asarray(np.divide(above, step, out=np.zeros_like(above), where=step > 0))
 
@@ -54,6 +55,7 @@ def cell_middles(numbers: Ints, low: Floats, step: Floats, cells: int) -> Floats
 
 
 def _weights(d: int, base: int) -> Ints:
+    # The first feature counts most, so that keys are sorted as their digits are.
     return np.array([base**power for power in reversed(range(d))], dtype=np.int64)
 
 

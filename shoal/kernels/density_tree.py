@@ -120,6 +120,7 @@ def _reached(near: Singles, masses: Floats, wanted: float) -> tuple[Floats, Bool
     at = np.clip((held < wanted).sum(axis=1), 1, near.shape[1] - 1) if near.shape[1] > 1 else np.zeros(len(near), int)
     row = np.arange(len(near))
     low, high = held[row, at - 1], held[row, at]
+    # Between two points of equal mass nothing is to be interpolated; the floor divides by no zero.
     share = np.clip((wanted - low) / np.maximum(high - low, 1e-300), 0.0, 1.0)
     inner, outer = np.sqrt(near[row, at - 1]), np.sqrt(near[row, at])
     return (inner + share * (outer - inner)) ** 2, held[:, -1] >= wanted

@@ -102,6 +102,7 @@ class Forms:
 
         Raises `MissingExtra` without Numba, and `ShoalError` where they cannot be compiled.
         """
+        # Two threads that need them first must not compile them twice.
         with self._lock:
             if self._kernels is None:
                 slow = threading.Timer(SLOW_S, self.on_slow, (COMPILING,))

@@ -45,6 +45,7 @@ def memberships(squared_distances: Floats, fuzzifier: float) -> Floats:
     # A centre in each line: NumPy is slow at many short rows.
     squared = np.ascontiguousarray(squared_distances.T)
     least = squared.min(axis=0)
+    # A row on a centre divides 0 by 0; its shares are set below.
     with np.errstate(divide="ignore", invalid="ignore"):
         shares = np.divide(least, squared)
     on_centre = np.flatnonzero(least == 0.0)

@@ -51,6 +51,7 @@ def whitening(covariance_type: str, spread: Floats, d: int) -> Floats:
 def log_densities(covariance_type: str, rows: Floats, means: Floats, whiten: Floats) -> Floats:
     """rows (n, d), means (k, d), whitening -> (n, k) natural logarithms of the densities."""
     k, d = means.shape
+    # The square of a far row overflows to infinity: its density is 0, as it should be.
     with np.errstate(over="ignore"):
         if covariance_type == "full" and d <= FEW_FEATURES:
             squared = _squared_deviations(rows, means, whiten).T

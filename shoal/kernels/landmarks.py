@@ -92,6 +92,7 @@ def laplacian_spectrum(gram: Floats) -> tuple[Floats, Floats]:
     values, vectors = np.linalg.eigh(gram * np.outer(root, root))
     vectors = vectors[:, ::-1]
     vectors = vectors * np.where(vectors[np.abs(vectors).argmax(axis=0), np.arange(len(gram))] < 0, -1.0, 1.0)
+    # Rounding may take an eigenvalue of 1 beyond it; a Laplacian has none below 0.
     return np.clip(1.0 - values[::-1], 0.0, None), vectors * root[:, None]
 
 

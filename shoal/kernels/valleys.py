@@ -48,6 +48,7 @@ def find_valleys(counts: Floats, variances: Floats, depth: float) -> Valleys:
             break
         height, variance = summed[:, width:] - summed[:, :-width], noise[:, width:] - noise[:, :-width]
         top, top_variance = _lower_peak(height, variance, width)
+        # A count varies like its root, besides the noise; the floor is for empty places without noise.
         error = np.sqrt(variance + top_variance + np.maximum(height, 0.0) + top + 1e-9)
         is_peak = top > PEAK_SIGNIFICANCE * np.sqrt(top_variance)
         score = np.where(is_peak, (top - height) / error, -1.0)
@@ -76,6 +77,7 @@ def _lower_peak(height: Floats, variance: Floats, width: int) -> tuple[Floats, F
 def _peak_before(height: Floats, variance: Floats, width: int) -> tuple[Floats, Floats]:
     """The highest place at least `width` places before each, at least 0, and its variance."""
     highest = np.maximum.accumulate(height, axis=1)
+    # The last place of equally high ones: the nearest to the valley.
     at = np.maximum.accumulate(np.where(height == highest, np.arange(height.shape[1]), 0), axis=1)
     peak, peak_variance = np.zeros_like(height), np.zeros_like(height)
     peak[:, width:] = np.maximum(highest[:, :-width], 0.0)

@@ -92,6 +92,7 @@ class Formal(PrivacyMode):
     def epsilon_per_feature(self) -> tuple[float, ...]:
         if not self.releases_rows:
             return ()
+        # Rounded once, so that no order of features changes the epsilon of one.
         total = math.fsum(self.shares)
         return tuple(self.values["epsilon_per_reading"] * share / total for share in self.shares)
 

@@ -36,10 +36,14 @@ NANO: Final = 10**9
 TABLE_BITS: Final = 63
 VARIANCE_MAX: Final = 10**10
 """squared readings: a table for more would take seconds to make"""
+# 63 bits are 19 digits; the others make sure that rounding decides no entry of the table.
 _DIGITS: Final = 50
+# More than the table was made with, so that the certificate finds an error of its making.
 _CERTIFICATE_DIGITS: Final = 60
+# Each term is the one before times a ratio; made anew this often, rounding cannot add up.
 _CERTIFICATE_BLOCK: Final = 256
 _WORD_BYTES: Final = 8
+# A word falls on an entry once in 2^63 draws, and again on the finer one hardly ever.
 _FINER_BITS: Final = 128
 _PI: Final = Decimal("3.14159265358979323846264338327950288419716939937510582097494459230781640628620899862803")
 
@@ -211,6 +215,7 @@ def variance_for(squared_distance: int, nano: int) -> int:
 
 _SLACK: Final = 1e-9
 """relative, on epsilon and delta: above what floats lose here, and what rounding the continuous Gaussian changes"""
+# Beyond it erfc comes near to underflow, and the first terms of its series are enough.
 _MILLS_DIRECT: Final = 25.0
 
 

@@ -38,6 +38,7 @@ from shoal.privacy.base import Bounds, Mechanism, PrivacyMode, Released
 from shoal.privacy.keyed import CONTEXT_BYTES, KEY_BYTES, SOURCE_BYTES, KeyedRandomness, Places
 
 _CONTEXT: Final = b"shoal coarse readings 1".ljust(CONTEXT_BYTES, b"\0")
+# The upper 53 bits of a word are a float in [0, 1) without rounding.
 _UNIT: Final = 2.0**-53
 
 

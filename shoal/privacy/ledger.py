@@ -401,6 +401,7 @@ class Ledger:
     def _open(self, fingerprint: str) -> str:
         """Create what is missing, and check the rest; returns the identity."""
         self._file.execute("PRAGMA journal_mode = WAL")
+        # A charge that a power cut takes away would be spent a second time.
         self._file.execute("PRAGMA synchronous = FULL")
         with self._transaction() as file:
             empty = not file.execute("SELECT 1 FROM sqlite_master").fetchall()

@@ -132,6 +132,7 @@ class PaperNoise:
         inside, clipped = self._bounds.clip(readings)
         unit = self._bounds.to_unit(inside)
         words = self._randomness.draw(places, np.rint(unit / GRAIN).astype(np.int64), self._bounds.d)
+        # Bounds grow reading by reading, so a batch gets the noise that single readings would get.
         low = np.minimum.accumulate(np.vstack([self._low, unit]), axis=0)
         high = np.maximum.accumulate(np.vstack([self._high, unit]), axis=0)
         span = high[1:] - low[1:]

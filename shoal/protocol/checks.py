@@ -17,6 +17,7 @@ COUNT_MAX = 2**53
 """largest count or number: up to here a 64-bit float is exact, so readers in other languages agree"""
 MOMENT_MAX = 253_402_300_799
 """seconds from 1970 to the end of the year 9999, the last one of calendars; a clock in milliseconds lies beyond it"""
+# A name stands in tables, labels of metrics and titles of alerts.
 CLUSTER_NAME_CHARACTERS_MAX = 60
 TEXT_CHARACTERS_MAX = 300
 _NAME = re.compile(NAME_PATTERN)

@@ -32,6 +32,7 @@ CONFLICTS_KEY: Final = b"@conflicts"
 """the key of the list in the topic of snapshots; a model cannot have this name"""
 CONFLICTS_MAX: Final = 1000
 """most entries of a published list: the newest of each model"""
+# A client keeps many of them; one that is equal by chance would hide a conflict once in 2^64.
 DIGEST_BYTES: Final = 8
 AUTHOR_HEADER, INCARNATION_HEADER = "author", "incarnation"
 INCARNATION_BYTES, VALUE_BYTES, AUTHOR_BYTES = 8, 16, 8

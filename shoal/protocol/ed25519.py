@@ -22,6 +22,7 @@ from shoal.files import atomic_file, read_secret, write_secret
 KEY_BYTES: Final = 32
 KEYS_MAX: Final = 16
 """public keys in one file: the newest first, then those that earlier records were signed with"""
+# A path may name any file by mistake; a large one is refused before it is read.
 _FILE_BYTES_MAX: Final = 4096
 _LINE: Final = re.compile(r"(public|private) ([0-9a-f]{64})")
 

@@ -15,6 +15,7 @@ from shoal.transports.base import Record
 
 LEASE_KEY = b"@server"
 """the key of every lease; a model cannot have this name"""
+# A forged lease must not keep every other server waiting for longer than a day.
 RENEW_S_MAX = 86400
 
 

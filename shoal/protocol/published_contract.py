@@ -54,7 +54,7 @@ class PublishedContract(Envelope):
     @classmethod
     def of(cls, contract: ResolvedContract) -> Self:
         """The message about this contract and those before it."""
-        earlier = [one.contract.contract.model_dump_json() for one in contract.earlier.values()]
+        earlier = [one.agreed.model_dump_json() for one in contract.earlier.values()]
         return cls(contract.federation, contract.digest, contract.contract.model_dump_json(), earlier)
 
 
@@ -84,7 +84,7 @@ def published_contracts(record: Record | None, federation: str) -> list[Contract
 def with_earlier(contract: ResolvedContract, record: Record | None) -> ResolvedContract:
     """The contract with those before it, as the server has published them. `record`: see `published_contracts`.
 
-    Where another contract is published, that is the newest of those before. Raises `SettingsError`.
+    Where another contract is published, that is the newest of those before.
     """
     chain = [one for one in published_contracts(record, contract.federation) if one.digest != contract.digest]
     return contract.after(chain)
@@ -137,6 +137,7 @@ def differences(ours: Any, theirs: Any, place: str = "") -> Iterator[str]:
 
 def _table_of(terms: str) -> Any:
     try:
+        # Nested a thousand times, JSON of a few bytes ends the recursion of the parser.
         return json.loads(terms)
     except (ValueError, RecursionError):
         return None

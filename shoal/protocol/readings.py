@@ -81,6 +81,7 @@ class Reading(Envelope):
         without = _decode_block(records, _layout_of(width, False), cls.headers(), gaps)
         if not len(with_time.indices):
             return without
+        # Indices are all different, so any sort puts readings back in the order of the log.
         order = np.argsort(np.concatenate([with_time.indices, without.indices]))
         return DecodedReadings(*(np.concatenate(pair)[order] for pair in zip(with_time, without, strict=True)))
 

@@ -32,6 +32,7 @@ OPERATOR: Final = "_operator"
 KEYS_MAX = 16
 """keys in one file: the newest first, then those that earlier updates were signed with"""
 _LINE = re.compile(rf"[0-9a-f]{{{2 * KEY_BYTES}}}")
+# A path may name any file by mistake; a large one is refused before it is read.
 _FILE_BYTES_MAX = 4096
 
 

@@ -103,6 +103,7 @@ class Validator:
         self._check_arrays(snapshot.arrays, model.algorithm.snapshot)
         try:
             sizes = model.algorithm.summary(snapshot.arrays)
+            # An overflow here would be one at every client that labels by this snapshot.
             with np.errstate(over="raise"):
                 model.algorithm.predict(snapshot.arrays, np.full((1, self._contract.width), 0.5))
             if model.counts is not None:

@@ -301,6 +301,7 @@ class Checkpoint:
         self._file.execute("PRAGMA journal_size_limit=4194304")
         # Nothing is read twice, so SQLite's default cache of 2 MiB would be wasted on a small machine.
         self._file.execute("PRAGMA cache_size=-256")
+        # Nothing is written: it takes the lock that a second process on this folder then does not get.
         self._file.execute("BEGIN EXCLUSIVE")
         self._file.execute("COMMIT")
         if self._file.execute("PRAGMA quick_check(1)").fetchall() != [("ok",)]:

@@ -16,6 +16,7 @@ from typing import Protocol, TypeVar
 from shoal.errors import ShoalError
 from shoal.telemetry.events import log_event
 
+# A restart of a broker takes seconds: soon at first, then doubled, so that an outage of hours costs nothing.
 RETRY_FIRST_S = 0.2
 RETRY_MAX_S = 10.0
 

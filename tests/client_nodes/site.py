@@ -75,10 +75,10 @@ class Site:
             ensure_local_topics(local, self.settings)
             checkpoint = stack.enter_context(Checkpoint(self.folder / "checkpoint.db", f"client {self.client}"))
             published = read_published(log, agreed)
-            published.check_contract(agreed)
+            resolved = published.agreed(resolve(agreed))
             resources = ClientResources(local, checkpoint, key, published=published)
             node = ClientNode(
-                resolve(agreed), self.client, self.settings, resources, log, metrics or ClientMetrics(), self.clock
+                resolved, self.client, self.settings, resources, log, metrics or ClientMetrics(), self.clock
             )
             node.resume()
             yield node

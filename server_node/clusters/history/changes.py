@@ -353,6 +353,7 @@ def _by_client_moved(identity: int, pairs: Sequence[Pairs | None], clients: Sequ
         for client in numbers
     }
     with_it = [client for client in numbers if added[client] * by > 0]
+    # Stable: of equal shares the client with the smaller number, in every run.
     ordered = sorted(with_it, key=lambda client: -abs(added[client]))
     return [(client_name(client, list(clients)), added[client]) for client in ordered[:CLIENTS_NAMED_MAX]]
 
@@ -395,6 +396,7 @@ def _series_of(some: Sequence[tuple[int, Ints]]) -> Series:
 
 def _corrected(found: Sequence[Found], compared: int) -> list[Found]:
     """Chances of any of all that were compared, the least likely first."""
+    # Bonferroni: among many comparisons some are rare by chance alone.
     raised = [replace(one, chance=min(1.0, one.chance * max(1, compared))) for one in found]
     return sorted(raised, key=lambda one: (one.chance, -abs(one.by), one.cluster))
 

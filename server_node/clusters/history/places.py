@@ -103,6 +103,7 @@ class OpenPlaces:
         `updates`. What a message cannot carry is left out from now on, and means are as they are published."""
         self.changed, self.updates = False, updates
         if len(self._identities) > (most := clusters_placed(self.features)):
+            # The heaviest, of equal ones the older; then again in the order of identities, which lookups rely on.
             kept = np.sort(np.lexsort((self._identities, -self._sums[:, 0]))[:most])
             self._identities, self._sums = self._identities[kept], self._sums[kept]
         pairs = None if self._cells is None else self._cells.keep_largest(PAIRS_MAX + 1)
@@ -157,6 +158,7 @@ class PlacesRecorder:
         self._begin(again)
         for width, number in PLACES_KEPT.items():
             starts = (placed.at // width).astype(np.int64) * width
+            # A reading counts by what was newest before it: one that is late must not remove bins that came after.
             newest = np.maximum.accumulate(np.maximum(starts, self._newest.get(width, starts[0])))
             self._newest[width] = int(newest[-1])
             kept = starts > newest - number * width

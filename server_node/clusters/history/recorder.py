@@ -69,7 +69,9 @@ class Counts:
         """Leave only the `number` largest, the first of equal ones; the others are added up under the key `rest`."""
         if len(self._keys) <= number:
             return
+        # The rest last, whatever it has: it takes in the others. Of equal ones the smaller key.
         largest = np.lexsort((self._keys, -self._readings, self._keys == rest))[: number - 1]
+        # Back in the order of keys, by which readings are added.
         kept, left = np.sort(largest), np.ones(len(self._keys), dtype=bool)
         left[kept] = False
         others = min(int(self._readings[left].sum(dtype=np.float64)), COUNT_MAX)

@@ -204,6 +204,7 @@ class HistoryStore:
     def expired(self, records: Iterable[HistoryRecord]) -> list[HistoryRecord]:
         """The bins to remove now that `records` are published: those of the same model and width that are too old."""
         bins = [one.message for one in records if isinstance(one.message, HistoryBin | HistoryPlaces)]
+        # In the order of time: the last one of a key is the newest.
         newest = {one.key._replace(start=0): one.start for one in sorted(bins, key=lambda one: one.start)}
         with self._used() as file:
             return [
@@ -290,8 +291,10 @@ class HistoryStore:
 
     @staticmethod
     def _created(name: str) -> sqlite3.Connection:
+        # A command may read the file while the server writes; neither takes longer than a moment.
         file = sqlite3.connect(name, timeout=5.0, isolation_level=None)
         try:
+            # With a write-ahead log, readers (the page, commands) never wait for the writer.
             file.execute("PRAGMA journal_mode=WAL")
             # What a power cut takes away is read from the topic again.
             file.execute("PRAGMA synchronous=NORMAL")

@@ -167,6 +167,7 @@ def _feeding(bins: Sequence[HistoryBin], clients: Sequence[str]) -> tuple[Divide
     readings = np.zeros((len(named), len(identities)))
     np.add.at(readings, (np.array(places, dtype=np.int64)[rows], columns), cells[:, 2])
     totals = readings.sum(axis=1)
+    # Most readings first, then by name: the table is the same in every process.
     most_first = sorted(named, key=lambda client: (-totals[named[client]], client))
     readings = readings[[named[client] for client in most_first]]
     known = identities.tolist()

@@ -35,6 +35,7 @@ DRIFT: Final = 2.5
 """taken off each half hour's logarithm, whose mean is 1 where nothing is unusual"""
 TAIL_SHARE, PEAKS_MIN = 0.25, 8
 """highest peaks, as a share of all, that show the tail, and how many at least"""
+# With few days nobody knows how high sums get by chance, so only a very high one raises the alarm.
 FEW_PEAKS_THRESHOLD: Final = 10.0
 AGAIN_BINS, AGAIN_BELOW = 12, 1.2
 """an alarm ends once the mean of this many newest logarithms is not above that"""
@@ -153,6 +154,7 @@ class UnusualWatch(SavedFields):
             self.total = min(self.total, SUM_MAX * threshold)
             return self._end(now, usual, threshold)
         known = [one for one in identities if one in clusters]
+        # Of clusters equally far from what is usual the older one.
         named = max(known, key=lambda one: (abs(apart[one]), -one), default=None)
         if self.total <= threshold or named is None:
             return None
@@ -172,6 +174,7 @@ class UnusualWatch(SavedFields):
         self.unlikeness = [*self.unlikeness, unlike][-RARE_BINS:]
         if len(past) < RARE_BINS_MIN:
             return
+        # The bin itself counts among the past ones, so no chance is ever 0; the slack is rounding of sums of shares.
         rare = -math.log((1 + int((past >= unlike - 1e-9).sum())) / (1 + len(past)))
         self.added_up += 1
         self.newest = [*self.newest, rare][-AGAIN_BINS:]

@@ -139,6 +139,7 @@ class Cells:
             return False
         independent = np.bincount(place, weights=self.mass / dependence)
         recent = np.bincount(place, weights=self.recent)
+        # The floor divides by no zero where all that was recent has faded.
         equal, share = 1.0 / len(present), recent / max(float(recent.sum()), 1e-300)
         part = np.where(share > MANY_PARTS * equal, share, equal)
         allowed = np.minimum(cluster_mass_max, mass_max * part)

@@ -108,6 +108,7 @@ class _Counts:
 
     def slow_excess(self) -> tuple[Bools, Floats]:
         """The same for the last `SLOW_READINGS` readings and those before."""
+        # Added up from the newest back: those within the last `SLOW_READINGS` are late.
         is_late = np.cumsum(self.earlier_mass[::-1])[::-1] + float(self.mass.sum()) / 2 <= SLOW_READINGS
         weights = self.earlier_mass[:, None] * np.stack([is_late, ~is_late], axis=1)
         held, whole = self.before @ weights, self.same_before @ weights

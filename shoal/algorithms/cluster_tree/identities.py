@@ -322,6 +322,7 @@ def _shared(group: Ints, cells: Cells) -> dict[Pair, float]:
     pair = owner * (int(cluster.max(initial=0)) + 1) + cluster
     _, first, place = np.unique(pair, return_index=True, return_inverse=True)
     mass = np.bincount(place, weights=cells.mass[known])
+    # In the order in which cells bring the pairs, as a dict that is filled cell by cell has them.
     order = np.argsort(first)
     pairs = zip(owner[first[order]].tolist(), cluster[first[order]].tolist(), strict=True)
     return dict(zip(pairs, mass[order].tolist(), strict=True))

@@ -81,6 +81,7 @@ def spread(
         order = apart.argsort(axis=1, kind="stable")
         last = np.clip((own[order].cumsum(axis=1) < readings).sum(axis=1), 1, n - 1)
         radius = apart[np.arange(n), order[np.arange(n), last]]
+    # Stable: which of equal radii is the median must not depend on how NumPy sorts.
     order = radius.argsort(kind="stable")
     median = int(order[np.searchsorted(own[order].cumsum(), total / 2)])
     # The readings of a merged cell may be as far apart as it is from the next one.
@@ -226,6 +227,7 @@ class Joining:
         if pair is not None:
             refused = self._remain_apart(pair, found)
         else:
+            # The side with less mass is the one that may be a chance gathering.
             lesser = min((one, other), key=lambda side: side.main_mass)
             is_received = one.receives_as(other) or lesser.recent_rate * lesser.mass > RECENT_MIN
             refused = found >= self._split_significance and is_received
@@ -392,6 +394,7 @@ def still_present(cells: Cells, active: Bools, squared: Singles, cores: Singles,
     all_around, held = mass_around(squared, 4.0 * cores, [mass, recent])
     known = held < cells.new_rate * all_around
     _, place = np.unique(cells.cluster, return_inverse=True)
+    # The floor: a cluster without known cells has no rate, and 0 / 0 is none either.
     rate = np.bincount(place, weights=recent * known) / np.maximum(np.bincount(place, weights=mass * known), 1e-30)
     (expected,) = mass_around(squared, 4.0 * cores, [mass * rate[place]])
     left = active & (expected - held > LEFT_SIGNIFICANCE * np.sqrt(expected * dependence))
@@ -419,6 +422,7 @@ def reaches(cells: Cells, cluster: Ints, first_new: int) -> Floats:
     for number in np.unique(cluster).tolist():
         own = np.flatnonzero(cluster == number)
         core, mass = cells.core[own], cells.mass[own]
+        # Stable, so that cells of equal core distance give the same quantiles on every processor.
         order = core.argsort(kind="stable")
         upto = mass[order].cumsum()
         middle, upper = core[order[np.searchsorted(upto, upto[-1] * np.array([0.5, 0.75]))]].tolist()

@@ -64,10 +64,12 @@ def cluster_leaves(root: Node, mass: Floats, filled: float, circular: Sequence[i
         for last, first in product(*(_with_mass(side, mass, place) for side in sides)):
             if last is not first and _overlap(last, first, feature) and ends_meet(feature, last, first, filled):
                 groups.join(place[last.leaf_id], place[first.leaf_id])
+    # From the leaves up: the groups within a part are known before the part is joined.
     for cut in reversed(cuts):
         below, above = ([place[leaf.leaf_id] for leaf in leaves_of(part)] for part in cut.parts)
         for empty, others in ((below, above), (above, below)):
             if mass[empty].sum() == 0.0 < mass[others].sum():
+                # Of equally heavy leaves the first.
                 heaviest = max(others, key=lambda i: float(mass[i]))
                 for i in empty:
                     groups.join(i, heaviest)

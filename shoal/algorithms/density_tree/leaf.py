@@ -301,6 +301,7 @@ class Leaf:
         if self.zoom[axis] != NO_ZOOM and self.fine_exposure[axis] > FINE_EXPOSURE * self.exposure[axis]:
             first = start + int(self.zoom[axis]) * width
             last, fine_width = first + int(self.span[axis]) * width, int(self.span[axis]) * width / BINS
+            # Edges of bins are products of fractions: equal ones may differ in the last bit.
             inside = (low >= first - 1e-12) & (high <= last + 1e-12)
             fine, noise = _held(
                 self.fine[axis], self.fine_noise[axis], (low - first) / fine_width, (high - first) / fine_width

@@ -142,6 +142,7 @@ def axis_shares(leaf: Leaf, hint: Floats, sampled: int) -> Ints:
         weight[d:] *= weight[:d].sum() / weight[d:].sum() * part / (1.0 - part)
     chance = EVEN_SHARE / a + (1.0 - EVEN_SHARE) * weight / weight.sum()
     chance = np.minimum(1.0, chance * sampled)
+    # What is cut off at 1 is left for the others, so the scaling is repeated.
     for _ in range(_ROUNDS):
         chance = np.minimum(1.0, chance * sampled / chance.sum())
     return _whole_shares(chance, sampled)
@@ -437,6 +438,7 @@ class CountingPlan:
     def _cell_of(self, position: Floats, axis: Ints) -> Ints:
         """Positions (n,) on axes (n,) -> (n,) cell of the axis: coarse bins outside the zoom, then fine bins."""
         start, zoom, span = self.start[axis], self.zoom[axis], self.span[axis]
+        # Below the end by less than any bin: a reading on the upper bound falls into the last bin.
         at = np.clip((position - start) / (self.end[axis] - start) * BINS, 0.0, BINS * (1.0 - 1e-12))
         coarse = at.astype(np.int64)
         fine = (zoom != NO_ZOOM) & (coarse >= zoom) & (coarse < zoom + span)

@@ -278,6 +278,7 @@ def restored_tree(saved: Mapping[str, Any], d: int) -> Node:
     try:
         leaves = [_restored_leaf(each, d) for each in saved["leaves"]]
         nodes: list[Node | None] = [None] * len(saved["cuts"])
+        # Parts have greater numbers than their cut, so they are there when it is made.
         for i in reversed(range(len(nodes))):
             each = saved["cuts"][i]
             leaf = _restored_leaf(each["leaf"], d)

@@ -166,6 +166,7 @@ class NetworkAttributes:
 
     def recent_ids(self) -> Ints:
         """(K,) ids, the most recently created or won first."""
+        # Stamps are all different, so no order of equal ones has to be kept.
         return self._nodes.ids[np.argsort(self._nodes.stamps)[::-1]]
 
 

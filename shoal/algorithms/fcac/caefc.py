@@ -55,6 +55,7 @@ def keyed_permutation(key: bytes) -> Permute:
 
     def permute(group: str, n: int) -> Ints:
         words = hashlib.shake_256(key + group.encode()).digest(8 * n)
+        # Sorting random words of 64 bits is a fair shuffle: two of them are equal once in 2^64 pairs.
         return np.argsort(np.frombuffer(words, dtype="<u8"), kind="stable").astype(np.int64)
 
     return permute

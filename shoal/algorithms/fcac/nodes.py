@@ -211,6 +211,7 @@ class Diversity:
         """Prepare the next nodes, at most `room_ahead`, by their similarities to earlier ones: (k,), (k + 1,) ..."""
         old = self._size - self._waiting
         if self._inverse_factor is None:
+            # Reversed, as they are taken from the end of the list, which costs nothing.
             self._ahead = [(row, None) for row in reversed(similarities)]
         else:
             solved = self._solve(np.array([row[:old] for row in similarities]), self._inverse_factor)

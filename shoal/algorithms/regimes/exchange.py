@@ -81,6 +81,7 @@ class Book:
         """
         one, two = self.sets.changes, self.sets.changes_2
         stay = np.diag(np.linalg.pinv(one + one.T) @ (two + two.T))
+        # The floor bounds the dwell of a set that was never left.
         return self.w / np.clip(1.0 - stay, 1e-6, 1.0)
 
     def n_changes(self) -> int:

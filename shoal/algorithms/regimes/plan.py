@@ -96,7 +96,9 @@ def make_plan(scaling: Scaling, sums: Products) -> ScalePlan | None:
     origin = sums.total / (2 * n)
     same = sums.same / (2 * n) - np.outer(origin, origin)
     lagged = sums.lagged / (2 * n) - np.outer(origin, origin)
+    # The floor keeps a column that never varies from dividing by 0; its autocorrelation is 0 then.
     own = np.diag(lagged) / np.maximum(np.diag(same), 1e-9)
+    # Those that depend most on the value before tell most of what stays.
     used = np.argsort(-own, kind="stable")[:COLUMNS_MAX]
     used = used[own[used] > 3 / np.sqrt(n)]  # three standard errors of an autocorrelation
     if not len(used):

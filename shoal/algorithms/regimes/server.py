@@ -43,6 +43,7 @@ CHANGES_MIN = 20
 READINGS_MIN = 1_000
 """readings of all clients from which on a single one is no longer provisional"""
 NO_PARENT = -1
+# Beyond it a float no longer holds every whole number, and readers in other languages have floats only.
 COUNT_MAX = 2**53
 PROFILE = ("count", "mean", "spread", "rough", "slope")
 
@@ -161,6 +162,7 @@ class RegimeServer:
                 continue
             mean = totals[f"{place}/total"] / n
             variance = totals[f"{place}/squares"] / n - mean**2
+            # The floor: a coordinate that never varies is divided by something small and stays 0.
             scalings[place] = Scaling(w, centred, mean, np.sqrt(np.maximum(variance, 1e-12)))
         return scalings
 
@@ -187,6 +189,7 @@ class RegimeServer:
                 place: told_of_next(sets.changes) for place, sets in found.items() if self.keys[place][1] == centred
             }
             if told:
+                # A change of scale must tell more than the present one by the hysteresis, or sets would come and go.
                 best.append(max(told, key=lambda one: told[one] * (hysteresis if self.keys[one] == now else 1.0)))
         self._sets = [found[place] for place in best]
         self._candidates = tuple(

@@ -18,6 +18,7 @@ JUMPS_MIN = 5.0
 """changes each way, from core to core within two blocks, that a set must have; a random walk has none"""
 STAY_MIN = 4.0
 """blocks that a stay lasts at least; a sine whose period is a few blocks stays less"""
+# Cells stand for their mass by copies, as the clusterer takes points without weights.
 POINTS_OF_MASS = 2_000
 
 
@@ -55,6 +56,7 @@ def find_sets(cells: Floats, pairs: Floats, pairs_2: Floats) -> CellSets | None:
     Groups that no valley of mass parts are merged, those with the fullest valley first; then the set with the fewest
     changes each way is merged with the one it changes to most, until each has enough changes and lasting stays.
     """
+    # Each block is in two pairs, as the earlier and as the later one; the floor is for cells that no block was in.
     mass = np.maximum(pairs.sum(axis=0) + pairs.sum(axis=1), 1e-9) / 2
     of_cell = _first_groups(cells, mass)
     valleys = _Valleys(cells, mass, of_cell)

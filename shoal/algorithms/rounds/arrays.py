@@ -144,6 +144,7 @@ def sum_answers(params: Params, table: Mapping[str, ArraySpec], answers: Sequenc
     if len(answers) == 1:
         return sums
     forms = [(name, array.dtype, array.shape) for name, array in sums.items()]
+    # Sums may overflow to infinity, which the check below refuses.
     with np.errstate(over="ignore", invalid="ignore"):
         for answer in answers[1:]:
             for name, dtype, shape in forms:

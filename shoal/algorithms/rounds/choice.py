@@ -170,6 +170,7 @@ def _by_silhouette(partitions: Partitions, most: int, seed: int, covariance_type
     if most < 2:
         return 1
     widths = {k: _silhouette(partitions, k) for k in range(2, most + 1)}
+    # Of equal silhouettes the least k, which comes first.
     best = max(widths, key=widths.__getitem__)
     if present in widths and widths[present] >= widths[best] - SILHOUETTE_MARGIN:
         return present
@@ -184,6 +185,7 @@ def _silhouette(partitions: Partitions, k: int) -> float:
     far = np.sqrt(partitions.between) @ (own * mass[:, None])
     """(q, k) sums of the distances to the rows of each cluster"""
     others = np.where(own > 0, totals - mass[:, None], totals)
+    # A cluster of one row divides 0 by 0; nansum leaves it out.
     with np.errstate(divide="ignore", invalid="ignore"):
         mean = far / others
     inside = np.nansum(np.where(own > 0, mean, 0.0), axis=1)
@@ -200,6 +202,7 @@ def _by_bic(partitions: Partitions, most: int, seed: int, covariance_type: str, 
     found: dict[int, float] = {}
     for k in range(1, most + 1):
         found[k] = _mixture_bic(partitions, k, covariance_type)
+        # The BIC has small local minima, so some further numbers are tried before the search ends.
         if k - min(found, key=found.__getitem__) >= PATIENCE:
             break
     best = min(found, key=found.__getitem__)
@@ -228,6 +231,7 @@ def _mixture_bic(partitions: Partitions, k: int, covariance_type: str) -> float:
     likelihood = -math.inf
     for _ in range(EM_STEPS):
         weighted = shares * mass[:, None]
+        # A component that nobody belongs to goes to the middle of all rows instead of dividing by 0.
         held = np.maximum(weighted.sum(axis=0), 1e-10)
         centres = (weighted.T @ rows) / held[:, None]
         # `second_moments` takes each row once for the tied form, so the masses go into the rows.
@@ -246,4 +250,5 @@ def _mixture_bic(partitions: Partitions, k: int, covariance_type: str) -> float:
 
 
 def _log(value: float) -> float:
+    # The logarithm of 0 would end the search; so small a number loses against every other one.
     return math.log(max(value, 1e-300))

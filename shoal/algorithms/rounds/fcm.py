@@ -33,6 +33,7 @@ from shoal.kernels.arrays import Floats
 from shoal.kernels.fuzzy import fuzzy_weights
 from shoal.kernels.lloyd import means
 
+# Beyond it every row belongs to all clusters alike, and powers of shares underflow.
 FUZZIFIER_MAX: Final = 100.0
 
 

@@ -102,6 +102,7 @@ def _total(values: Floats, rows: Floats, factors: Floats) -> float:
     """A total of all clients: the median of what each reports for a row, times the rows that count."""
     with np.errstate(over="ignore"):
         each = np.clip(values / rows, -FAR, FAR)
+    # Stable: clients of equal totals count in the order of their names.
     order = np.argsort(each, kind="stable")
     counted = np.cumsum((rows * factors)[order])
     middle = order[np.searchsorted(counted, counted[-1] / 2)]
@@ -125,6 +126,7 @@ def bounded_shares(mass: Floats) -> Floats:
     if len(mass) * SHARE_MAX <= 1:
         return np.full(len(mass), 1 / len(mass))
     shares, bounded = mass / mass.sum(), np.zeros(len(mass), dtype=np.bool_)
+    # What is taken from one goes to the others, which may then exceed the limit themselves.
     while ((over := shares > SHARE_MAX * (1 + 1e-12)) & ~bounded).any():
         bounded |= over
         rest = mass / mass[~bounded].sum() * (1 - SHARE_MAX * bounded.sum())
@@ -165,6 +167,7 @@ def geometric_median(points: Floats, shares: Floats) -> Floats:
     centre = np.take_along_axis(points, np.take_along_axis(order, middle[None], axis=0), axis=0)[0]
     for _ in range(STEPS):
         far = np.linalg.norm(points - centre, axis=1)
+        # A point on the median would pull with infinite strength; the floor keeps it finite.
         pull = shares / np.maximum(far, 1e-12)
         before, centre = centre, pull @ points / pull.sum()
         if np.abs(centre - before).max() <= STILL:

@@ -71,7 +71,9 @@ from shoal.kernels.matching import follow_clusters
 
 ASKS: Final = ("prototypes", "gram")
 """which answer the parameters ask for"""
+# An answer has a square of them, and the server takes its eigenvectors: work grows with the cube.
 LANDMARKS_MAX: Final = 400
+# A row that ties more landmarks together ties those of different clusters.
 NEAR_MAX: Final = 10
 
 

@@ -255,6 +255,7 @@ def _check_equations(matrix: Floats, stats: Stats, box: Claims) -> None:
 
 
 def _check_equal(one: Floats, other: Floats, box: Claims) -> None:
+    # Sums of a malicious client may overflow; infinite differences are refused below.
     with np.errstate(over="ignore", invalid="ignore"):
         equal = bool((np.abs(one - other) <= _slack(box)).all())
     require_possible(equal, "sums that overlap and differ")

@@ -28,8 +28,10 @@ FRAME_BYTES = 64 * 1024
 records takes, so only a single record can be too large for its topic, and `check_record` rejects that one first."""
 SEGMENT_BYTES_MIN = MIB
 SEGMENT_BYTES_MAX = 1024 * MIB
+# Kafka removes whole segments, never the newest: shorter ones let retention come near its time.
 SEGMENT_S_MAX = 7 * 86400.0
 COMPACT_EVERY_S = 600.0
+# A reader that was away for less sees that a key was removed.
 TOMBSTONE_S = 24 * 3600.0
 
 
@@ -181,6 +183,7 @@ class ConnectionFailures(logging.Handler):
         answered = all("broker_version=(" in message and "disconnected" in message for message in lost)
         if len(lost) >= LOST_MIN and answered:
             return LogError(f"{where}: they close the connection at the login: check sasl, user and secret_file")
+        # The newest tells what is wrong now.
         for message in reversed(self._messages):
             for sign, meaning in _TEMPORARY.items():
                 if sign in message:

@@ -118,6 +118,7 @@ def unsnappy(payload: Any) -> bytes:
 
 
 _XERIAL: Final = b"\x82SNAPPY\x00"
+# A magic of 8 bytes and two version numbers of 4, as snappy-java writes them.
 _XERIAL_HEADER_BYTES: Final = 16
 
 
@@ -154,6 +155,7 @@ FETCH_WAIT_S = 0.1
 """seconds by which a broker delays an empty answer; a reader that changes its position meanwhile waits as long"""
 FETCH_S = 30.0
 """seconds that records which exist may take to arrive"""
+# Nothing is committed at the end, so a broker that does not answer is not waited for.
 CONSUMER_CLOSE_S = 5.0
 UNDECODABLE = (CorruptRecordError, UnicodeDecodeError, UnsupportedCodecError)
 

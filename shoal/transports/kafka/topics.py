@@ -73,6 +73,7 @@ class Topics:
         while settings is not None and (other := self._differences(found, wanted)):
             if time.monotonic() >= until:
                 raise LogError(f"topic {name!r} is kept with other settings than declared: {', '.join(other)}")
+            # A broker may describe a topic that was just created without its settings.
             time.sleep(SETTLE_POLL_S)
             found = self._described(name)
         self._known[name] = found

@@ -191,6 +191,7 @@ class SqliteLog:
                     if _version(db) != version:
                         break
                     time.sleep(min(pause_s, left_s))
+                    # Twice as long each time: a busy log is answered at once, and an idle one costs next to nothing.
                     pause_s = min(2 * pause_s, POLL_S[1])
 
     def bounds(self, topic: str) -> dict[int, tuple[int, int]]:

@@ -326,6 +326,7 @@ def _compact(db: sqlite3.Connection, table: str, mark: Watermarks, batch: list[P
 
 def release_free_pages(db: sqlite3.Connection) -> None:
     """Return pages to the disk when much of the file is free; some stay for the next records."""
+    # Both numbers are in the header of the file: to ask for them reads no page.
     (free,) = db.execute("PRAGMA freelist_count").fetchone()
     (pages,) = db.execute("PRAGMA page_count").fetchone()
     # A quarter stays, or the file would shrink and grow with every sweep of a busy topic.

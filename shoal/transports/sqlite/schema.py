@@ -145,8 +145,10 @@ def connect(path: Path, *, durable: bool, file_bytes_max: int | None, wait_s: fl
             db.execute("PRAGMA secure_delete = FAST")
             db.execute(f"PRAGMA cache_size = -{CACHE_BYTES // 1024}")
             db.execute(f"PRAGMA wal_autocheckpoint = {WAL_PAGES}")
+            # A write-ahead log that a slow reader let grow is cut to this when it is next reused.
             db.execute(f"PRAGMA journal_size_limit = {WAL_BYTES_KEPT}")
             if file_bytes_max is not None:
+                # SQLite refuses beyond it as on a full disk, before the disk of the site is full.
                 db.execute(f"PRAGMA max_page_count = {max(1, file_bytes_max // PAGE_BYTES)}")
         except BaseException:
             db.close()
@@ -163,6 +165,7 @@ def _when_unlocked(db: sqlite3.Connection, path: Path, wait_s: float) -> None:
         except sqlite3.OperationalError as error:
             if primary_code(error) != sqlite3.SQLITE_BUSY or time.monotonic() > until:
                 raise
+            # The process that makes the file holds its lock for milliseconds.
             time.sleep(0.005)
 
 
@@ -178,6 +181,7 @@ def _prepare(db: sqlite3.Connection, path: Path) -> None:
         if _check(db, path):  # another process may have been faster
             for table in _TABLES:
                 db.execute(table)
+            # Tells a log from the database of any other program, before anything is written into it.
             db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
             db.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
 
