@@ -99,7 +99,7 @@ class Learner:
         start, places = 0, len(batch.place_times)
         while start < places:
             stop = min(places, start + self._publish_readings - self._places_since_update)
-            # Updates are due by places, of which rejected and withheld readings have no row.
+            # Updates are due by places: rejected and withheld readings have one, and no row.
             first, end = np.searchsorted(batch.numbers, [start, stop])
             for model in self._models:
                 model.learn(batch.rows[first:end], stop - start)

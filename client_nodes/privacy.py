@@ -123,7 +123,7 @@ class Budget:
         self._windows_before = 0
         self._ledger = ledger
         self._others, self._others_version = 0, -1
-        """billionths that a person has spent at most by the other accounts of the ledger, and of which version of it"""
+        """billionths that a person has spent at most by other accounts of the ledger, and the version that says so"""
         streams = {model.counts.stream: model.epsilon for model in contract.counted if model.counts is not None}
         self._counts_cost = sum(nano(epsilon or 0.0) for epsilon in streams.values())
         self._rows_epsilon = contract.rows_epsilon or 0.0

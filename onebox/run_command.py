@@ -49,7 +49,7 @@ IDLE_S = 0.02
 SAID_READINGS = 1000
 """fewest readings that allow to say that there is one cluster only"""
 DESCRIBED_MAX = 12
-"""clusters of which the list of a model says what sets them apart"""
+"""clusters that the list of a model describes by what sets them apart"""
 LAST_UPDATE_S = 1.0
 """seconds after which a client publishes what it has learnt, so that the end of a file is not waited for"""
 

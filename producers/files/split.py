@@ -18,7 +18,7 @@ from shoal.config.base import client_name_of
 from shoal.errors import SettingsError
 
 CLIENTS_MAX = 256
-"""most clients of a producer, each of which has an open log; start several producers for more"""
+"""most clients of a producer, as each has an open log; start several producers for more"""
 CLASSES_MAX = 10_000
 SHARDS_PER_CLIENT = 2
 """shards of a client in a label skew: most clients get two classes (McMahan et al. 2017, section 3)"""

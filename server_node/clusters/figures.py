@@ -65,7 +65,7 @@ def wrapped(text: str, width: int) -> str:
 
 
 def ticks(chart: Any, feature: Feature) -> None:
-    """Few ticks along a feature; of a category the names of its values, of which each has its place."""
+    """Few ticks along a feature; for a category the names of its values, each at its place."""
     if not feature.values:
         chart.locator_params(axis="x", nbins=3)
         return

@@ -187,7 +187,7 @@ class Clients:
                 del self._copies[next(iter(self._copies))]
 
     def take_copy(self) -> bool:
-        """Whether a client of which two processes publish was found since the last call."""
+        """Whether a client that publishes from two processes was found since the last call."""
         found, self._copy_is_new = self._copy_is_new, False
         return found
 
@@ -284,7 +284,7 @@ class Clients:
         return [Conflict(model, client, *refused) for client, refused in self._conflicts.items()]
 
     def copies(self, model: str) -> list[Copy]:
-        """The clients of which two processes publish."""
+        """The clients that publish from two processes."""
         return [one._replace(model=model) for one in self._copies.values()]
 
     def state(self) -> dict[str, Any]:

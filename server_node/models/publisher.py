@@ -188,7 +188,7 @@ class ModelPublisher:
             self._carried = CarriedIdentities.published(published, self._algorithm.view(published.arrays))
 
     def begin_anew(self, state: Mapping[str, Any], earlier: ResolvedContract) -> None:
-        """Go on from the saved state of the same model under an earlier contract, of which nothing learnt is left.
+        """Go on from the saved state of the same model under an earlier contract, without what that had learnt.
 
         Its clients, numbers, sizes, events and history stay. Identities and names stay with the known clusters until
         those are found again by their places.

@@ -239,7 +239,7 @@ def spent_by_one(contract: ResolvedContract, clients: Iterable[ClientStatus]) ->
 def privacy_text(contract: ResolvedContract, day: DaySpending | None = None) -> dict[str, Any]:
     """The privacy panel as plain values: title and tone (good, warn, bad), sentences, what is not covered, epsilons.
 
-    `day` is what a device spends in a day, of which the tone warns.
+    `day` is what a device spends in a day; the tone warns of much.
 
     `epsilon` is the sum over all models, `per` what it is of in words; None when the mode has no epsilons. With
     `nominal` they guarantee nothing. `noise` is how far a feature is moved on average, in its own unit, or None if that

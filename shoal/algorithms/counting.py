@@ -100,7 +100,7 @@ class CountingAlgorithm(StreamingAlgorithm):
     """algorithms with the same name here count every window alike, whatever their options: under the same epsilon their
     models publish the same private counts, which cost their epsilon once. None: each model has counts of its own"""
     samples_axes: bool = False
-    """whether its plan has axes of which each window counts some: it then has the option `axes_per_window`"""
+    """whether each window counts only some axes of its plan: it then has the option `axes_per_window`"""
     joins_ends: bool = False
     """whether it joins clusters across the ends of circular features: it then has the option `circular`"""
     epsilon_advised: float = 0.0

@@ -17,7 +17,7 @@ from shoal.algorithms.streaming import State
 CLIENT_SHARE_MAX = 0.25
 """most of the recent readings that count that one client may have, and twice its equal part where clients are few"""
 CLIENTS_FREE = 3
-"""clients of which none is bound: one of so few may well have nearly all readings"""
+"""up to this many clients none is bound: one of so few may well have nearly all readings"""
 SHARE_READINGS = 4000.0
 """readings that count after which earlier ones have faded to 1/e in the shares of clients: as `mass_max`, the memory"""
 LEFT_OUT_FADE = 0.1

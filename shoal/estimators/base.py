@@ -120,7 +120,7 @@ def check_n_features(rows: Floats, n_features: int, estimator: object) -> None:
 
 
 def warn_of_clipping(rows: Floats, low: Floats, high: Floats, names: Sequence[str] | None) -> bool:
-    """Warn of features of which more than `CLIPPED_SHARE` lie beyond low and high (d,), by name and share alone.
+    """Warn of features with more than `CLIPPED_SHARE` of their values beyond low and high (d,), by name and share.
 
     rows (n, d). Returns whether a warning was given.
     """

@@ -121,7 +121,7 @@ class InMemoryFederation:
         return points
 
     def names_of(self, n: int, client_names: ArrayLike | None, first: int = 0) -> Texts:
-        """(n,) the client of each of n rows, of which the first comes after `first` more. Raises `InvalidData`."""
+        """(n,) the client of each of n rows; `first` rows came before them. Raises `InvalidData`."""
         if client_names is None:
             return np.asarray(((self._rows + first + np.arange(n)) % self._n_clients).astype(str))
         names, position = self._assign_clients(n, client_names)

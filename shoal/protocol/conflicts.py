@@ -1,5 +1,5 @@
 """Conflicts: updates that a server refused because another update of that client has the same sequence number, and
-clients of which two processes publish.
+clients that publish from two processes.
 
 Either the client runs from a copy of its folder that is older than what it has published, or two machines run under one
 name. What the later one has learnt is not in the model. The server publishes the newest conflicts, and a client that
@@ -101,7 +101,7 @@ class Conflict(NamedTuple):
 
 
 class Copy(NamedTuple):
-    """A client of which an older process has published an update after a newer one began to."""
+    """A client whose older process has published an update after a newer one began to."""
 
     model: str
     client: str
@@ -116,7 +116,7 @@ class Copy(NamedTuple):
 
 @dataclass(frozen=True)
 class ConflictList(Envelope):
-    """The newest conflict of each client, and the clients of which two processes publish."""
+    """The newest conflict of each client, and the clients that publish from two processes."""
 
     TYPE: ClassVar[str] = "conflicts"
 
@@ -138,7 +138,7 @@ class ConflictList(Envelope):
 
     @property
     def copies(self) -> list[Copy]:
-        """The clients of which two processes publish, by name."""
+        """The clients that publish from two processes, by name."""
         return [Copy(*entry) for entry in self.copied]
 
 

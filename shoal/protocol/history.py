@@ -52,7 +52,7 @@ def _lie_in(column: Sequence[int] | Ints, least: int) -> bool:
 
 
 class PackedTable(bytes):
-    """A packed table as `pack_table` makes it, of which it is known what is in it."""
+    """A table that `pack_table` has packed, and what is known to be in it."""
 
     columns: int
     rows: int

@@ -76,7 +76,7 @@ def _fault_of_numbers(values: Floats) -> Fault | None:
 
 
 def _fault_beside_gaps(values: list[Any]) -> Fault | None:
-    """The fault in values of which some may be missing."""
+    """The fault in values, some of which may be missing."""
     there = [(position, value) for position, value in enumerate(values) if not is_missing(value)]
     found = ((position, _fault_of_one(value)) for position, value in there)
     fault = next((Fault(reason, position) for position, reason in found if reason), None)
@@ -113,7 +113,7 @@ class Rejected(NamedTuple):
 
 
 def unusable(rejected: Sequence[Rejected]) -> str:
-    """The message about readings of which none could be used, with the likely cause."""
+    """The message where none of the readings could be used, with the likely cause."""
     readings, most = sum(one.readings for one in rejected), rejected[0]
     return f"none of the {readings:,} readings could be used: {most.text()}. Likely, {CAUSES[most.reason]}"
 
@@ -204,7 +204,7 @@ class ClippingCounts:
         self._outside += outside_of(rows, self._bounds)
 
     def shares(self) -> dict[str, float]:
-        """The features of which more than `CLIPPED_SHARE` lie beyond the bounds, with that share."""
+        """The features with more than `CLIPPED_SHARE` of their values beyond the bounds, and that share."""
         shares = self._outside / max(1, self._readings)
         return {self._features[place]: float(shares[place]) for place in np.flatnonzero(shares > CLIPPED_SHARE)}
 

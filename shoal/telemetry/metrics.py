@@ -152,7 +152,7 @@ class ServerMetrics(ProcessMetrics):
         self.counted: dict[int, int] = {}
         """partition -> newest offset counted; a node that is rebuilt after an error reads some records again"""
         self.partial_updates = Gauge(
-            "shoal_partial_updates", "Updates of which some chunks have not arrived yet", registry=self.registry
+            "shoal_partial_updates", "Updates that still miss some of their chunks", registry=self.registry
         )
         self.quarantined = Gauge(
             "shoal_quarantined_clients",

@@ -18,7 +18,7 @@ from shoal.kernels.arrays import Floats, Ints
 from shoal.protocol.history import DAY_S
 
 BINS_MIN: Final = 12
-"""bins of each span with fewer of which nothing is said of chance"""
+"""bins that each span needs, or nothing is said about chance"""
 DAYS_MIN: Final = 2
 """days of each span from which on times of the day are compared with the same ones"""
 CORRELATION_MAX: Final = 0.99

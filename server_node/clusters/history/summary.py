@@ -48,7 +48,7 @@ CLIENTS_NAMED_MAX = 2
 
 
 MANY_CLIENTS = 4
-"""clients of which one that supplies most of the readings is named"""
+"""clients from which on one that supplies most of the readings is named"""
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from shoal.runtime.checkpoint import SavedFields
 RARE_BINS: Final = 28 * DAY_S // COARSE_S
 """half hours that show how rare an unlikeness is: four weeks"""
 RARE_BINS_MIN: Final = 7 * DAY_S // COARSE_S
-"""half hours with fewer of which nothing is added up"""
+"""half hours that are needed before anything is added up"""
 LEARNT_BINS: Final = 14 * DAY_S // COARSE_S
 """half hours that are added up before the first report: two weeks"""
 TAIL_BINS: Final = 3 * RARE_BINS

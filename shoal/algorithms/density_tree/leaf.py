@@ -244,7 +244,7 @@ class Leaf:
         return cells == (BINS if self.zoom[axis] == NO_ZOOM else 2 * BINS - int(self.span[axis]))
 
     def support(self, axis: int, significance: float) -> tuple[int, int]:
-        """[first, last) coarse bins outside of which no mass is significant."""
+        """[first, last) coarse bins that hold all significant mass."""
         total, allowed = float(self.coarse[axis].sum()), OUTSIDE_SHARE * float(self.coarse[axis].sum())
         held = np.concatenate([[0.0], np.cumsum(self.coarse[axis])])
         noise = np.concatenate([[0.0], np.cumsum(self.coarse_noise[axis])])

@@ -146,7 +146,7 @@ class GridServer:
         self._learnt: Ints = np.zeros(self._grid.cells, dtype=np.int64)
         """(cells,) rows learnt from each"""
         self._windows = 0.0
-        """windows whose noise the sum has; one of which a part counts has the square of it"""
+        """windows whose noise the sum has; one that counts in part has the square of that part"""
         self._readings = self._learnt_at = self._portions = 0
 
     @property

@@ -133,7 +133,7 @@ class Ask:
     """the regimes that identities come from, in the phase of names; None: there are none"""
 
     def asked(self) -> tuple[int, ...]:
-        """Places of the scales, or of the candidates, of which an answer tells."""
+        """Places of the scales, or of the candidates, that an answer is about."""
         if self.phase is Phase.SCALING:
             return tuple(range(len(self.keys)))
         found: dict[Phase, tuple[int, ...]] = {

@@ -32,7 +32,7 @@ HYSTERESIS = 1.2
 POOLED_GAIN = 1.1
 """regimes of pooled levels must tell this many times as much, of what each client does next, as those of own levels"""
 CHANGING_MIN = 2
-"""clients that change, of which pooled levels need this many"""
+"""clients that change without which no levels are pooled"""
 CHANGING_TOLD_MIN = 0.3
 """and this many nats a block of them: levels of clients whose readings overlap look like sets that last. They tell
 up to 0.16 where nothing stays, and regimes of three deviations 0.45 (streams of `benchmarks.regimes`, other seeds)"""
