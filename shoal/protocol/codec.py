@@ -115,8 +115,8 @@ def _part_out(refer: Refer, value: Any) -> Any:
     return refer(value) if type(value) is StoredPart else _encode_extension(value)
 
 
-def _part_in(resolve: Resolve, code: int, packed: bytes) -> Any:
-    return resolve(packed) if code == PART else _decode_extension(code, packed)
+def _part_in(value_of: Resolve, code: int, packed: bytes) -> Any:
+    return value_of(packed) if code == PART else _decode_extension(code, packed)
 
 
 def _encode_extension(value: Any) -> Any:
