@@ -46,7 +46,6 @@ from shoal.privacy.ledger import Ledger, Release
 from shoal.protocol.checks import is_count
 from shoal.protocol.validation import REACH_SLACK
 
-# Two users with one digest would share a place: 128 bits make that rarer than a broken disk.
 DIGEST_BYTES = 16
 
 

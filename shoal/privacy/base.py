@@ -38,7 +38,6 @@ class Bounds:
         self.high: Floats = np.array(high, dtype=np.float64)
         if self.low.ndim != 1 or self.low.shape != self.high.shape or self.low.size == 0:
             raise SettingsError("bounds need one low and one high for each feature, and at least one feature")
-        # Bounds whose difference overflows are refused below, with their values.
         with np.errstate(over="ignore", invalid="ignore"):
             self.span: Floats = self.high - self.low
         for j, (lowest, highest, span) in enumerate(zip(self.low, self.high, self.span, strict=True)):
