@@ -198,6 +198,7 @@ def decode_batch(records: Sequence[Record], width: int, ahead_s: float = math.in
     times: list[float | None] = [None] * len(records)
     accepted = np.zeros(len(records), dtype=np.bool_)
     rejected: list[RejectedReading] = []
+    # All that are as they should be at once; the others one by one, for the reason of each.
     decoded = Reading.decode_many(records, width, gaps)
     values[decoded.indices] = decoded.values
     accepted[decoded.indices] = True
@@ -214,6 +215,7 @@ def decode_batch(records: Sequence[Record], width: int, ahead_s: float = math.in
             times[number], values[number] = result
             accepted[number] = True
             latest = max(latest, -math.inf if result[0] is None else result[0])
+    # The latest of all beside the earliest arrival: nearly every batch is done with this one comparison.
     if latest > min(_taken_in_ms(records), default=0) / 1000 + ahead_s:
         rejected += _reject_future(records, times, accepted, ahead_s)
     kept = np.flatnonzero(accepted).tolist()

@@ -369,6 +369,7 @@ def _interval(
     for name, found in zip(who[: sample.head], map(read, cells[: sample.head]), strict=True):
         if found is None:
             continue
+        # Equal and earlier times are repeats and late rows, and tell nothing of the usual interval.
         if name in last and found > last[name]:
             gaps.append(found - last[name])
         last[name] = found

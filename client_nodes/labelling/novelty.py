@@ -136,12 +136,14 @@ class UsualValues:
             own = np.flatnonzero(reference == identity)
             start = 0
             for asked in np.flatnonzero(novel[own]).tolist():
+                # First what came before this reading, so that it is compared with just that.
                 self._count(identity, unit[own[start:asked]][counted[own[start:asked]]])
                 start = asked
                 if self._known.get(identity, 0) >= KNOWN_MIN:
                     found[int(own[asked])] = self._outside(identity, unit[own[asked]])
             self._count(identity, unit[own[start:]][counted[own[start:]]])
         while len(self._counts) > self._clusters_max:
+            # A dict keeps the order of insertion: the first is the one that was used longest ago.
             oldest = next(iter(self._counts))
             del self._counts[oldest], self._known[oldest]
         return found

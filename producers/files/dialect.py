@@ -304,6 +304,7 @@ def numbers_of(cells: Iterable[str], said: str | None, where: str) -> tuple[str,
             f"{where}: some numbers have a decimal comma and some a decimal point; give --decimal , or --decimal . and "
             "the others are rejected"
         )
+    # 1,234 alone is both a number of four digits and one with three decimals: a person has to say.
     if comma_groups and not (commas or points):
         raise SettingsError(
             f"{where}: a comma in its numbers may be a decimal sign or separate thousands; give --decimal , or "

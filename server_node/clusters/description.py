@@ -275,7 +275,9 @@ def _manners(view: ClusteringView, number: int, numbers: list[int], contract: Co
         if feature.kind == "category":
             continue
         span = feature.high - feature.low
+        # A constant sensor has no spread to divide by.
         spreads = np.maximum(regimes.spread[:, j], WIDTH_MIN / 10) * span
+        # The geometric mean: spreads differ by factors, and one wild regime must not decide.
         here, elsewhere = float(spreads[number]), float(np.exp(weight @ np.log(spreads[others])))
         score, word = abs(np.log(here / elsewhere)) / RATIO_APART, "restless" if here > elsewhere else "steady"
         text = f"varies by {value_text(here, feature)}, elsewhere {rounded((elsewhere,), feature)[0]}"

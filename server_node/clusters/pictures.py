@@ -141,6 +141,7 @@ def bands_of(bins: Sequence[HistoryBin]) -> Bands:
     """The bands of bins in the order of time, one at least; a bar is as long as most gaps between bins."""
     gaps = [float(after.start - before.start) for before, after in pairwise(bins)]
     span = bins[-1].start - bins[0].start + bins[0].width_s
+    # A bar that is shorter than most gaps would leave white stripes where readings are rare.
     usual_gap = float(np.quantile(gaps, 0.75, method="lower")) if gaps else 0.0
     bin_s = bins[0].width_s
     width = bin_s * max(1, int(np.ceil(max(usual_gap, span / BARS_MAX) / bin_s)))
@@ -148,6 +149,7 @@ def bands_of(bins: Sequence[HistoryBin]) -> Bands:
     identities = sorted({identity for one in bins for identity, _ in pairs(one.clusters)})
     counts = np.zeros((number, len(identities)))
     for one in bins:
+        # Rounding may put the end of the last bin beyond the last bar.
         bar = min(number - 1, int((one.start - bins[0].start) // width))
         for identity, readings in pairs(one.clusters):
             counts[bar, identities.index(identity)] += readings

@@ -193,6 +193,7 @@ def _csv_columns(body: bytes, wanted: _Wanted) -> Columns:
     """The columns of a CSV whose first line has names."""
     names = wanted.names
     try:
+        # A spreadsheet writes a byte order mark, which would become part of the first name.
         lines = csv.reader(io.StringIO(body.decode("utf-8-sig"), newline=""), strict=True)
         header = next(lines, [])
         rows = [row for row in lines if row]

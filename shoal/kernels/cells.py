@@ -165,12 +165,14 @@ class _Graph:
         digits = digits_of(wanted, self._cells, self._d)
         found_of, found = [np.empty(0, dtype=np.int64)], [np.empty(0, dtype=np.int64)]
         offsets = self._steps @ _weights(self._d, self._cells)
+        # In portions: 3^d neighbours of all cells at once would fill the memory in six dimensions.
         height = max(1, OFFSETS_ROWS // max(1, digits.size))
         for first in range(0, len(offsets) if len(self.numbers) else 0, height):
             moved = digits[:, None, :] + self._steps[first : first + height]
             inside = ((moved >= 0) & (moved < self._cells)).all(axis=2)
             of = np.nonzero(inside)[0]
             beside = (wanted[:, None] + offsets[first : first + height])[inside]
+            # Beyond the last number the search ends one too far; the comparison decides.
             place = np.minimum(np.searchsorted(self.numbers, beside), len(self.numbers) - 1)
             hit = self.numbers[place] == beside
             found_of.append(of[hit])
@@ -198,6 +200,7 @@ def _separate(graph: _Graph, seeds: list[int], label: Ints, group: int) -> list[
     """search -> the one that it has become part of"""
     members = {seed: [seed] for seed in seeds}
     frontier = {seed: deque([seed]) for seed in seeds}
+    # In turn: the work is that of the smaller parts, however large the one that is left is.
     ended, searching = [], deque(seeds)
     while len(searching) > 1:
         search = searching.popleft()
@@ -207,6 +210,7 @@ def _separate(graph: _Graph, seeds: list[int], label: Ints, group: int) -> list[
         beside = graph.neighbours(graph.numbers[[frontier[search].popleft()]])
         for place in beside[label[beside] == group].tolist():
             other = owner.setdefault(place, -1)
+            # Follow it to the search that it is part of by now.
             while other in met:
                 other = met[other]
             if other == search:

@@ -172,6 +172,7 @@ def _join_trees(squared: Singles, cores: Singles, root: Ints) -> tuple[Ints, Sin
     best, parent = np.full(len(root), np.inf, dtype=np.float32), np.zeros(len(root), dtype=np.int64)
     is_in = np.zeros(len(root), dtype=np.bool_)
     edges, lengths = np.empty((len(tops) - 1, 2), dtype=np.int64), np.empty(len(tops) - 1, dtype=np.float32)
+    # From the densest point: a start that is the same in every form of the kernel.
     here = int(root[cores.argmin()])
     for step in range(len(tops) - 1):
         own = members[here]
@@ -181,6 +182,7 @@ def _join_trees(squared: Singles, cores: Singles, root: Ints) -> tuple[Ints, Sin
         is_in[own] = True
         better = (reached < best) & ~is_in
         best = np.where(better, reached, best)
+        # What is in the tree is never the nearest again.
         best[own] = np.inf
         parent = np.where(better, own[nearest], parent)
         there = int(best.argmin())

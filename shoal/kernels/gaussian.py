@@ -222,8 +222,10 @@ def affinity(covariance_type: str, means: Floats, spread: Floats, other_means: F
 def merge_mixtures(covariance_type: str, mass: Floats, means: Floats, spread: Floats) -> tuple[Floats, Floats]:
     """Mixtures of clients: mass (m, k), means (m, k, d), spread (m, c, m') -> means (k, d), spread (c, m') of all their
     rows, the scatter between clients included. Where a component has no mass, the result is undefined."""
+    # The smallest float: it divides by no zero and changes no mass.
     held = np.maximum(mass.sum(axis=0), np.finfo(np.float64).tiny)
     centre = np.einsum("ck,ckd->kd", mass, means) / held[:, None]
+    # Within and between: the scatter of all rows is the mean scatter of clients and that of their means.
     gaps = means - centre
     if covariance_type == "tied":
         between = np.einsum("ck,ckd,cke->de", mass, gaps, gaps)[None]

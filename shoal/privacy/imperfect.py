@@ -69,6 +69,7 @@ class CoarseReadings:
         values, half = readings[:, self._coarse], self._steps[self._coarse] / 2.0
         least, most = self._bounds.low[self._coarse], self._bounds.high[self._coarse]
         low, high = np.maximum(values - half, least), np.minimum(values + half, most)
+        # Rounding must not carry a value beyond its bound.
         moved = np.minimum(low + share * (high - low), most)
         inside = (values >= least) & (values <= most)
         for column in np.flatnonzero(np.isin(self._coarse, self._bounds.circular)).tolist():

@@ -72,6 +72,7 @@ def pack_table(table: Ints) -> PackedTable:
         counts = counts and _lie_in(column, NO_CLUSTER if number < last else 0)
         if isinstance(column, list):
             if number < last:
+                # Differences of sorted keys are small, so a narrower type holds them; the last column has the counts.
                 column[1:] = map(operator.sub, column[1:], column)
             width = _bytes_of(min(column, default=0), max(column, default=0))
             parts.append(struct.pack(f"<B{rows}{CODES[width]}", width, *column))
@@ -113,6 +114,7 @@ def unpack_table(packed: bytes, columns: int, rows_max: int) -> Ints:
 
 
 def _unpacked_columns(packed: bytes, columns: int, rows_max: int) -> list[Sequence[int] | Ints]:
+    # No more is unpacked than the largest valid table has: a few bytes may inflate to gigabytes.
     contents = _inflated(packed, HEAD_BYTES + columns * (1 + max(FORMS) * rows_max))
     require(len(contents) >= HEAD_BYTES, "malformed", "a table without a length")
     (rows,) = struct.unpack_from("<I", contents)

@@ -183,6 +183,7 @@ def placed_readings(
     kept, key = kept[order], key[order]
     starts = np.append(0, (key[1:] != key[:-1]).nonzero()[0] + 1)
     places = points[kept, :features]
+    # Whole units: sums of whole numbers are the same in every order, and rounding happens once.
     units = np.rint(np.clip(places * PLACE_UNITS, PLACE_MIN, PLACE_MAX)).astype(np.int64)
     if circles:
         units = with_directions(units, places[:, circles], circles)

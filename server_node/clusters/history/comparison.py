@@ -127,9 +127,11 @@ def _at_the_same_times(before: Series, after: Series, weights: list[Floats], wid
     design = np.zeros((len(starts), 1 + number))
     design[len(before.starts) :, 0] = 1.0
     design[np.arange(len(starts)), 1 + slot] = 1.0
+    # Weighted least squares: each row times the root of its weight.
     root = np.sqrt(np.concatenate(weights))[:, None]
     fitted, *_ = np.linalg.lstsq(design * root, np.concatenate(values) * root, rcond=None)
     of_slot = fitted[1:]
+    # Around the mean of all times, so that the level of a span stays what it is.
     less = (of_slot - of_slot.mean(axis=0))[slot]
     return [values[0] - less[: len(before.starts)], values[1] - less[len(before.starts) :]], number - 1
 

@@ -139,6 +139,7 @@ class Cells:
         there = np.flatnonzero(counts)
         there_counts = counts[there]
         if len(there) > number:
+            # The least count that stays; of those that equal it the first, until there are enough.
             least = np.partition(there_counts, -number)[-number]
             more = there_counts > least
             more[np.flatnonzero(there_counts == least)[: number - np.count_nonzero(more)]] = True

@@ -277,6 +277,7 @@ def usual(reader: HistoryReader, model: str) -> Usual | None:
     last_hour = [one for one in newest if one.start > now - NEW_BINS * FINE_S]
     new, new_usual = _new_readings(last_hour, earlier)
     oldest = now if coarse is None else coarse[0]
+    # Bins of days are kept for longer; their first one counts where it is a day older at least.
     if whole_days is not None and whole_days[0] <= oldest - DAY_S:
         oldest = whole_days[0]
     return Usual(

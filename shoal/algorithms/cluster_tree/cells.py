@@ -83,6 +83,7 @@ class Cells:
             cluster, core = self.cluster[near], self.core[near]
             far = np.where(core > 0.0, FAR_CORES * core, np.inf)
             place = _places(points.points, self.place[near], np.sqrt(squared), far)
+        # Fades by the readings that have come, not by time: a quiet night ages nothing.
         self.recent *= math.exp(-float(mass.sum()) / RECENT_READINGS)
         self.centres, self.mass = self.sketch.with_more(points)
         self.recent = np.concatenate([self.recent, mass])

@@ -130,6 +130,7 @@ def _shown(chains: Sequence[Sequence[Leaf]]) -> tuple[Floats, Floats]:
         mass, noise = (each.cumsum(axis=1)[:, -1] for each in (within.counts, within.noise))
         is_sure = mass > MASS_SIGNIFICANCE * np.sqrt(noise)
         sure = within.take(is_sure)
+        # The first source that is significant decides, from the leaf up; what it settles is not looked at again.
         edge[left[is_sure]], held[left[is_sure]] = sure.edge, _held(sure)
         left = left[~is_sure]
     return edge, held

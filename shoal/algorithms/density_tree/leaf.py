@@ -271,11 +271,14 @@ class Leaf:
             if not span or self.bin_width[axis] * span / BINS < finest:
                 continue
             zoom, own = int(self.zoom[axis]), int(self.span[axis])
+            # Bins that cover the support already, and not too widely, keep what they have counted.
             if zoom != NO_ZOOM and zoom <= first and last <= zoom + own and own <= span:
                 continue
+            # In the middle of the bins, within the axis.
             self.zoom[axis] = min(max(0, first - (span - (last - first)) // 2), BINS - span)
             self.span[axis] = span
             self.fine[axis] = self.fine_noise[axis] = self.fine_exposure[axis] = 0.0
+            # Counts of the bins before, which are still on their way, must not be added to these.
             self.epoch[axis] += 1
             changed = True
         return changed

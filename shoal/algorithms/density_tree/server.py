@@ -54,6 +54,7 @@ def plan_arrays(root: Node, shares: Sequence[Ints]) -> dict[str, AnyArray]:
     """The arrays from which clients count: cuts, leaves, and the axes of all leaves with their shares, leaf by leaf."""
     leaves, cuts = leaves_of(root), list(cuts_of(root))
     position: dict[int, int] = {id(cut): i for i, cut in enumerate(cuts)}
+    # Leaves below 0, so that one array names cuts and leaves.
     position.update({id(leaf): -1 - i for i, leaf in enumerate(leaves)})
     cut_axes, axes = NO_AXES, NO_AXES
     for cut in cuts:

@@ -209,10 +209,12 @@ def links(grid: Grid, held: Floats, owners: Ints) -> Bools:
         others, own = some & (owners != client), np.flatnonzero(some & (owners == client))
         mass = np.bincount(part[others], held[others])
         large = np.flatnonzero(mass > LINKED_MASS * held.sum()).tolist()
+        # A client joins nothing where the readings of others are one part.
         if len(large) < 2:
             continue
         near = np.array([grid.near(others & (part == one))[own] for one in large])
         cells_near = np.array([np.bincount(piece[own], one, len(owner)) for one in near])
+        # Near the part that most of its cells are near a piece may be: only what leads to a further part is a link.
         near &= np.arange(len(large))[:, None] != cells_near.argmax(axis=0)[piece[own]]
         linking[own] = near.any(axis=0)
     return linking

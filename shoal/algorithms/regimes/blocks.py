@@ -53,6 +53,7 @@ def _features_with_gaps(blocks: Floats, floor: float) -> Floats:
     both = present[:, 1:] & present[:, :-1]
     count, pairs = present.sum(axis=1), both.sum(axis=1)
     early, late = present[:, : w // 2].sum(axis=1), present[:, w // 2 :].sum(axis=1)
+    # Half of the block, two successive readings, and one in each half: else a feature of it means nothing.
     enough = ((2 * count >= w) & (pairs > 0) & (early > 0) & (late > 0)).all(axis=1)
     mean = filled.sum(axis=1) / np.maximum(count, 1)
     squares = np.where(present, (filled - mean[:, None]) ** 2, 0.0).sum(axis=1)
@@ -85,6 +86,7 @@ def window_features(rows: Floats, w: int) -> Floats:
     early, late = half_count[: len(count)], half_count[half : half + len(count)]
     enough = ((2 * count >= w) & (pairs > 0) & (early > 0) & (late > 0)).all(axis=1)
     mean = total / np.maximum(count, 1)
+    # Squares less the square of the mean may come out below 0 by rounding.
     deviation = np.log(np.sqrt(np.maximum(squares / np.maximum(count, 1) - mean**2, 0.0)) + FLOOR)
     rough = np.log(np.sqrt(np.maximum(rough, 0.0) / np.maximum(pairs, 1)) + FLOOR)
     first, second = half_total[: len(count)], half_total[half : half + len(count)]

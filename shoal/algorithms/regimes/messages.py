@@ -415,8 +415,10 @@ def check_update(arrays: Arrays, readings: int, spare: int) -> Head | None:
     regime, count, part = arrays["regime"], arrays["count"], arrays["part"]
     _require(regime.ndim == 1 and regime.shape == count.shape and len(regime) <= SETS_MAX, "regime")
     _require((regime >= 0).all() and len(np.unique(regime)) == len(regime), "regime")
+    # As a float: whole numbers of a malicious client may add up beyond 64 bits.
     _require((count >= 1).all() and float(count.sum(dtype=np.float64)) <= readings + spare, "count")
     change = arrays["change"]
+    # Two tables of k by k, one for each lag.
     k = round(np.sqrt(len(change) / 2))
     _require(change.ndim == 1 and len(change) == 2 * k * k and k <= SETS_MAX and (change >= 0).all(), "change")
     _require(float(change.sum(dtype=np.float64)) <= 2 * (readings + spare), "change")

@@ -363,6 +363,7 @@ def check_answer(head: Head, arrays: Arrays, claims: Claims) -> None:
     sums, d = arrays["sums"], head.width
     if head.phase == Phase.COLUMNS:
         level, spread, low, high = sums[1:].reshape(4, d)
+        # A level is a median of rows in the box: what lies outside by more than rounding is made up.
         slack = ROUNDING_SHARE * claims.scale
         inside = (low >= claims.low - slack) & (high <= claims.high + slack) & (level >= low) & (level <= high)
         require_possible(bool(inside.all()) and d == len(claims.low), "sums has a level that no rows have")
@@ -401,6 +402,7 @@ def view(arrays: Arrays) -> ClusteringView:
     k = len(arrays["centre"])
     if len(np.unique(np.concatenate([arrays["identity"], arrays["gone"]]))) < k + len(arrays["gone"]):
         raise InvalidData("identity has an identity twice")
+    # Regimes that are gone stay as nodes without mass, so that lineage sees into which one they went.
     centre, spread = arrays["centre"], np.concatenate([arrays["spread"], np.zeros_like(arrays["gone_centre"])])
     nodes = np.concatenate([centre, arrays["gone_centre"]])
     return ClusteringView.from_nodes(

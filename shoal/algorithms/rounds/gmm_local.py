@@ -158,6 +158,7 @@ def combine(params: Params, answers: Sequence[Stats]) -> Params:
     rows = np.array([each["rows"][0] for each in answers])
     mass, mean, spread = (np.stack([each[name] for each in answers]) for name in ("mass", "mean", "spread"))
     if read_choice(params, "average", AVERAGES) == "unweighted":
+        # Each client counts alike, however many rows it has; together they have the mass of all.
         share = np.mean(mass / mass.sum(axis=1, keepdims=True), axis=0)
         centre, extent, weight = mean.mean(axis=0), spread.mean(axis=0), share * rows.sum()
     else:
@@ -168,6 +169,7 @@ def combine(params: Params, answers: Sequence[Stats]) -> Params:
         if covariance_type != "tied":
             extent = np.where(has_mass[:, None], extent, params["spread"])
     likelihood = np.array([sum(float(each["likelihood"][0]) for each in answers) / rows.sum()])
+    # A mean of covariances is positive definite but for rounding.
     extent = ensure_positive_definite(covariance_type, extent, n_features(params))
     return {**params, "centre": centre, "weight": weight, "spread": extent, "likelihood": likelihood}
 

@@ -242,6 +242,7 @@ def combine(params: Params, answers: Sequence[Stats]) -> Params:
         reject_unless(0 <= each["epoch"][0] <= epoch, "an epoch that has not begun")
         reject_unless((each["count"] > 0).all(), "a prototype without rows")
         reject_unless((each["gram"] >= 0).all() and each["error"][0] >= 0, "a sum of squares below 0")
+    # Landmarks change with the epoch: sums on other landmarks have nothing in common with these.
     current = [each for each in answers if each["epoch"][0] == epoch]
     if read_choice(params, "asks", ASKS) == "prototypes":
         with_prototypes = [each for each in current if len(each["count"])]
