@@ -264,6 +264,7 @@ class KafkaIngest:
             if new:
                 publisher.publish([number for number, _ in new], SourceReadings.of([reading for _, reading in new]))
             stored.append((client, len(new), len(numbered) - len(new)))
+        # One flush for each client, after all its partitions, before anything counts as stored.
         for client in dict.fromkeys(client for client, _ in parts):
             self._logs[client].flush()
         for client, new_ones, earlier in stored:

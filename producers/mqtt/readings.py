@@ -213,6 +213,7 @@ def topics_of(settings: MqttSettings, contract: Contract, client: str) -> dict[s
             raise SettingsError(f"[mqtt.topics] {feature.name}: a topic has at most {TOPIC_BYTES_MAX} bytes")
         wanted.setdefault(topic, []).append(TopicField(place, field, codes.get(place)))
     for topic, there in wanted.items():
+        # A plain number is also JSON, so which of both a message is could not be told.
         if len({one.field == "" for one in there}) > 1:
             raise SettingsError(f"[mqtt.topics] {topic}: its messages are plain numbers or JSON, not both")
     for one, other in combinations(wanted, 2):

@@ -241,6 +241,7 @@ class _Step:
             for node in self._groups.nodes[self._group_of[identity]]:
                 if node in of_node:
                     moved[of_node[node]].append(node_mass.get(node, 0.0))
+            # Sorted: what one move takes is missing for the next, so the order is part of the result.
             for owner, mass in sorted(_sums(moved).items()):
                 if owner in self._clusters and whole[owner] > 0:
                     self._move_recent(owner, identity, mass / whole[owner])

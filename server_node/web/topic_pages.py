@@ -102,6 +102,7 @@ def _read(
         found: list[dict[str, Any]] = []
         while place < end and len(found) < limit and scanned < SCANNED_MAX:
             records, positions = log.read(topic, {0: place}, limit - len(found), 0.0)
+            # Nothing there although the log has an end beyond: retention or compaction took it.
             if not records and positions.get(0, place) <= place:
                 break
             scanned += len(records)

@@ -66,11 +66,13 @@ class ClientShares:
         known = len(self._readings.keys() | {client})
         own = self._readings.get(client, 0.0)
         room, counted = math.inf, readings
+        # Its own size does not count, or one that claims much would raise its own limit.
         usual = median([size for name, size in self._newest.items() if name != client] or [readings])
         if known > 1:
             counted = min(readings, max(UPDATE_FACTOR * usual, UPDATE_READINGS))
         if known > CLIENTS_FREE:
             share = self._share_max(client, known)
+            # What it may have while the others have this much: own / (own + others) = share, solved for own.
             room = share / (1.0 - share) * others - own
         taken = min(counted, max(0.0, room))
         memory = max(SHARE_READINGS, MEMORY_ROUNDS * known * usual)

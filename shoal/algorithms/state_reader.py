@@ -73,12 +73,14 @@ class StateReader:
         for each, spec in table.items():
             shape = tuple(size if isinstance(size, int) else sizes.get(size) for size in spec.shape)
             array = found[each] = _checked(each, arrays[each], np.dtype(spec.dtype), shape)
+            # The first array with a size decides it; the others must agree.
             sizes |= {size: n for size, n in zip(spec.shape, array.shape, strict=True) if isinstance(size, str)}
             if not np.isfinite(array).all():
                 raise InvalidState(f"{each} holds numbers that are not finite")
             if spec.not_empty and not len(array):
                 raise InvalidState(f"{each} is empty")
         for each, spec in table.items():
+            # Only now are all sizes known: an array may point into one that comes after it.
             if spec.points_into and ((found[each] < 0) | (found[each] >= sizes[spec.points_into])).any():
                 raise InvalidState(f"{each} holds a position that does not exist")
         return found

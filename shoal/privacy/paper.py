@@ -66,6 +66,7 @@ def paper_noise(rows: Floats, epsilon: float, noise: np.random.Generator | Float
     noised: Floats = rows + noise * (span / epsilon)
     if not rounded:
         return noised
+    # A feature that does not vary would divide by 0; it stays as it is.
     grain = np.where(span > 0, span, 1.0) * GRAIN
     return np.where(span > 0, np.rint(noised / grain) * grain, noised)
 

@@ -57,6 +57,7 @@ def _chunks(update: Update, table: Table, room: int) -> list[Update]:
     if nodes_each < 1:
         detail = f"a node takes {node} bytes and the rest of the update {fixed}, a record has room for {room}"
         raise MessageRejected("oversized", f"{detail}; raise the limit of the topic of updates")
+    # Rounded up: // rounds towards minus infinity.
     chunks = -(-nodes // nodes_each)
     if chunks > CHUNKS_MAX or chunks * fixed + variable > UPDATE_BYTES_MAX:
         detail = f"{chunks} chunks of {room} bytes; the limits are {CHUNKS_MAX} chunks and {UPDATE_BYTES_MAX} bytes"

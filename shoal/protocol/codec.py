@@ -145,13 +145,16 @@ def _decode_extension(code: int, packed: bytes) -> AnyArray:
     if form not in DTYPES or dimensions > DIMENSIONS_MAX or len(packed) < place:
         raise MessageRejected("malformed", "an array of an unknown type")
     shape = struct.unpack_from(f"<{dimensions}Q", packed, FORM_BYTES + 1)
+    # Before sizes are multiplied: a shape with a 0 would hide any other number in it.
     if max(shape, default=0) > PACKED_BYTES_MAX:
         raise MessageRejected("malformed", "an array with an impossible shape")
     dtype = _DTYPE_OF[form]
     if len(packed) - place != math.prod(shape) * dtype.itemsize:
         raise MessageRejected("malformed", "an array whose bytes do not fill its shape")
+    # NumPy takes any byte for true, so that one array would have many forms of bytes.
     if form == "|b1" and max(packed[place:], default=0) > 1:
         raise MessageRejected("malformed", "an array of truth values that are neither 0 nor 1")
+    # A copy: the bytes of the message are not aligned, and may not be written.
     return np.ndarray(shape, dtype, packed, place).copy()
 
 

@@ -241,6 +241,7 @@ def find_changes(
     clients = [] if names is None else names.clients
     shares = _shares_moved(counts, spans.width_s, titles, pairs, clients)
     moved = _moved(places, spans.width_s, contract, titles)
+    # What could not be judged was no comparison, and corrects none.
     compared = sum(one.chance < 1 for one in shares) + sum(one.chance < 1 for one in moved)
     totals = [_totals(each) for each in counts]
     new, gone = _begun_and_ended(totals, pairs, clients, titles, _lineage(events, spans))

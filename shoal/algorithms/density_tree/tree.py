@@ -81,6 +81,7 @@ def can_be_cut(leaf: Leaf, axis: int, at: float) -> bool:
     oblique cut above, where no reading is."""
     for right in (False, True):
         low, high = leaf.low.copy(), leaf.high.copy()
+        # An oblique cut bounds no feature by itself, so the boxes of its parts are that of the leaf.
         if axis < leaf.d:
             (low if right else high)[axis] = at
         start, end = (each[: leaf.kept] for each in leaf.axes.box_range(low, high))

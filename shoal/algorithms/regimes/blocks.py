@@ -136,6 +136,7 @@ class BlockMemory:
         """Rows (n, d), NaN where missing, in the order of time."""
         largest = self.scales[-1]
         self.n_readings += len(rows)
+        # An outlier must not decide what the sums of a block are.
         self._open = np.concatenate([self._open, np.clip(rows, -self._reading_max, self._reading_max)])
         for w in self.scales:
             first, n = self._cut[w], (len(self._open) - self._cut[w]) // w
@@ -145,6 +146,7 @@ class BlockMemory:
                 self._blocks[w] = np.concatenate([self._blocks[w], new])[-self._blocks_max :]
                 self.n_blocks[w] += n
                 self._cut[w] += n * w
+        # What every scale has cut may go: the largest one needs rows for longest.
         done = len(self._open) // largest * largest
         self._open = self._open[done:].copy()
         for w in self.scales:

@@ -50,6 +50,7 @@ class RegimeStreams:
             raise SettingsError(f"pool = {pool!r} must be True, False or None")
         if interval is not None and not (interval > 0 and np.isfinite(interval)):
             raise SettingsError(f"interval = {interval!r} must be seconds above 0")
+        # True is 1 in Python, and means no number here.
         if isinstance(rebuild_readings, bool) or not float(rebuild_readings) >= 1:
             raise SettingsError(f"rebuild_readings = {rebuild_readings!r} must be a whole number from 1 on")
         self.server = RegimeServer(None if pool is None else not pool)

@@ -138,6 +138,7 @@ def combine(params: Params, answers: Sequence[Stats]) -> Params:
     else:
         first = points[kmeans_plusplus(points, k, read_int(params, "seed", 0), weights if weighted else None)]
     centres, _ = lloyd(points, first, SERVER_STEPS, 0.0, weights if weighted else None)
+    # A cluster keeps its number over rounds, whatever order Lloyd has found it in.
     return keep_order(params, centres, assign(points, centres, weights)[0])
 
 

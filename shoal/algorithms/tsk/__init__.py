@@ -69,7 +69,9 @@ def rule_base(params: Params) -> RuleBase:
     """The rules in row coordinates."""
     target, origin, scale = target_of(params), params["origin"], params["scale"]
     inputs = [j for j in range(n_features(params)) if j != target]
+    # Rules are fitted in standardised coordinates; here their units come back.
     coefficient = params["consequent"] * scale[target] / scale
+    # The place of the target has the constant, which is not multiplied with any input.
     coefficient[:, target] = 0.0
     error = float(params["error"][0]) if len(params["error"]) else None
     return RuleBase(

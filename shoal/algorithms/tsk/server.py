@@ -133,6 +133,7 @@ def _next_conditions(moved: Params, sums: Stats, means: Floats) -> Params:
         return _restandardised(found, sums)
     before = standardised_centres(moved)
     is_input = np.arange(means.shape[1]) != target_of(moved)
+    # The round after the last only measures the widths around centres that stay.
     centres = np.where(is_input & (number > rounds), before, means)
     shift = np.abs(centres - before)[:, is_input].max(initial=0.0)
     found["centre"] = moved["origin"] + centres * moved["scale"]
