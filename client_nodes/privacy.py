@@ -7,7 +7,9 @@ What was released of a readings log is kept in that log: it is known also where 
 checkpoint, noise key and ledger deleted, a client would publish every reading again with other noise, and a new
 ledger would know of one release. So each client notes in its readings log up to which places it has released, with
 which key, and in which ledger that is charged. A log has one ledger: a second one, as on another host, is refused.
-The note is written after the state that it belongs to is stored and before anything is published.
+The note is written after the state that it belongs to is stored and before anything is published. The first one of a
+process waits for the disk. Later ones are on it with the next reading that a producer stores, which syncs the same
+file: a power cut can lose the notes since then, and the client then starts from its own checkpoint, which knows more.
 """
 
 from __future__ import annotations
@@ -36,7 +38,7 @@ from shoal.protocol.reading_faults import outside_of
 from shoal.protocol.topics import RELEASES, RELEASES_SETTINGS
 from shoal.runtime.checkpoint import pairs_of
 from shoal.telemetry.events import log_event
-from shoal.transports.base import Log, Positions, beginning
+from shoal.transports.base import Log, Positions, beginning, flush_unsynced
 
 
 class PrivateBatch(NamedTuple):
@@ -335,6 +337,8 @@ class Releases:
         """keys of the notes of this client by earlier processes, which the first note of this one replaces"""
         self._released: Positions = {}
         self._noted: Positions = {}
+        self._is_synced = False
+        """whether a note of this process is on the disk"""
         for note in self._read():
             self._found[note.key_in_log] = note
 
@@ -386,18 +390,22 @@ class Releases:
         self._check(self._read())
         mine = Note(self._owner, self._ledger, self._key, self._process, self._released)
         self._log.publish(RELEASES, mine.encode(), mine.key_in_log)
-        self._log.flush()
+        if self._is_synced:
+            flush_unsynced(self._log)
+        else:
+            self._log.flush()
         try:
-            self._check(self._read(until=mine))
+            self._check(self._read_others(mine))
         except InvalidState:
             # The one that noted first goes on, and this one has published nothing yet.
             self._log.publish(RELEASES, None, mine.key_in_log)
             self._log.flush()
             raise
-        for key in self._earlier:
-            self._log.publish(RELEASES, None, key)
-        self._log.flush()
-        self._earlier, self._noted = [], self._released
+        if self._earlier:
+            for key in self._earlier:
+                self._log.publish(RELEASES, None, key)
+            self._log.flush()
+        self._earlier, self._noted, self._is_synced = [], self._released, True
 
     def state(self) -> list[list[int]]:
         """Plain values for `restore`."""
@@ -416,6 +424,14 @@ class Releases:
                     f"another process has released readings of this log as {self._owner}, so a copy of its folder runs "
                     f"elsewhere. {NOT_TWICE}"
                 )
+
+    def _read_others(self, mine: Note) -> list[Note]:
+        """The notes since the last read, after `mine` was written; where it alone has come, nothing is read."""
+        ends = {partition: end for partition, (_, end) in self._log.bounds(RELEASES).items()}
+        if sum(ends.values()) == sum(self._at.values()) + 1:
+            self._at = ends
+            return []
+        return self._read(until=mine)
 
     def _read(self, until: Note | None = None) -> list[Note]:
         """The notes that were not read yet: all up to the end of the log, or to one that this process has written.

@@ -27,7 +27,16 @@ from shoal.protocol.topics import READINGS, RELEASES, readings_settings
 from shoal.runtime.checkpoint import OutboxRecord
 from shoal.telemetry.events import log_event
 from shoal.transports import open_log
-from shoal.transports.base import Headers, Log, Positions, Record, RecordBatch, TopicSettings, publish_batch
+from shoal.transports.base import (
+    Headers,
+    Log,
+    Positions,
+    Record,
+    RecordBatch,
+    TopicSettings,
+    flush_unsynced,
+    publish_batch,
+)
 from shoal.transports.sqlite.log import SqliteLog
 
 HEADER: Final = "server_signature"
@@ -277,6 +286,12 @@ class SplitLog:
         if self._local is not None:
             self._local.flush(timeout_s)
         self._shared.flush(timeout_s)
+
+    def flush_unsynced(self) -> None:
+        """See `flush_unsynced`."""
+        if self._local is not None:
+            self._local.flush()
+        flush_unsynced(self._shared)
 
     def read(
         self, topic: str, at: Positions, limit: int = 500, timeout_s: float = 0.0

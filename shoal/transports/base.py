@@ -202,6 +202,15 @@ def publish_batch(log: Log, topic: str, batch: RecordBatch, partition: int) -> N
         log.publish(topic, value, headers=headers, partition=partition)
 
 
+def flush_unsynced(log: Log) -> None:
+    """Flush so that every other process sees the records; a power cut may lose them until the log's next flush.
+
+    A log without `flush_unsynced(timeout_s)` flushes as ever.
+    """
+    flush: Callable[[], None] = getattr(log, "flush_unsynced", log.flush)
+    flush()
+
+
 class Transport:
     """One kind of log: an object that the entry-point group `shoal.transports` names by its address scheme."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import uuid
+from collections.abc import Callable
 from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
@@ -198,6 +199,37 @@ def test_of_two_hosts_whose_first_notes_cross_the_one_that_took_its_own_back_lea
         again.resume(ledgers[0], has_state=True)
         with pytest.raises(InvalidState, match=r"another ledger|place 50"):
             Releases(same, "client attic of house").resume(ledgers[1], has_state=False)
+
+
+def counted(names: list[str], name: str, call: Callable[..., None]) -> Callable[..., None]:
+    """The method, which also appends its name."""
+
+    def called(*given: Any, **named: Any) -> None:
+        names.append(name)
+        call(*given, **named)
+
+    return called
+
+
+def test_only_the_first_note_of_a_process_waits_for_the_disk_and_none_is_read_back(
+    config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with closing(open_readings(config, CLIENT)) as log:
+        notes = Releases(log, "client attic of house")
+        notes.resume(Ledger(folder(config) / "one.db", "client attic of house", "key"), has_state=True)
+        flushes: list[str] = []
+        for name in {"flush", "flush_unsynced"}.intersection(dir(log)):
+            # Of the class, as one of them calls the other.
+            monkeypatch.setattr(type(log), name, counted(flushes, name, getattr(type(log), name)))
+        monkeypatch.setattr(log, "read", lambda *_, **__: pytest.fail("nobody else has written"))
+        for place in (50, 60, 70):
+            notes.add({0: place})
+            notes.note()
+        monkeypatch.undo()
+        assert flushes[0] == "flush"
+        if not config.readings.address:
+            assert flushes[1:] == ["flush_unsynced", "flush"] * 2
+        assert [note.places for note in Releases(log, "client attic of house")._found.values()] == [{0: 70}]
 
 
 def test_what_a_kill_kept_from_the_log_is_noted_before_it_is_published(config: Config) -> None:

@@ -218,6 +218,20 @@ def test_a_flush_is_on_the_disk_unless_durability_was_waived(path: Path) -> None
     assert synchronous == {True: 2, False: 1}
 
 
+def test_a_flush_that_need_not_be_synced_is_seen_by_others_and_syncs_the_next_one_again(path: Path) -> None:
+    with opened(path) as log, opened(path) as other:
+        traced: list[str] = []
+        assert log._connection is not None
+        log._connection.set_trace_callback(traced.append)
+        for value, flush in ((b"a", log.flush_unsynced), (b"b", log.flush)):
+            log.publish(TOPIC, value)
+            flush()
+            records, _ = other.read(TOPIC, {0: 0})
+            assert records[-1].value == value
+        pragmas = [one for one in traced if one.startswith("PRAGMA synchronous =") or one == "COMMIT"]
+        assert pragmas == ["PRAGMA synchronous = NORMAL", "COMMIT", "PRAGMA synchronous = 2", "COMMIT"]
+
+
 def test_a_transaction_broken_off_leaves_nothing_behind_and_the_file_free(path: Path) -> None:
     with opened(path) as log, closing(connect(path, durable=False, file_bytes_max=None, wait_s=0)) as db:
         with suppress(KeyboardInterrupt), writing(db):
