@@ -67,11 +67,12 @@ soak: $(VENV)/.dev ## ten minutes of a federation under hostile messages, with a
 audit: $(VENV)/.dev ## attack the privacy of clients: 20 000 trials of each attack, 1 000 kills (about an hour)
 	$(BIN)/shoal privacy audit --trials 20000 --kills 1000
 
-screenshots: $(VENV)/.dev ## renew the screenshots of the live page in docs/pictures (needs Chromium)
+screenshots: $(VENV)/.dev $(VENV)/.docs ## renew the screenshots of the live page and the diagrams in docs/pictures (needs Chromium, npx)
 	$(BIN)/python -m tests.server_node.web_screenshot
+	$(BIN)/python -m deploy.site_hooks
 
 docs: $(VENV)/.docs ## the documentation site in site/: warnings are errors
-	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 release: $(VENV)/.release ## sdist, wheel, notes, bill of materials and signed checksums in dist/: `make release KEY=FILE` or `RELEASE=--draft`
 	$(BIN)/python deploy/release.py $(if $(KEY),--key $(KEY)) $(RELEASE)

@@ -7,11 +7,12 @@ regions, each is such a federation, and contributes to another one, which has no
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing
+from contextlib import AbstractContextManager, ExitStack, closing
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -38,6 +39,8 @@ from shoal.transports.base import RecordBatch, publish_batch
 SEED = 4
 BLOCK_READINGS = 20_000
 """readings that a client's log gets before the client learns them, and the server what the client has published"""
+STEP_CLIENTS = 50
+"""clients that publish between two steps of the server: it stores what it has learnt whenever it has nothing to do"""
 UPDATE_ROWS = 500
 """readings of an update, those of `publish_readings`"""
 SNAPSHOT_UPDATES = 20
@@ -84,8 +87,12 @@ class Cost:
     """processor time of the steps of the server, or of those of all regions"""
     upstream_s: float
     """processor time to copy the regions' contributions, and of the steps of the upstream server"""
+    restart_s: float | None
+    """processor time to open the server again from its checkpoint and to have its status; none with regions"""
+    rebuild_s: float | None
+    """processor time to compute its models again from the log; none with regions"""
     memory_mib: float
-    """most resident memory of the process"""
+    """most resident memory of the process, before it restarts or rebuilds"""
     client_bytes: int
     """size of the folders of all clients, without their readings logs"""
     readings_bytes: int
@@ -130,16 +137,26 @@ def cost_of(size: Size, folder: Path) -> Cost:
             federations.append(federation)
         nodes, clusters = _sizes((above or federations[0]).server)
         absorbed = sum(client.readings for each in federations for client in each.server.status().clients)
+    memory_mib = footprint_of(_own_process()).peak_mib
+    server_bytes = sum(_folder_bytes(each.config.server.folder) for each in federations)
+    config = federations[0].config
+    restart_s = rebuild_s = None
+    if not size.regions:
+        restart_s = _opened_s(lambda: open_server(config), absorbed)
+        shutil.rmtree(config.server.folder)
+        rebuild_s = _opened_s(lambda: open_server(config, rebuild=True), absorbed)
     clients = sum(_folder_bytes(each.config.client.folder) for each in federations)
     readings = sum(_folder_bytes(each.config.client.folder, "readings.db*") for each in federations)
     return Cost(
         client_s=sum(each.client_s for each in federations),
         server_s=sum(each.server_s for each in federations),
         upstream_s=upstream_s,
-        memory_mib=footprint_of(_own_process()).peak_mib,
+        restart_s=restart_s,
+        rebuild_s=rebuild_s,
+        memory_mib=memory_mib,
         client_bytes=clients - readings,
         readings_bytes=readings,
-        server_bytes=sum(_folder_bytes(each.config.server.folder) for each in federations),
+        server_bytes=server_bytes,
         log_bytes=sum(_folder_bytes(each.config.server.folder.parent, LOG_FILES, False) for each in federations),
         update_bytes=sum(_update_bytes(each.config) for each in federations),
         absorbed=absorbed,
@@ -173,7 +190,8 @@ def _steps(federation: Federation, size: Size) -> Iterator[None]:
             with open_client(federation.config, f"client-{number}") as client:
                 block()
                 federation.client_s += _stepped_s(client.step)
-            federation.server_s += _stepped_s(federation.server.step)
+            if number % STEP_CLIENTS == 0 or number > size.clients - size.clients % STEP_CLIENTS:
+                federation.server_s += _stepped_s(federation.server.step)
             yield
 
 
@@ -203,6 +221,18 @@ def _stepped_s(step: Callable[[], bool]) -> float:
     while step():
         pass
     return time.process_time() - began
+
+
+def _opened_s(opened: Callable[[], AbstractContextManager[ServerNode]], absorbed: int) -> float:
+    """Open a server and step until it has what it had absorbed, and its status; processor seconds."""
+    began = time.process_time()
+    with opened() as server:
+        while server.step():
+            pass
+        readings = sum(client.readings for client in server.status().clients)
+        spent_s = time.process_time() - began
+    assert readings == absorbed, f"{readings} readings instead of {absorbed}"
+    return spent_s
 
 
 def _sizes(server: ServerNode) -> tuple[int, int]:

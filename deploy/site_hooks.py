@@ -6,10 +6,17 @@ becomes part of the site under `repository/`, and so does what those pages link 
 
 from __future__ import annotations
 
+import hashlib
 import inspect
+import json
+import logging
+import os
 import posixpath
 import re
-from collections.abc import Callable
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -23,6 +30,9 @@ import shoal
 ROOT = Path(__file__).parent.parent
 REPOSITORY, API = "repository/", "reference/api.md"
 GROUPS = ("Tutorial", "How-to", "Reference", "Explanation")
+DIAGRAM = re.compile(r"^```mermaid\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+DRAWN_BY = "@mermaid-js/mermaid-cli@11.16.0"
+"""of which `npx` runs the program `mmdc`"""
 LINK = re.compile(r"(\]\()([^)\s#]+)(#[^)\s]+)?(\))")
 
 
@@ -68,7 +78,29 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
         relative = posixpath.relpath(in_site(there), posixpath.dirname(page.file.src_uri) or ".")
         return f"{before}{relative}{anchor or ''}{after}"
 
-    return LINK.sub(moved, markdown)
+    return LINK.sub(moved, with_pictures(markdown, here))
+
+
+def with_pictures(markdown: str, here: str) -> str:
+    """The page `here` with the committed picture in the place of each diagram; a warning where its text has changed."""
+    for text, picture in diagrams(markdown, here):
+        path = ROOT / picture
+        if not path.exists() or drawn_from(text) not in path.read_text(encoding="utf-8"):
+            logging.getLogger("mkdocs").warning("%s: not the diagram of %s; run make screenshots", picture, here)
+        relative = posixpath.relpath(picture, posixpath.dirname(here))
+        markdown = markdown.replace(f"```mermaid\n{text}```", f"![Diagram]({relative})", 1)
+    return markdown
+
+
+def diagrams(markdown: str, here: str) -> Iterator[tuple[str, str]]:
+    """The text of each diagram of the page `here`, and the path of its picture in the repository."""
+    for number, found in enumerate(DIAGRAM.finditer(markdown), 1):
+        yield found[1], f"docs/pictures/{Path(here).stem}{'' if number == 1 else f'-{number}'}.svg"
+
+
+def drawn_from(text: str) -> str:
+    """The comment of a picture that says from which text it has been drawn."""
+    return f"<!-- drawn from {hashlib.sha256(text.encode()).hexdigest()} -->"
 
 
 def outside() -> list[str]:
@@ -171,3 +203,25 @@ def with_examples(docstring: str) -> str:
             # What Markdown would take for HTML is left as it is.
             lines.append(line.replace("<", "&lt;"))
     return "\n".join([*lines, "```"] if inside else lines)
+
+
+def main() -> None:
+    """Draw each diagram of docs/."""
+    browser = shutil.which("chromium") or shutil.which("google-chrome")
+    for page in sorted((ROOT / "docs").rglob("*.md")):
+        for text, picture in diagrams(page.read_text(encoding="utf-8"), page.relative_to(ROOT).as_posix()):
+            with tempfile.TemporaryDirectory() as name:
+                folder = Path(name)
+                (folder / "browser.json").write_text(json.dumps({"executablePath": browser, "args": ["--no-sandbox"]}))
+                style = {"theme": "neutral", "htmlLabels": False, "deterministicIds": True}
+                (folder / "style.json").write_text(json.dumps(style))
+                (folder / "diagram.mmd").write_text(text, encoding="utf-8")
+                words = ["npx", "--yes", "--package", DRAWN_BY, "mmdc", "-p", "browser.json", "-c", "style.json"]
+                words += ["-b", "white", "-i", "diagram.mmd", "-o", "diagram.svg"]
+                subprocess.run(words, cwd=folder, check=True, env=os.environ | {"PUPPETEER_SKIP_DOWNLOAD": "1"})
+                drawn = (folder / "diagram.svg").read_text(encoding="utf-8")
+            (ROOT / picture).write_text(f"{drawn}\n{drawn_from(text)}\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -28,6 +28,40 @@ def test_every_public_name_is_there_in_a_fresh_process() -> None:
     assert set(dir(shoal)) == set(shoal.__all__)
 
 
+WITHOUT_POSIX = """
+import os, signal, socket, sys, tempfile, time
+for module in ("fcntl", "grp", "pwd", "resource", "termios"):
+    sys.modules[module] = None
+for owner, names in {
+    os: "fork register_at_fork sched_getaffinity sysconf getuid geteuid getpgid killpg fchmod mkfifo statvfs",
+    time: "clock_gettime CLOCK_BOOTTIME CLOCK_MONOTONIC",
+    signal: "SIGKILL SIGHUP SIGUSR1 SIGALRM",
+    socket: "AF_UNIX",
+}.items():
+    for name in names.split():
+        vars(owner).pop(name, None)
+from contextlib import closing
+import numpy as np, shoal
+from shoal import *
+import client_nodes.client_command, onebox.demo, producers, server_node.server_command, server_node.web.connections
+from shoal.transports import open_log
+from shoal.transports.base import TopicSettings, beginning
+rows = np.random.default_rng(0).normal(size=(200, 2)) * .02 + np.repeat([[.2, .2], [.8, .8]], 100, axis=0)
+for estimator in (FCAC(), ClusterTree(), FederatedKMeans(2)):
+    print(len(estimator.fit_predict(rows)))
+with tempfile.TemporaryDirectory() as folder, closing(open_log(f"sqlite:{folder}/log.db")) as log:
+    log.ensure("t", TopicSettings())
+    log.publish("t", b"value", b"key", [])
+    log.flush()
+    print(log.read("t", beginning(log, "t"))[0][0].value.decode())
+print(server_node.web.connections.bounded_by_descriptors(7))
+"""
+
+
+def test_estimators_and_the_embedded_log_work_without_what_windows_lacks() -> None:
+    assert printed_by(WITHOUT_POSIX) == ["200", "200", "200", "value", "7"]
+
+
 def test_a_name_that_is_not_there_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="module 'shoal' has no attribute 'FCAK'"):
         _ = shoal.FCAK  # type: ignore[attr-defined]  # that is the point

@@ -19,7 +19,7 @@ ROOT = Path(__file__).parent.parent
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pytest.importorskip("mkdocs", reason="pip install '.[docs]'")
     folder = tmp_path_factory.mktemp("site")
-    words = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(folder)]
+    words = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)]
     environment = os.environ | {"NO_MKDOCS_2_WARNING": "1"}
     ended = subprocess.run(words, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stdout + ended.stderr
@@ -54,3 +54,17 @@ def test_pages_load_nothing_from_elsewhere_and_can_be_searched(site: Path) -> No
         assert not re.findall(r'<link[^>]+rel="(?:stylesheet|preconnect)"[^>]+href="https?:', text), page
     assert "density_tree" in (site / "search" / "search_index.json").read_text(encoding="utf-8")
     assert (site / "pictures" / "page.png").exists()
+
+
+@pytest.mark.integration
+def test_diagrams_are_pictures_that_were_drawn_from_their_text(site: Path) -> None:
+    page = (site / "explanation" / "design.html").read_text(encoding="utf-8")
+    assert "flowchart TB" not in page
+    assert 'src="../pictures/design.svg"' in page
+    picture = (site / "pictures" / "design.svg").read_text(encoding="utf-8")
+    assert "ingest: validate" in picture
+    # The build, where each warning is an error, compares the text with the picture.
+    hooks = pytest.importorskip("deploy.site_hooks")
+    text, _ = next(hooks.diagrams((ROOT / "docs/explanation/design.md").read_text(encoding="utf-8"), "docs/design.md"))
+    assert hooks.drawn_from(text) in picture
+    assert hooks.drawn_from(text + "producers --> ingest\n") not in picture

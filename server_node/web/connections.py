@@ -11,7 +11,6 @@ import asyncio
 import errno
 import logging
 import math
-import resource
 import socket
 import time
 from collections import OrderedDict
@@ -149,6 +148,10 @@ class Listener(socket.socket):
 
 def bounded_by_descriptors(connections_max: int) -> int:
     """`connections_max`, or fewer where the process may not have as many descriptors; one connection at least."""
+    try:
+        import resource  # noqa: PLC0415 - Windows has none, and no such limit
+    except ImportError:
+        return connections_max
     descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if descriptors == resource.RLIM_INFINITY:
         return connections_max

@@ -173,4 +173,5 @@ def _why_not_compiled(problem: Exception) -> str:
 
 
 PROCESS = Forms()
-os.register_at_fork(after_in_child=PROCESS.leave_to_numpy)
+if hasattr(os, "register_at_fork"):  # Windows cannot fork
+    os.register_at_fork(after_in_child=PROCESS.leave_to_numpy)

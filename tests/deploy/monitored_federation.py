@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -103,7 +103,8 @@ def monitored_federation(folder: Path, prometheus: str) -> Iterator[MonitoredFed
         producer = ["producer", "--config", str(first), str(folder / "readings.csv")]
         options = ["--time-column", "time", "--loop", "--rate", "300/s", "--clients", str(len(CLIENTS))]
         processes.append(Process([*producer, *options], folder / "producer.log"))
-        url = stack.enter_context(_prometheus(folder, prometheus, prometheus_port, server_port, client_ports))
+        ports = dict(zip(CLIENTS, client_ports, strict=True))
+        url = stack.enter_context(scraped(folder, prometheus, prometheus_port, server_port, ports))
         urls = {client: f"http://127.0.0.1:{port}" for client, port in zip(CLIENTS, client_ports, strict=True)}
         server = f"http://127.0.0.1:{server_port}"
         federation = MonitoredFederation(folder, load_config(first), url, server, urls, processes)
@@ -183,7 +184,7 @@ def _write_readings(path: Path) -> None:
 
 
 @contextmanager
-def _prometheus(folder: Path, program: str, port: int, server: int, clients: list[int]) -> Iterator[str]:
+def scraped(folder: Path, program: str, port: int, server: int, clients: Mapping[str, int]) -> Iterator[str]:
     """Prometheus with the shipped standalone configuration, on other ports, scraping every second."""
     copy = folder / "prometheus"
     shutil.copytree(DEPLOY / "prometheus", copy)
@@ -191,10 +192,7 @@ def _prometheus(folder: Path, program: str, port: int, server: int, clients: lis
     assert "127.0.0.1:8765" in text
     text = text.replace("127.0.0.1:8765", f"127.0.0.1:{server}").replace("_interval: 15s", "_interval: 1s")
     (copy / "standalone.yml").write_text(text, encoding="utf-8")
-    targets = [
-        {"targets": [f"127.0.0.1:{place}"], "labels": {"client": client}}
-        for client, place in zip(CLIENTS, clients, strict=True)
-    ]
+    targets = [{"targets": [f"127.0.0.1:{place}"], "labels": {"client": client}} for client, place in clients.items()]
     # JSON is valid YAML.
     (copy / "clients.yml").write_text(json.dumps(targets), encoding="utf-8")
     with (folder / "prometheus.log").open("wb") as log:

@@ -39,7 +39,10 @@ VALUES: dict[str, Any] = {
         "egress": [{"ports": [{"protocol": "TCP", "port": 1883}]}],
     },
     "serviceMonitor": {"enabled": True, "labels": {"release": "prometheus"}},
+    "prometheusRule": {"enabled": True, "docs": "http://docs.example", "labels": {"release": "prometheus"}},
+    "dashboards": {"enabled": True},
 }
+OF_THE_OPERATOR = {"ServiceMonitor", "PrometheusRule"}
 
 
 def test_the_chart_has_the_version_of_shoal_and_a_schema_for_every_value() -> None:
@@ -108,7 +111,7 @@ def test_kubernetes_knows_every_field_of_what_the_chart_renders(helm: str, tmp_p
         )
         assert ended.returncode == 0, ended.stderr
         checked = int(re.findall(r"(\d+) objects", ended.stdout)[0])
-        assert checked == sum(one["kind"] != "ServiceMonitor" for one in objects(text))
+        assert checked == sum(one["kind"] not in OF_THE_OPERATOR for one in objects(text))
     broken = text.replace("serviceName:", "serviceNme:")
     ended = subprocess.run(words, input=broken, cwd=program, capture_output=True, text=True, check=False, timeout=600)
     assert "serviceNme" in ended.stderr
@@ -150,3 +153,15 @@ def test_metrics_of_clients_are_reached_on_their_own_site_only(helm: str, tmp_pa
     assert "SHOAL_CLIENT_METRICS_HOST" not in text
     monitors = [one["metadata"]["name"] for one in objects(text) if one["kind"] == "ServiceMonitor"]
     assert monitors == ["office-server"]
+
+
+@pytest.mark.integration
+def test_alerts_and_dashboards_are_those_that_every_other_way_to_run_it_has(helm: str, tmp_path: Path) -> None:
+    found = {one["metadata"]["name"]: one for one in objects(rendered(helm, tmp_path, VALUES).stdout)}
+    shipped = (ROOT / "deploy" / "prometheus" / "rules.yml").read_text(encoding="utf-8")
+    linked = shipped.replace("{{ $externalLabels.docs }}", "http://docs.example")
+    assert linked.count("http://docs.example/how-to/alerts.html#") == linked.count("- alert:")
+    assert found["office-alerts"]["spec"] == yaml.safe_load(linked)
+    dashboards = (ROOT / "deploy" / "grafana" / "dashboards").glob("*.json")
+    assert found["office-dashboards"]["data"] == {one.name: one.read_text(encoding="utf-8") for one in dashboards}
+    assert found["office-dashboards"]["metadata"]["labels"]["grafana_dashboard"] == "1"

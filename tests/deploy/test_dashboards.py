@@ -7,13 +7,18 @@ import re
 import struct
 import urllib.parse
 from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 import pytest
+from prometheus_client import start_http_server
 
 from deploy.grafana.clusters import CENTRES
 from deploy.grafana.dashboards import DASHBOARDS, FOLDER
 from deploy.grafana.panels import Dashboard, to_json
+from onebox.federation import OneBox
+from shoal.config.settings import load_config
 from shoal.protocol.events import ClusterEventMessage
 from shoal.protocol.messages import Snapshot, Update
 from shoal.protocol.topics import REJECTED
@@ -32,8 +37,14 @@ from tests.deploy.monitored_federation import (
     monitored_federation,
     numbers_in,
     publish_nonsense,
+    scraped,
     until,
 )
+from tests.house.masked_federation import MaskedFederation
+from tests.house.small_federation import CLIENTS as OF_REGIMES
+from tests.house.small_federation import clock
+from tests.house.test_regimes import federation_file, write_regimes
+from tests.kafka_broker import free_ports
 
 TRANSFORMATIONS = {
     "organize": {"excludeByName", "indexByName", "renameByName"},
@@ -205,6 +216,56 @@ def test_births_are_marked_at_their_times_with_what_happened(federation: Monitor
         return bool(births) and found == births
 
     until(marks_are_the_events, federation)
+
+
+@pytest.mark.needs("Prometheus")
+def test_regimes_and_rounds_of_masked_counts_are_shown_by_series_of_their_own(tmp_path: Path, prometheus: str) -> None:
+    (tmp_path / "regimes").mkdir()
+    config = load_config(federation_file(tmp_path / "regimes"))
+    write_regimes(config, 800)
+    masked = MaskedFederation(tmp_path, clients=3)
+    masked.feed(2)
+    port = free_ports(3)
+    with ExitStack() as stack:
+        box = stack.enter_context(OneBox(config, OF_REGIMES, clock=clock))
+        box.run_until_idle()
+        server = stack.enter_context(masked.server())
+        nodes = [server, *(stack.enter_context(masked.client(name)) for name in masked.names)]
+        for place, node in ((port + 1, box.server), (port + 2, server)):
+            web, _ = start_http_server(place, "127.0.0.1", node.metrics.registry)
+            stack.callback(web.server_close)
+            stack.callback(web.shutdown)
+        url = stack.enter_context(scraped(tmp_path, prometheus, port, port + 1, {"masked": port + 2}))
+        found = MonitoredFederation(tmp_path, config, url, "", {}, [])
+        until(lambda: answered(found, 'shoal_masked_rounds_total{result="closed"} == 0') != [], found)
+
+        def shown() -> bool:
+            masked.clock.now += 6.0
+            for node in nodes:
+                node.step()
+            server.status()
+            closed, awaited, wrong = expressions("operations", "Rounds of masked counts")
+            rounds = dict(name_and_value(answered(found, with_intervals(closed, 30)), "result"))
+            assert answered(found, wrong) == [({}, 0.0)]
+            return rounds.get("closed", 0) > 0 and answered(found, awaited) == [({}, 2.0)]
+
+        until(shown, found)
+        (stays,) = expressions("clusters", "Stays in regimes")
+        of_each = dict(name_and_value(answered(found, stays.replace("$model", "clusters")), "cluster"))
+    assert of_each.keys() == {"0", "1"}
+    assert all(60 < stay < 140 for stay in of_each.values()), (
+        "and no value of the words that stand there without regimes"
+    )
+
+
+def expressions(dashboard: str, title: str) -> list[str]:
+    """The queries of a panel."""
+    (panel,) = (one for one in COMMITTED[dashboard]["panels"] if one["title"] == title)
+    return [target["expr"] for target in panel["targets"]]
+
+
+def name_and_value(rows: list[tuple[dict[str, str], float]], label: str) -> list[tuple[str, float]]:
+    return [(labels[label], value) for labels, value in rows]
 
 
 def answered(federation: MonitoredFederation, expr: str) -> list[tuple[dict[str, str], float]]:

@@ -215,12 +215,15 @@ class Origins:
         """Plain values and arrays for `restored`."""
         names = sorted({client for inputs in self._inputs for client in inputs})
         index = {name: number for number, name in enumerate(names)}
-        table = [
-            [position, index[client], count]
-            for position, inputs in enumerate(self._inputs)
-            for client, count in sorted(inputs.items())
-        ]
-        origin = np.array(table, dtype=np.int64).reshape(-1, 3)
+        # A row for each node and client: as many as 10^6, and they are saved each second.
+        lengths = [len(inputs) for inputs in self._inputs]
+        origin = np.empty((sum(lengths), 3), np.int64)
+        origin[:, 0] = np.repeat(np.arange(len(lengths)), lengths)
+        found = (index[client] for inputs in self._inputs for client in inputs)
+        origin[:, 1] = np.fromiter(found, np.int64, len(origin))
+        counts = (count for inputs in self._inputs for count in inputs.values())
+        origin[:, 2] = np.fromiter(counts, np.int64, len(origin))
+        origin = origin[np.argsort(origin[:, 0] * len(names) + origin[:, 1])]
         return {"origin_client": names, "origin": origin, "origin_queue": list(self._queue)}
 
     @classmethod

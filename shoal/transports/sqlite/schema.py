@@ -47,8 +47,9 @@ def log_time_ms(db: sqlite3.Connection, wall: Callable[[], float]) -> int:
 
 def _steady_ms() -> int:
     """Milliseconds since the machine was started, also while it slept where the system counts that."""
-    clock = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
-    return int(1000 * time.clock_gettime(clock))
+    if hasattr(time, "CLOCK_BOOTTIME"):
+        return int(1000 * time.clock_gettime(time.CLOCK_BOOTTIME))
+    return int(1000 * time.monotonic())
 
 
 @cache

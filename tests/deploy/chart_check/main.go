@@ -22,7 +22,7 @@ func main() {
 	checked := 0
 	for _, document := range strings.Split("\n"+string(text), "\n---") {
 		var named struct{ Kind string }
-		if err := yaml.Unmarshal([]byte(document), &named); err != nil || named.Kind == "" || named.Kind == "ServiceMonitor" {
+		if err := yaml.Unmarshal([]byte(document), &named); err != nil || named.Kind == "" || named.Kind == "ServiceMonitor" || named.Kind == "PrometheusRule" {
 			if err != nil {
 				fail(document, err)
 			}
