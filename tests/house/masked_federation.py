@@ -193,7 +193,7 @@ class MaskedFederation:
             at = beginning(log, topic)
             while True:
                 records, after = log.read(topic, at)
-                found += [one for one in records if dict(one.headers)["type"] == kind.encode()]
+                found += [one for one in records if dict(one.headers).get("type") == kind.encode()]
                 if not records and after == at:
                     return found
                 at = after

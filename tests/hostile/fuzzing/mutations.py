@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import random
 from collections.abc import Callable, Sequence
@@ -143,3 +144,11 @@ def changed_text(rng: random.Random, text: str, words: Sequence[str]) -> str:
                 word = rng.choice(words)
                 out = out.replace(word, rng.choice((*words, *TEXTS, *map(str, NUMBERS))), 1)
     return out
+
+
+def changed_json(rng: random.Random, value: bytes) -> bytes:
+    """A JSON object with one of its parts changed, or its bytes."""
+    if rng.random() < 0.3:
+        return changed_bytes(rng, value, [value])
+    table = changed_value(rng, json.loads(value))
+    return json.dumps(table, default=str).encode()

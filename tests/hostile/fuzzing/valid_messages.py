@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from shoal.algorithms.regimes.client_half import RegimesClient
 from shoal.algorithms.registry import (
     counting_names,
     load_algorithm,
@@ -18,8 +19,10 @@ from shoal.algorithms.registry import (
 )
 from shoal.config.contract import Contract, parse_contract
 from shoal.config.resolved import resolve
+from shoal.protocol.masked import CloseRound, HelperSum, MaskedCounts, RoundPlan, packed_offsets
 from shoal.protocol.messages import ClusterAlerts, ClusterName, Snapshot, Update, Wake
 from shoal.protocol.quarantine import QuarantineRequest
+from shoal.protocol.regions import Contribute
 from shoal.transports.base import Headers
 from tests.server_node.rounds_harness import FEATURES, rows_of
 from tests.server_node.server_fixture import ServerFixture
@@ -73,6 +76,8 @@ class EveryAlgorithm(ServerFixture):
         rows = rows_of(seed)
         if to is None:
             half = streaming_algorithm(agreed.algorithm).client(agreed.options, self.contract.width)
+            if isinstance(half, RegimesClient) and (newest := self.newest_snapshots().get(model)) is not None:
+                half.adopt(newest.arrays)
             half.learn(rows)
             arrays = half.contribute()
         else:
@@ -117,6 +122,12 @@ class EveryAlgorithm(ServerFixture):
             ClusterAlerts(*fcac, 0, "mute", 2e9, made_at=1e9),
             QuarantineRequest(*fcac, STRANGER, "quarantine", "odd", made_at=1e9),
             QuarantineRequest(*kmeans, STRANGER, "release", "", made_at=1e9),
+            QuarantineRequest(*fcac, STRANGER, "forget", "", made_at=1e9),
+            Contribute(*fcac),
+            RoundPlan(*fcac, 2, b""),
+            CloseRound(*fcac, 2, b"p" * 16, 3, 0, packed_offsets([4, 5]), b"b" * 32),
+            MaskedCounts(*fcac, STRANGER, b"k" * 32, 2, 0, 5, b"p" * 16, b"n" * 16, b"\1\0\0\0" * 3),
+            HelperSum(*fcac, "helper", 2, b"b" * 32, b"\1\0\0\0" * 3, b"s" * 64),
         ]
         return [Message(one.model, one.encode(), one.headers()) for one in made]
 
