@@ -10,7 +10,7 @@ import json
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
@@ -22,7 +22,7 @@ from server_node.clusters.sinks import Sink, Sinks
 from shoal.cli.options import CLIENT_NAME, config_option, log_json_option, until_idle_option
 from shoal.config.base import Settings, parse_table, read_toml
 from shoal.config.settings import Config, load_config
-from shoal.errors import InvalidState, MessageRejected, SettingsError
+from shoal.errors import InvalidState, LogUnavailable, MessageRejected, SettingsError
 from shoal.protocol.events import EVENT_KINDS, SITE_EVENT_KINDS, ClusterEventMessage, SiteEvent
 from shoal.protocol.topics import SITE_EVENTS, ensure_label_topics, ensure_topics
 from shoal.runtime.checkpoint import Checkpoint
@@ -95,75 +95,100 @@ def load_rules(path: Path | None) -> Sequence[Rule]:
 
 Alert = tuple[str, Event]
 """name of the rule, and the event that matches it"""
-STATE_VERSION = 1
+STATE_VERSION = 2
 BATCH_EVENTS_MAX = 100
 
 
-class Forwarder:
-    """One step delivers one batch of events and then stores the position behind it.
+@dataclass
+class _Place:
+    """How far one sink is."""
 
-    A kill between delivery and storing delivers the batch again: receivers recognise events by their `id`.
+    positions: Positions
+    delivered: int = 0
+    """alerts of the batch from these positions on that it has"""
+
+
+class Forwarder:
+    """One step delivers to each sink its next batch of events, and then stores the position behind it.
+
+    Each sink has a position of its own, so that one that is away holds no other. A kill between delivery and storing
+    delivers a batch again: receivers recognise events by their `id`.
     """
 
     def __init__(self, topic: Topic, log: Log, checkpoint: Checkpoint, rules: Sequence[Rule], sinks: Sinks) -> None:
         self._topic, self._log, self._checkpoint = topic, log, checkpoint
         self._rules, self._sinks = rules, sinks
-        self._positions: Positions = {}
-        self._delivered: dict[str, int] = {}
-        """sink -> alerts of the present batch that it has, so that an outage of one sink repeats nothing to another"""
+        self._places: dict[str, _Place] = {}
+        """sink -> how far it is"""
         self.forwarded = 0
         """alerts delivered since this object was made"""
 
     def resume(self) -> None:
-        """Go on behind the newest event that was delivered; at first, from the beginning. Raises `InvalidState`."""
-        state = self._checkpoint.load()
+        """Go on behind the newest event that each sink has; at first, from the beginning. Raises `InvalidState`.
+
+        A sink that has come since begins with what the others are to get next.
+        """
+        state, first = self._checkpoint.load(), beginning(self._log, self._topic.name)
         if state is None:
-            self._positions = beginning(self._log, self._topic.name)
+            self._places = {name: _Place(dict(first)) for name, _ in self._sinks.items()}
             return
         if state.get("version") != STATE_VERSION or state.get("log") != self._log.identity(self._topic.name):
             raise InvalidState(
                 "the forwarder's checkpoint is of another log or version; move its folder away to forward all events "
                 "that the log still has"
             )
-        self._positions = dict(state["positions"])
-        self._delivered = dict(state["delivered"])
+        saved = {name: _Place(dict(positions), delivered) for name, positions, delivered in state["sinks"]}
+        newest = dict(max((sorted(one.positions.items()) for one in saved.values()), default=sorted(first.items())))
+        self._places = {name: saved.get(name, _Place(dict(newest))) for name, _ in self._sinks.items()}
 
     def step(self, timeout_s: float = 0.0) -> bool:
-        """Deliver what has come. Raises `LogUnavailable` when a sink or the log is away; the next step goes on."""
-        records, after = read_next(
-            self._log, self._topic.name, self._positions, BATCH_EVENTS_MAX, timeout_s, accept_gap=True
-        )
+        """Deliver what has come to each sink.
+
+        Raises `LogUnavailable` when one of them or the log is away; the next step goes on.
+        """
+        away: LogUnavailable | None = None
+        worked = False
+        for name, sink in self._sinks.items():
+            try:
+                worked |= self._forward(name, sink)
+            except LogUnavailable as error:
+                away = error if away is None else away
+        if away is not None:
+            raise away
+        if worked or timeout_s <= 0:
+            return worked
+        place = next(iter(self._places.values()))  # all are at the end
+        records, _ = read_next(self._log, self._topic.name, place.positions, 1, timeout_s, accept_gap=True)
+        return bool(records) and self.step()
+
+    def _forward(self, name: str, sink: Sink) -> bool:
+        """Deliver the next batch to one sink; False where there is none."""
+        place = self._places[name]
+        records, after = read_next(self._log, self._topic.name, place.positions, BATCH_EVENTS_MAX, 0.0, accept_gap=True)
         if not records:
             return False
         alerts = [alert for record in records for alert in self._alerts_of(record)]
         try:
-            for name, sink in self._sinks.items():
-                self._deliver(name, sink, alerts)
+            self._deliver(name, sink, alerts)
+            self._places[name] = _Place(after)
         finally:
-            # After an outage of one sink the other ones must not get the batch again.
+            # After an outage it must not get the first ones of the batch again.
             self._store()
-        self._delivered, self._positions = {}, after
-        self._store()
-        log_event("events_forwarded", events=len(records), alerts=len(alerts))
+        log_event("events_forwarded", sink=name, events=len(records), alerts=len(alerts))
         return True
 
     def _deliver(self, name: str, sink: Sink, alerts: Sequence[Alert]) -> None:
-        for place, (rule, event) in enumerate(alerts):
-            if place < self._delivered.get(name, 0):
-                continue
+        place = self._places[name]
+        for rule, event in alerts[place.delivered :]:
             if not sink.deliver({"alert": rule, "event": asdict(event)}, event.kind, event.model):
                 log_event("alert_rejected", logging.WARNING, sink=name, alert=rule, id=event.id)
-            self._delivered[name] = place + 1
+            place.delivered += 1
             self.forwarded += 1
 
     def _store(self) -> None:
-        state = {
-            "version": STATE_VERSION,
-            "log": self._log.identity(self._topic.name),
-            "positions": [[partition, offset] for partition, offset in sorted(self._positions.items())],
-            "delivered": self._delivered,
-        }
-        self._checkpoint.save(state)
+        sinks = [[name, sorted(one.positions.items()), one.delivered] for name, one in sorted(self._places.items())]
+        log = self._log.identity(self._topic.name)
+        self._checkpoint.save({"version": STATE_VERSION, "log": log, "sinks": sinks})
 
     def _alerts_of(self, record: Record) -> list[Alert]:
         try:

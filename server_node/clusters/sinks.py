@@ -11,6 +11,7 @@ import hmac
 import http.client
 import json
 import socket
+import ssl
 import threading
 import time
 import urllib.error
@@ -140,12 +141,34 @@ class _Deadline(http.client.HTTPConnection):
         """The answer's status and headers."""
         try:
             answer = super().getresponse()
+        except OSError:
+            if not self._late:  # a connection that was shut down can look like one that was reset
+                raise
         finally:
             if self._timer is not None:
                 self._timer.cancel()
         if self._late:  # what was cut off can look like an answer
             raise TimeoutError(f"no whole answer in {ANSWER_S:g} s")
         return answer
+
+
+class _TimedHandshake(ssl.SSLSocket):
+    """A socket that is shut down where its handshake takes longer than `ANSWER_S`."""
+
+    def do_handshake(self, block: bool = False) -> None:
+        """See `ssl.SSLSocket.do_handshake`."""
+
+        def shut() -> None:
+            with suppress(OSError):
+                socket.socket.shutdown(self, socket.SHUT_RDWR)
+
+        timer = threading.Timer(ANSWER_S, shut)
+        timer.daemon = True
+        timer.start()
+        try:
+            super().do_handshake(block)
+        finally:
+            timer.cancel()
 
 
 class _SecureDeadline(_Deadline, http.client.HTTPSConnection):
@@ -163,9 +186,15 @@ class _Plain(urllib.request.HTTPHandler):
 class _Secure(urllib.request.HTTPSHandler):
     """The same over TLS."""
 
+    def __init__(self) -> None:
+        self._timed = ssl.create_default_context()
+        self._timed.set_alpn_protocols(["http/1.1"])
+        self._timed.sslsocket_class = _TimedHandshake
+        super().__init__()
+
     def https_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
         """Open one with TLS."""
-        return self.do_open(_SecureDeadline, req)
+        return self.do_open(_SecureDeadline, req, context=self._timed)
 
 
 def cloud_event_headers(alert: Mapping[str, Any]) -> dict[str, str]:

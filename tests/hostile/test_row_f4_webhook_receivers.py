@@ -5,13 +5,16 @@ from __future__ import annotations
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
 from server_node.clusters import sinks
-from server_node.clusters.sinks import Webhook
+from server_node.clusters.sinks import Sink, Sinks, Webhook
 from shoal.errors import LogUnavailable
+from tests.server_node.test_forwarding import configured, event, forward, publish
 
 ALERT = {
     "alert": "all",
@@ -57,6 +60,22 @@ def test_an_answer_that_comes_byte_by_byte_is_given_up_and_tried_again(monkeypat
     assert "secret" not in str(away.value)
 
 
+def handshake_byte_by_byte(connection: socket.socket) -> None:
+    connection.sendall(b"\x16\x03\x03\x40\x00")
+    while True:
+        connection.sendall(b"\x00")
+        time.sleep(0.02)
+
+
+def test_a_handshake_that_comes_byte_by_byte_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sinks, "ANSWER_S", 0.3)
+    start = time.monotonic()
+    with pytest.raises(LogUnavailable) as away:
+        Webhook(receiver(handshake_byte_by_byte).replace("http:", "https:"), None).deliver(ALERT, "birth", "m")
+    assert time.monotonic() - start < 8.0
+    assert "secret" not in str(away.value)
+
+
 @pytest.mark.parametrize(
     "answer",
     [
@@ -78,3 +97,28 @@ def test_a_body_without_end_is_not_read() -> None:
             connection.sendall(b"x" * 65536)
 
     assert Webhook(receiver(endless), None).deliver(ALERT, "birth", "m")
+
+
+def test_a_receiver_that_is_busy_for_ever_holds_no_other_sink(tmp_path: Path) -> None:
+    config = configured(tmp_path, '[events.webhook]\nurl = "http://127.0.0.1:9/none"')
+    taken: list[str] = []
+
+    class Other:
+        def deliver(self, alert: Mapping[str, Any], event: str, model: str) -> bool:
+            taken.append(alert["event"]["id"])
+            return True
+
+    class Both(Sinks):
+        def items(self) -> list[tuple[str, Sink]]:
+            return [*super().items(), ("other", cast("Sink", Other()))]
+
+    def try_again() -> None:
+        with pytest.raises(LogUnavailable):
+            forward(config, sinks=Both)
+
+    publish(config, event(1))
+    try_again()
+    publish(config, event(2), event(3))
+    try_again()
+    try_again()
+    assert taken == ["rooms/1/0", "rooms/2/0", "rooms/3/0"], "each once"

@@ -119,20 +119,20 @@ def publish(config: Config, *events: ClusterEventMessage) -> None:
         log.flush()
 
 
-def forward(config: Config, steps: int = 1) -> Forwarder:
+def forward(config: Config, steps: int = 1, sinks: type[Sinks] = Sinks) -> Forwarder:
     """A forwarder as it is after a start from its folder and so many steps."""
     owner = "event forwarder of office"
     with (
         closing(open_log(config.log)) as log,
         Checkpoint(config.events.folder / "checkpoint.db", owner) as checkpoint,
-        Sinks(config.sinks, "office") as sinks,
+        sinks(config.sinks, "office") as opened,
     ):
         node = Forwarder(
             Topic(config.contract.events_topic, ClusterEventMessage.decode),
             log,
             checkpoint,
             load_rules(config.events.rules),
-            sinks,
+            opened,
         )
         node.resume()
         for _ in range(steps):
