@@ -101,7 +101,7 @@ BATCH_EVENTS_MAX = 100
 
 @dataclass
 class _Place:
-    """How far one sink is."""
+    """Progress of one sink."""
 
     positions: Positions
     delivered: int = 0
@@ -119,7 +119,7 @@ class Forwarder:
         self._topic, self._log, self._checkpoint = topic, log, checkpoint
         self._rules, self._sinks = rules, sinks
         self._places: dict[str, _Place] = {}
-        """sink -> how far it is"""
+        """sink -> its progress"""
         self.forwarded = 0
         """alerts delivered since this object was made"""
 

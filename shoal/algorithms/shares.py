@@ -15,9 +15,11 @@ from shoal.algorithms.state_reader import StateReader
 from shoal.algorithms.streaming import State
 
 CLIENT_SHARE_MAX = 0.25
-"""most of the recent readings that count that one client may have, and twice its equal part where clients are few"""
-CLIENTS_FREE = 3
-"""up to this many clients none is bound: one of so few may well have nearly all readings"""
+"""most of the recent readings that count that one client may have"""
+SHARE_MAX_OF_FEW = 0.5
+"""twice its equal part, up to this, where clients are few: of three, two outweigh one"""
+CLIENTS_FREE = 2
+"""up to this many clients none is bound: of two nobody can tell which one displaces the other"""
 SHARE_READINGS = 4000.0
 """readings that count after which earlier ones have faded to 1/e in the shares of clients: as `mass_max`, the memory"""
 LEFT_OUT_FADE = 0.1
@@ -87,7 +89,7 @@ class ClientShares:
 
     def _share_max(self, client: str, known: int) -> float:
         """The largest share that this client of `known` ones may have now, below 1."""
-        share = max(CLIENT_SHARE_MAX, 2.0 / known)
+        share = min(SHARE_MAX_OF_FEW, max(CLIENT_SHARE_MAX, 2.0 / known))
         total = sum(self._history.values())
         history = self._history.get(client, 0.0) / total if total else 0.0
         # Half of what the others have lets its share vary.

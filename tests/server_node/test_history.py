@@ -708,7 +708,15 @@ def test_the_clients_that_feed_a_cluster_come_from_its_newest_bins(tmp_path: Pat
 
 @pytest.mark.parametrize(
     ("clients", "shares", "found"),
-    [(4, (70, 10, 10, 10), ("attic", 0.7)), (4, (50, 50, 0, 0), None), (3, (90, 5, 5), None), (4, (), None)],
+    [
+        (4, (70, 10, 10, 10), ("attic", 0.7)),
+        (4, (50, 50, 0, 0), None),
+        (3, (60, 20, 20), ("attic", 0.6)),
+        (2, (70, 30), None),
+        (2, (80, 20), ("attic", 0.8)),
+        (1, (100,), None),
+        (4, (), None),
+    ],
 )
 def test_a_client_is_named_that_supplies_most_of_the_newest_readings_of_several(
     clients: int, shares: tuple[int, ...], found: tuple[str, float] | None, tmp_path: Path

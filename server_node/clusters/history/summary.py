@@ -47,8 +47,8 @@ FEEDING_BINS = 12
 CLIENTS_NAMED_MAX = 2
 
 
-MANY_CLIENTS = 4
-"""clients from which on one that supplies most of the readings is named"""
+MOST_SHARE, TIMES_EQUAL = 0.5, 1.5
+"""a client is named that supplies more than this share of the readings, and more than this many times an equal part"""
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class RecentHistory:
     """client -> the clusters that its newest readings fell to with their shares of these, the largest first; clients
     with the most readings first"""
     most_from: tuple[str, float] | None = None
-    """one of `MANY_CLIENTS` or more that supplies more than half of the newest readings, and its share of these"""
+    """the client of several that supplies most of the newest readings (`MOST_SHARE`), and its share of these"""
 
     def trend_text(self, identity: int) -> str:
         """Movement of a cluster's share, such as "4 to 62 % in 7 days"; empty if it is not known."""
@@ -145,15 +145,16 @@ def _shares(bins: Iterable[HistoryBin], start: int, step: int, steps: int) -> di
 
 
 def _most_from(bins: Sequence[HistoryBin], clients: Sequence[str]) -> tuple[str, float] | None:
-    """The client with more than half of the readings of these bins, and its share; None with few clients."""
+    """The client with most of the readings of these bins (`MOST_SHARE`), and its share; None where none has."""
     counts: Counter[int] = Counter()
     for one in bins:
         counts.update(dict(pairs(one.clients)))
-    if len(clients) < MANY_CLIENTS or not counts.total():
+    if len(clients) < 2 or not counts.total():
         return None
     number, readings = counts.most_common(1)[0]
     share = readings / counts.total()
-    return (client_name(number, clients), share) if number != OTHER_CLIENTS and share > 0.5 else None
+    least = max(MOST_SHARE, TIMES_EQUAL / len(clients))
+    return (client_name(number, clients), share) if number != OTHER_CLIENTS and share > least else None
 
 
 def _feeding(bins: Sequence[HistoryBin], clients: Sequence[str]) -> tuple[Divided[int, str], Divided[str, int]]:

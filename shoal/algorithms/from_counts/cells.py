@@ -14,7 +14,7 @@ from typing import Final, Self
 import numpy as np
 
 from shoal.algorithms.counting import net_reach, squares_reach
-from shoal.algorithms.shares import CLIENTS_FREE
+from shoal.algorithms.fcac.edges import CLIENTS_UNBOUNDED
 from shoal.algorithms.state_reader import StateReader
 from shoal.algorithms.streaming import Rows, State
 from shoal.errors import SettingsError
@@ -134,11 +134,11 @@ class NetCounts:
     def owners(self) -> Ints:
         """(cells,) number of the client that alone has readings in each cell, or `NOBODY`.
 
-        It has more than `SHARE_MAX` of them as far as noise lets that be seen. None of up to `CLIENTS_FREE` clients
-        owns a cell, as so few may well have different readings.
+        It has more than `SHARE_MAX` of them as far as noise lets that be seen. None of up to `CLIENTS_UNBOUNDED`
+        clients owns a cell, as so few may well have different readings.
         """
         owners: Ints = np.full(self._grid.cells, NOBODY, dtype=np.int64)
-        if len(self._counts) <= CLIENTS_FREE:
+        if len(self._counts) <= CLIENTS_UNBOUNDED:
             return owners
         names, counts = list(self._counts), np.stack(list(self._counts.values()))
         windows, total, most = sum(self._windows.values()), counts.sum(axis=0), counts.argmax(axis=0)
