@@ -56,6 +56,7 @@ class ClippingWatch:
         if self._readings < WINDOW_READINGS:
             return []
         shares, looked_at = self._clipped / self._readings, self._readings
+        # With hysteresis: a share around the limit must not log an event for each window.
         over = shares > np.where(self._over, CALM_SHARE, CLIPPED_SHARE)
         begun = np.flatnonzero(over & ~self._over).tolist()
         self._readings, self._over = 0, over
@@ -256,6 +257,7 @@ class ClientMonitoring:
         lag = self._lag_records()
         if self._metrics is not None:
             for result in self._results:
+                # A counter counts this process alone, and totals come from the checkpoint: the rest is new.
                 new = max(0, totals[result] - self._metrics.counted[result])
                 self._metrics.readings.labels(result=result).inc(new)
                 self._metrics.counted[result] += new

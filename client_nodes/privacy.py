@@ -441,6 +441,7 @@ class Releases:
         notes: list[Note] = []
         ends = {partition: end for partition, (_, end) in self._log.bounds(RELEASES).items()}
         waits_until = time.monotonic() + WAIT_S
+        # One that was just written may not be in the log yet: a broker acknowledges before a reader sees it.
         while until is not None or any(self._at[partition] < end for partition, end in ends.items()):
             records, self._at = self._log.read(RELEASES, self._at, timeout_s=1.0)
             for record in records:

@@ -197,6 +197,7 @@ class OwnUpdates:
         except MessageRejected:
             return
         for one in copies:
+            # Only the noise key can mark both: a list that somebody forged stops no client.
             mine = one.client == self._client and all(is_marked_by(self._key, each) for each in (one.older, one.newer))
             is_older, is_newer = (each.startswith(self._incarnation) for each in (one.older, one.newer))
             if mine and (is_older or (is_newer and published.is_unknown(one.model, one.sequence, one.digest))):
@@ -249,6 +250,7 @@ class OwnUpdates:
             try:
                 records, reached = self._log.read(topic, at, limit, WAIT_S)
             except OffsetOutOfRange as gone:
+                # Retention has removed it meanwhile; what is left begins there.
                 at[gone.partition] = gone.first
                 continue
             if not records and reached == at:

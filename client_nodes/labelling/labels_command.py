@@ -430,7 +430,7 @@ def export(file: Path, name: str, form: str, out: Path | None, model: str | None
 @name_option
 @json_option
 def relabel(file: Path, name: str, as_json: bool) -> None:
-    """Label all readings that a client's log still has again, by the newest snapshot of every model.
+    """Label again all readings that a client's log still has, by the newest snapshot of every model.
 
     Stop the client before, and start it again afterwards. Novelty is computed again too, in the order of the readings.
     """

@@ -233,6 +233,7 @@ class ModelRound:
     def _unmask(self, now: float, made_at: float) -> Applied:
         """Absorb the sum of the batch, and open the next round."""
         messages = [message for message, _ in self._messages.values()]
+        # A round of invented clients, whose sum the server knows: it judges the helpers and is never learnt.
         if is_check(message.client for message in messages):
             return self._judge_helpers([message.entry for message in messages], now)
         sums = [words_of(one.total) for one in self._sums.values()]

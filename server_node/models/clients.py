@@ -55,6 +55,7 @@ class ClientGroups:
         self._changed.clear()
         for group, values in changed.items():
             old = self._parts.get(group)
+            # Clients in groups by a hash: a change of one writes its group, not all clients.
             merged = values if old is None else old.value | values
             kept = {client: merged[client] for client in sorted(merged) if merged[client] is not None}
             if kept:

@@ -145,6 +145,7 @@ def gaussian_noise(variance: int) -> GaussianNoise:
     last = 2**TABLE_BITS - 1
     below: list[int] = []
     for reached in _running_sums(variance, exact):
+        # Rounded down: a word that equals an entry is decided by further bits.
         entry = min(int(exact.multiply(reached, unit)), last)
         below.append(entry)
         if entry == last:

@@ -126,6 +126,7 @@ class KeyedRandomness:
         width, size = self._point.itemsize, 8 * words
         digests = []
         for start in range(0, len(inputs), width):
+            # The constant inputs were hashed once: copying that state is cheaper than hashing them again.
             function = self._prefix.copy()
             function.update(inputs[start : start + width])
             digests.append(function.digest(size))

@@ -129,12 +129,14 @@ class DiscreteLaplace:
         for i, digit in enumerate(self.inner):
             k += digit.stride * digit.pick(words[..., i])
         whole = self.scales.pick(words[..., len(self.inner)])
+        # The last value of the table stands for all beyond it: there the next word draws on.
         for level in range(1, self.levels):
             on = whole == level * ESCAPE
             if not on.any():
                 break
             whole[on] += self.scales.pick(words[..., len(self.inner) + level][on])
         k += self.scales.stride * whole
+        # Odd half steps have no 0, so that a sign is never wasted on it, and both signs are alike.
         odd = 2 * k + 1
         return np.where(words[..., 0] & np.uint64(1), odd, -odd)
 
@@ -240,6 +242,7 @@ def _farthest_pairs(distribution: DiscreteLaplace, logs: list[Floats], whole: Fl
         for carry, value in best.items():
             by = shift + carry
             stay, wrap = digit.size - by, by
+            # Without a carry into the next digit, and with one.
             for out, losses in ((0, digit[:stay] - digit[by:]), (1, digit[stay:] - digit[:wrap])):
                 if losses.size:
                     reached[out] = max(reached.get(out, -math.inf), value + float(losses.max()))

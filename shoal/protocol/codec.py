@@ -122,6 +122,7 @@ def _part_in(value_of: Resolve, code: int, packed: bytes) -> Any:
 def _encode_extension(value: Any) -> Any:
     if type(value) is StoredPart:
         return value.value
+    # A scalar of NumPy is an array without dimensions.
     if isinstance(value, np.generic):
         value = np.asarray(value)
     if not isinstance(value, np.ndarray):

@@ -110,6 +110,7 @@ def check_contract(record: Record | None, contract: Contract) -> bool:
         return False
     if agreed.contract == contract.digest:
         return True
+    # Both as JSON with all defaults, so that an omitted value and its default are no difference.
     found = list(differences(json.loads(contract.model_dump_json()), json.loads(agreed.terms)))
     lines = [f"  {_printable(line)}" for line in found[:SHOWN_MAX]]
     lines += [f"  and {len(found) - SHOWN_MAX} more"] if len(found) > SHOWN_MAX else []

@@ -344,6 +344,7 @@ class Checkpoint:
             return row.reference
 
         value = pack(state, refer)
+        # What this state does not refer to goes in the same transaction, so that no part is left without a state.
         removed = [before[part] for part in before.keys() - parts.keys()]
         size = self._stored_size + sum(len(part) for _, part in added) - sum(row.size for row in removed)
         if (whole := len(value) + size) > STATE_BYTES_MAX:

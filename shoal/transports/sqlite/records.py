@@ -155,6 +155,7 @@ def _in_columns(source: Source, rows: Sequence[tuple[Any, ...]]) -> RecordColumn
     if not rows:
         return None
     offsets, times, sizes, keys, headers, values = zip(*rows, strict=True)
+    # Types by column, in a few calls: a check of each row would take longer than reading it.
     kinds = [set(map(type, column)) for column in (times, sizes, keys, headers, values)]
     if kinds[0] | kinds[1] != {int} or min(sizes) < 0 or kinds[3] not in ({bytes}, {type(None)}):
         return None
