@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 
+import numpy as np
 import pytest
 from prometheus_client import CollectorRegistry
 
 from server_node.status import ClientStatus, StatusBoard
 from server_node.web import page_server
 from server_node.web.json_values import REMOVED, as_json, change, feature_json, feature_label
-from shoal.config.contract import Feature
+from shoal.config.contract import Feature, parse_contract
 from tests.server_node.web_browser import Browser, Tab
 from tests.server_node.web_changes import applied
 from tests.server_node.web_page_checks import (
@@ -21,7 +22,7 @@ from tests.server_node.web_page_checks import (
     OVERFLOWING,
     WITHOUT_NAME,
 )
-from tests.server_node.web_statuses import NOW, a_contract, a_snapshot, a_status, some_nodes
+from tests.server_node.web_statuses import FEATURES, NOW, a_contract, a_snapshot, a_status, some_nodes
 
 LONG = "a-name-as-long-as-one-may-be" + "e" * 36
 CONTRACT = a_contract(12, models=("fcac", LONG), name=LONG)
@@ -302,5 +303,29 @@ def test_a_thousand_nodes_in_each_of_thirty_updates_neither_skip_one_nor_shift_t
         assert observed["shift"] < 0.02
         assert tab.value_of("document.querySelectorAll('*').length") == elements, "elements are reused"
         assert tab.console_errors() == []
+    finally:
+        web.stop()
+
+
+def test_the_ends_of_the_range_of_a_category_are_its_values(browser: Browser) -> None:
+    contract = parse_contract(
+        {
+            "federation": {"name": "plant"},
+            "features": [FEATURES[0], {"name": "load", "kind": "category", "values": ["off", "part", "full"]}],
+            "privacy": {"mode": "off"},
+            "models": [{"name": "fcac", "algorithm": "fcac"}],
+        }
+    )
+    arrays = {**some_nodes(2, 3, 60)}
+    arrays["weight"] = np.column_stack([arrays["weight"][:, 0], (arrays["cluster"] + 0.5) / 3])
+    web = page_server(StatusBoard(a_status(contract, [a_snapshot(contract, arrays)])), CollectorRegistry())
+    try:
+        tab = browser.tab()
+        tab.open(f"http://127.0.0.1:{web.start()}/")
+        ends = tab.until("document.querySelector('#differ tfoot td:last-child')?.innerText")
+        assert ends == "off – full"
+        titles = "[...document.querySelectorAll('#differ tbody td:last-child')].map(cell => cell.title)"
+        said = sorted(title.split(",")[0] for title in tab.value_of(titles))
+        assert said == ["full to full", "off to off", "part to part"]
     finally:
         web.stop()

@@ -279,9 +279,12 @@ export function showDifferences(model) {
   reconcile(
     at("differ").tFoot, [scales], () => features.length,
     () => make("tr", {}, make("th", { scope: "row" }, "From, to"), ...features.map(() => make("td"))),
-    (line) => scales.forEach(([low, high], j) => setText(line.children[j + 1], `${value(low)} – ${value(high)}`)),
+    (line) => scales.forEach(([low, high], j) => setText(line.children[j + 1], `${end(low, features[j])} – ${end(high, features[j])}`)),
   );
 }
+
+// An end of a range: a number as it is, or the value of a category.
+const end = (number, feature) => (feature.values ? shown(number, feature) : value(number));
 
 // From the lowest to the highest end of all clusters shown.
 function scaleOf(spreads) {
@@ -315,7 +318,7 @@ function fillDifferences(line, cluster, features, scales) {
     place(frame.children[1], colour, first, Math.max(1, x(high) - first), 4, HEIGHT - 8);
     place(frame.children[3], colour, x(low), low > high ? WIDTH - x(low) : 0, 4, HEIGHT - 8);
     place(frame.children[2], "middle", Math.min(WIDTH - 1.2, Math.max(0, x(centre))), 1.2, 1, HEIGHT - 2);
-    const text = `${value(low)} to ${value(high)}${feature.unit ? ` ${feature.unit}` : ""}, centre ${value(centre)}`;
+    const text = `${end(low, feature)} to ${end(high, feature)}${feature.unit ? ` ${feature.unit}` : ""}, centre ${end(centre, feature)}`;
     setText(words, text);
     if (line.children[j + 1].title !== text) line.children[j + 1].title = text;
   });
