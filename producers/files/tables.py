@@ -11,6 +11,7 @@ import gzip
 import json
 import logging
 import re
+import shlex
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -301,9 +302,18 @@ class JsonTable:
     """JSON lines: one object per line."""
 
     def __init__(self, path: Path, faults: Counter[str], said: DialectOptions = FOUND) -> None:
-        """See `open_table`. Numbers in JSON are written in one way only, so that only the encoding is looked for."""
+        """See `open_table`. Numbers in JSON are written in one way only, so that only the encoding is looked for.
+
+        Raises `SettingsError` for one array of all objects.
+        """
         self.path, self._faults = path, faults
-        self._encoding = known_encoding(said.encoding) if said.encoding else encoding_of(beginning_of(path))
+        head = beginning_of(path)
+        self._encoding = known_encoding(said.encoding) if said.encoding else encoding_of(head)
+        if head.decode(self._encoding, "replace").lstrip().startswith("["):
+            lines = shlex.quote(f"{path.name.partition('.')[0]}.jsonl")
+            raise SettingsError(
+                f"{path}: one JSON array; shoal reads an object a line: jq -c '.[]' {shlex.quote(path.name)} > {lines}"
+            )
         sound = (found for found in self._objects() if found is not None)
         self.columns = tuple(dict.fromkeys(name for found in islice(sound, HEAD_OBJECTS) for name in found))
 

@@ -33,6 +33,12 @@ def written(path: Path, content: str | bytes) -> Path:
     return path
 
 
+def test_an_array_of_objects_is_refused_with_what_makes_lines_of_it(tmp_path: Path) -> None:
+    path = written(tmp_path / "a b.json", '\n[\n  {"a": 1},\n  {"a": 2}\n]\n')
+    with pytest.raises(SettingsError, match=r"jq -c '\.\[\]' 'a b\.json' > 'a b\.jsonl'"):
+        open_table(path, Counter())
+
+
 @pytest.mark.parametrize("name", ["a.csv", "a.jsonl"])
 @pytest.mark.parametrize("content", ["", "\n", "\r\n\r\n", "\ufeff"])
 def test_an_empty_file_has_no_columns_and_no_rows(tmp_path: Path, name: str, content: str) -> None:
