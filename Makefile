@@ -22,9 +22,11 @@ test: $(VENV)/.dev ## in a quarter of an hour: lint, check types, run all tests 
 	$(BIN)/shoal kernels & $(MAKE) --no-print-directory lint check-types; passed=$$?; wait; exit $$passed
 	$(BIN)/pytest -n 4 --dist loadfile --no-loadscope-reorder -m "not integration" $(TESTS)
 
-check: $(VENV)/.dev lint check-types ## in 100 seconds, while you work: lint, types, and the tests that need no other program
-	SHOAL_EXAMPLES=few $(BIN)/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder \
-		-m "not external and not long and not integration" $(TESTS)
+check: $(VENV)/.dev lint ## in 100 seconds, while you work: lint, types, and the tests that need no other program
+	$(BIN)/mypy & types=$$!; \
+		SHOAL_EXAMPLES=few $(BIN)/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder \
+		-m "not external and not long and not integration" $(TESTS); \
+		passed=$$?; wait $$types && exit $$passed
 
 integration: $(VENV)/.dev $(VENV)/.ray $(VENV)/.scale $(VENV)/.spark $(VENV)/.docs $(VENV)/.release $(VENV)/oracles ## what is slow and seldom breaks: long outages, Ray, Spark, quick benchmarks
 	$(BIN)/pytest -n 4 --dist loadfile --no-loadscope-reorder -m integration $(TESTS)
