@@ -183,7 +183,8 @@ class CountingFederation:
     def _spread(self, rows: Floats) -> Floats:
         """Rows (n, d) that continue the stream, spread over the steps of their features."""
         places = np.stack([np.zeros(len(rows), dtype=np.int64), self._rows + np.arange(len(rows))], axis=1)
-        bounds = Bounds(np.zeros(self.width), np.ones(self.width))
+        circular = np.isin(np.arange(self.width), self.server.options.circular_features)
+        bounds = Bounds(np.zeros(self.width), np.ones(self.width), circular.tolist())
         return CoarseReadings(bounds, self._steps, self._key, _MODEL, _SOURCE).spread(rows, places)
 
     def _filled(self, rows: Floats, names: Texts) -> list[tuple[int, str, Floats]]:

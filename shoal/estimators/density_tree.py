@@ -16,6 +16,7 @@ from shoal.estimators.base import warn_of_clipping
 from shoal.estimators.counting_federation import CountingFederation, MaskedFederation, SumBudget
 from shoal.estimators.streaming import OF_THE_ESTIMATOR, WARNED_ROWS_MIN, IdentityEstimator
 from shoal.kernels.arrays import Floats
+from shoal.privacy.base import Bounds
 from shoal.privacy.masked import DELTA
 
 DEFAULTS: Final = DensityTreeOptions()
@@ -53,6 +54,9 @@ class DensityTree(IdentityEstimator):
     step : float or array-like of shape (d,), default=0.0
         Smallest difference that each feature shows, such as 1 for whole degrees: values are spread over it before they
         are counted, so that gaps between them are no valleys. 0: as they are.
+    period : float or array-like of shape (d,), default=0.0
+        Of a circular feature, what it begins again after: 360 for degrees, 24 for hours; 0 for any other. Its circle is
+        cut at `low`, `high` does not count, and centres lie from 0 to below it. Clusters across the cut are one.
     masked : bool, default=False
         Whether noise is added to sums over clients instead of each client's counts; name them in `fit(X, clients=...)`.
     budget_windows : int or None, default=None
@@ -114,6 +118,7 @@ class DensityTree(IdentityEstimator):
         low: ArrayLike = 0.0,
         high: ArrayLike = 1.0,
         step: ArrayLike = 0.0,
+        period: ArrayLike = 0.0,
         masked: bool = False,
         budget_windows: int | None = None,
         delta: float = DELTA,
@@ -135,6 +140,7 @@ class DensityTree(IdentityEstimator):
         self.low = low
         self.high = high
         self.step = step
+        self.period = period
         self.masked = masked
         self.budget_windows = budget_windows
         self.delta = delta
@@ -152,14 +158,15 @@ class DensityTree(IdentityEstimator):
         self.max_seconds = max_seconds
 
     def _new_federation(self, width: int) -> CountingFederation:
-        low, high = self._bounds(width)
+        bounds = self._bounds(width)
         options = self.get_params(deep=False)
         named = ("clients", "random_state", "epsilon", "window_readings", "budget_windows", "delta", "masked")
         own = {name: options.pop(name) for name in named}
-        for name in ("low", "high", "step", *OF_THE_ESTIMATOR):
+        for name in ("low", "high", "step", "period", *OF_THE_ESTIMATOR):
             del options[name]
+        options["circular"] = ",".join(map(str, bounds.circular))
         clients, seed, size = own["clients"], own["random_state"], own["window_readings"]
-        steps = self._steps(low, high)
+        steps = self._steps(bounds)
         if own["masked"]:
             budget = SumBudget(own["epsilon"], own["budget_windows"], own["delta"])
             return MaskedFederation(options, width, clients, seed, budget, size, steps)
@@ -168,35 +175,41 @@ class DensityTree(IdentityEstimator):
         return CountingFederation(options, width, clients, seed, own["epsilon"], size, steps)
 
     def _from_learnt(self, points: Floats) -> Floats:
-        low, high = self._bounds(points.shape[1])
-        return np.asarray(low + points * (high - low))
+        return self._bounds(points.shape[1]).shown(points)
 
     def _to_learnt(self, rows: Floats) -> Floats:
-        low, high = self._bounds(rows.shape[1])
-        return np.asarray((np.clip(rows, low, high) - low) / (high - low))
+        bounds = self._bounds(rows.shape[1])
+        return bounds.to_unit(bounds.clip(rows, gaps=True)[0])
 
     def _warn(self, rows: Floats) -> None:
         if not self._warned and len(rows) >= WARNED_ROWS_MIN:
-            self._warned = warn_of_clipping(rows, *self._bounds(rows.shape[1]), self._names)
+            bounds = self._bounds(rows.shape[1])
+            low, high = bounds.low.copy(), bounds.high.copy()
+            low[list(bounds.circular)], high[list(bounds.circular)] = -np.inf, np.inf  # these are wrapped
+            self._warned = warn_of_clipping(rows, low, high, self._names)
 
-    def _steps(self, low: Floats, high: Floats) -> Floats:
+    def _steps(self, bounds: Bounds) -> Floats:
         """(d,) the steps in unit coordinates. Raises `SettingsError`."""
         try:
-            steps = np.broadcast_to(np.asarray(self.step, dtype=np.float64), low.shape) / (high - low)
+            steps = np.broadcast_to(np.asarray(self.step, dtype=np.float64), bounds.span.shape) / bounds.span
         except (TypeError, ValueError):
-            raise SettingsError(f"step must be a number, or {len(low)} numbers") from None
+            raise SettingsError(f"step must be a number, or {bounds.d} numbers") from None
         if not ((steps >= 0.0) & (steps <= 1.0)).all():
             raise SettingsError("step must be from 0 to high - low for every feature")
         return steps
 
-    def _bounds(self, width: int) -> tuple[Floats, Floats]:
-        """(d,), (d,). Raises `SettingsError`."""
+    def _bounds(self, width: int) -> Bounds:
+        """Those of `width` features. Raises `SettingsError`."""
         try:
-            low, high = (
-                np.broadcast_to(np.asarray(bound, dtype=np.float64), (width,)) for bound in (self.low, self.high)
+            low, high, period = (
+                np.broadcast_to(np.asarray(each, dtype=np.float64), (width,))
+                for each in (self.low, self.high, self.period)
             )
         except (TypeError, ValueError):
-            raise SettingsError(f"low and high must be numbers, or {width} numbers each") from None
+            raise SettingsError(f"low, high and period must be numbers, or {width} numbers each") from None
+        if not (np.isfinite(period).all() and (period >= 0.0).all()):
+            raise SettingsError("period must be 0, or above 0 and finite for a circular feature")
+        high = np.where(period > 0.0, low + period, high)
         if not (np.isfinite(low).all() and np.isfinite(high).all() and (low < high).all()):
             raise SettingsError("low and high must be finite, and low below high for every feature")
-        return low, high
+        return Bounds(low, high, list(period > 0.0))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -11,10 +12,10 @@ from sklearn.metrics import adjusted_rand_score
 
 from shoal.algorithms.counting import CountingAlgorithm
 from shoal.algorithms.density_tree import DENSITY_TREE, DensityTreeOptions, DensityTreeServer
-from shoal.algorithms.density_tree.arrays import SHARE_ONE
+from shoal.algorithms.density_tree.arrays import SHARE_ONE, DensityTreeAggregator
 from shoal.algorithms.density_tree.clusters import cluster_leaves
-from shoal.algorithms.density_tree.leaf import BINS, Axes, Leaf, oblique_axes
-from shoal.algorithms.density_tree.plan import CountingPlan, axes_sampled, axis_shares
+from shoal.algorithms.density_tree.leaf import BINS, Axes, Clumping, Leaf, oblique_axes
+from shoal.algorithms.density_tree.plan import CountingPlan, axes_of_leaf, axes_sampled, axis_shares
 from shoal.algorithms.density_tree.tree import Cut, can_be_cut
 from shoal.algorithms.from_counts.rounds import KMEANS_FROM_COUNTS
 from shoal.algorithms.streaming import Contribution
@@ -325,3 +326,51 @@ def test_clusters_on_either_side_of_the_ends_stay_two_and_so_do_they_where_one_h
 def test_circular_features_that_are_none_are_refused(circular: str) -> None:
     with pytest.raises(SettingsError, match="circular"):
         DensityTreeServer(2, circular=circular)
+
+
+def windows_of(mixed: bool, seed: int, noise: float = 8.0) -> Clumping:
+    """Windows of 400 readings in two bins of four: each with both alike, or each with one of them."""
+    random, clumping = np.random.default_rng(seed), Clumping()
+    earlier, variances = np.zeros(4), np.zeros(4)
+    for number in range(200):
+        shares = np.array([0.5, 0.5, 0, 0] if mixed else np.roll([1.0, 0, 0, 0], number % 2))
+        counts = random.multinomial(400, shares) + random.normal(0, math.sqrt(noise), 4)
+        clumping.compare(earlier, variances, counts, np.full(4, noise))
+        earlier, variances = earlier + counts, variances + noise
+    return clumping
+
+
+@pytest.mark.parametrize(("mixed", "expected"), [(True, 0.0), (False, 0.5)])
+def test_how_much_windows_differ_is_known_from_noisy_counts(mixed: bool, expected: float) -> None:
+    assert windows_of(mixed, 3).variance == pytest.approx(expected, abs=0.01)
+
+
+def test_windows_are_not_compared_with_what_noise_alone_has_made() -> None:
+    clumping = Clumping()
+    for earlier in (-500.0, 0.0, 10.0):
+        clumping.compare(np.full(4, earlier), np.full(4, 800.0), np.full(4, 100.0), np.full(4, 8.0))
+    assert clumping.variance is None
+
+
+def test_of_a_leaf_with_few_readings_fewer_axes_are_sampled_unless_windows_differ() -> None:
+    most, variance = 4, count_noise(2.0).variance
+    sampled = [axes_of_leaf(most, readings, variance, clumping) for readings in (400, 40, 0) for clumping in (0.5, 0.0)]
+    assert sampled == [4, 1, 3, 1, 1, 1]
+    assert axes_of_leaf(most, 40, variance, None) == most, "as long as nothing is known"
+    assert axes_of_leaf(most, 400, count_noise(4.0).variance, 0.0) == most, "where noise is of little weight"
+
+
+def test_windows_are_compared_one_by_one_and_sums_of_them_are_not() -> None:
+    rows, _ = blobs(4 * WINDOW, CORNERS, 1)
+    options = {"noise_variance": count_noise(4.0).variance, "window_readings": WINDOW}
+    alone, summed = DensityTreeServer(3, **options), DensityTreeServer(3, **options)
+    aggregator, everyone = DensityTreeAggregator(WINDOW, options["noise_variance"]), np.ones(WINDOW, dtype=bool)
+    for half in range(2):
+        for number in (2 * half, 2 * half + 1):
+            counted = alone.plan.count(rows[number * WINDOW :][:WINDOW], everyone, b"a", number)
+            update = counted.update(counted.counts)
+            alone.absorb([Contribution("a", number, update)], b"")
+            aggregator.add(update, WINDOW)
+        summed.absorb([Contribution("b", half, aggregator.contribute())], b"")
+    assert alone.state()["compared"] > 0.0
+    assert summed.state()["compared"] == 0.0

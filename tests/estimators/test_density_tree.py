@@ -151,6 +151,23 @@ def test_a_step_that_cannot_be_is_refused(step: Any) -> None:
         model(step=step).fit(plant(50)[0])
 
 
+def test_a_cluster_across_the_end_of_a_period_is_one_and_its_centre_lies_on_the_circle() -> None:
+    random = np.random.default_rng(5)
+    of = random.integers(2, size=8000)
+    rows = np.column_stack([np.array([355.0, 180.0])[of] + random.normal(0, 12, 8000), random.normal(0.5, 0.1, 8000)])
+    found = DensityTree(epsilon=4.0, low=0.0, period=[360.0, 0.0], step=[1.0, 0.0], clients=10, random_state=1)
+    found.fit(rows % [360.0, 1.0])
+    assert found.n_clusters_ == 2
+    assert np.sort(found.cluster_centers_[:, 0]) == pytest.approx([180, 355], abs=5)
+    assert len(set(found.predict([[350.0, 0.5], [5.0, 0.5], [725.0, 0.5], [-10.0, 0.5]]))) == 1
+
+
+@pytest.mark.parametrize("period", [-1.0, np.inf, [1.0, 1.0, 1.0], "round"])
+def test_a_period_that_cannot_be_is_refused(period: Any) -> None:
+    with pytest.raises(SettingsError, match="period"):
+        model(period=period).fit(plant(50)[0])
+
+
 def masked(**parameters: Any) -> DensityTree:
     return model(**{"masked": True, "window_readings": 100, "epsilon": 1.0, **parameters})
 

@@ -220,22 +220,24 @@ class Leaf:
 
     def add(self, axis: int, counts: Floats, exposure: float, variance: float) -> None:
         """Add the counts of one block: coarse cells outside the zoom, then fine cells. `variance` is their noise."""
-        zoom, span = int(self.zoom[axis]), int(self.span[axis])
-        if zoom == NO_ZOOM:
-            self.coarse[axis] += counts
-            self.coarse_noise[axis] += variance
-        else:
-            before, after, fine = counts[:zoom], counts[zoom : BINS - span], counts[BINS - span :]
-            self.coarse[axis, :zoom] += before
-            self.coarse[axis, zoom + span :] += after
-            self.coarse[axis, zoom : zoom + span] += fine.reshape(span, -1).sum(axis=1)
-            noise = np.full(BINS, variance)
-            noise[zoom : zoom + span] *= BINS // span
-            self.coarse_noise[axis] += noise
-            self.fine[axis] += fine
+        coarse, noise = self.in_coarse_bins(axis, counts, variance)
+        self.coarse[axis] += coarse
+        self.coarse_noise[axis] += noise
+        if self.zoom[axis] != NO_ZOOM:
+            self.fine[axis] += counts[BINS - int(self.span[axis]) :]
             self.fine_noise[axis] += variance
             self.fine_exposure[axis] += exposure
         self.exposure[axis] += exposure
+
+    def in_coarse_bins(self, axis: int, counts: Floats, variance: float) -> tuple[Floats, Floats]:
+        """The counts of one block -> (BINS,) counts of the coarse bins, and the variances of their noise."""
+        zoom, span = int(self.zoom[axis]), int(self.span[axis])
+        noise = np.full(BINS, variance)
+        if zoom == NO_ZOOM:
+            return counts, noise
+        before, after, fine = counts[:zoom], counts[zoom : BINS - span], counts[BINS - span :]
+        noise[zoom : zoom + span] *= BINS // span
+        return np.concatenate([before, fine.reshape(span, -1).sum(axis=1), after]), noise
 
     def is_counted_by(self, axis: int, epoch: int, cells: int) -> bool:
         """Whether counts of an axis, of this epoch and this number of cells, are of the cells that the axis has now."""
@@ -330,6 +332,41 @@ class Leaf:
             values[axis] = 0
         self.zoom[axis] = NO_ZOOM
         self.epoch[axis] += 1
+
+
+COMPARED_SIGNIFICANCE: Final = 4.0
+"""standard deviations above zero from which the readings of an axis are compared with those of a window"""
+
+
+class Clumping:
+    """How much the windows of clients differ in what they hold, from private counts alone.
+
+    It is the variance of the composition: of the shares p (bins,) that the readings of a window have in the bins of an
+    axis, around those of all windows, E|p|² - |E p|². 0 where all readings are drawn alike; windows that each hold one
+    of two equal clusters have 1/2. Products of counts that share neither noise nor readings need no correction; of
+    squares the variance of both is taken off.
+    """
+
+    def __init__(self, apart: float = 0.0, compared: float = 0.0) -> None:
+        self.apart, self.compared = apart, compared
+        """sums over windows: of the square of their readings times the variance, and of that square"""
+
+    def compare(self, earlier: Floats, earlier_noise: Floats, counts: Floats, noise: Floats) -> None:
+        """A window's counts on an axis (bins,) with what was counted there before, and the variances of both."""
+        known, held = float(earlier.sum()), float(counts.sum())
+        # Noise may make it negative.
+        if known <= 0.0 or known <= COMPARED_SIGNIFICANCE * math.sqrt(known + float(earlier_noise.sum())):
+            return
+        usual, uncertain = earlier / known, noise + counts
+        square = held * held - float(uncertain.sum())
+        own = float(counts @ counts) - float(uncertain.sum())
+        self.apart += own - (held * float(counts @ usual) - float(uncertain @ usual))
+        self.compared += square
+
+    @property
+    def variance(self) -> float | None:
+        """Variance of the composition, at least 0; None while it is not known."""
+        return max(0.0, self.apart / self.compared) if self.compared > 0.0 else None
 
 
 def _held(counts: Floats, noise: Floats, low: Floats, high: Floats) -> tuple[Floats, Floats]:

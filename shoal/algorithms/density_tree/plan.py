@@ -112,6 +112,11 @@ def possible_leaves(rows: Floats, axes: Axes, at: Floats, parts: Ints) -> tuple[
 SAMPLED_BY_NOISE: Final = 0.27
 """axes sampled per window are this times sqrt(window / noise variance): more axes add noise in proportion to their
 number, fewer make the readings of each come in clumps, in inverse proportion"""
+SAMPLED_BY_CLUMPING: Final = 0.5
+"""axes sampled, as a part of those at which the variances of noise and of clumps are equal: a valley lies where counts
+are low, and noise is as large there as elsewhere"""
+NOISE_OF_LITTLE_WEIGHT: Final = 0.1
+"""variance of noise, as a part of that of the readings, up to which more axes are sampled"""
 HINT_MAX: Final = 5.0
 """significance from which on a better valley does not raise the share of an axis"""
 EVEN_SHARE: Final = 0.25
@@ -130,6 +135,20 @@ def axes_sampled(axes: int, window_readings: int, noise_variance: float, fixed: 
     if noise_variance <= 0.0:
         return axes
     return min(axes, max(1, round(SAMPLED_BY_NOISE * math.sqrt(window_readings / noise_variance))))
+
+
+def axes_of_leaf(most: int, readings: float, noise_variance: float, clumping: float | None) -> int:
+    """Number of a leaf's axes that each window samples, from 1 to `most`, where it has `readings` in the leaf.
+
+    Noise adds a variance in proportion to the axes sampled, and the differences between windows (`Clumping`) one in
+    inverse proportion, with the square of the readings: this balances both. Noise of little weight beside the variance
+    of the readings themselves is no reason for fewer.
+    """
+    if clumping is None or noise_variance <= 0.0:
+        return most
+    noise = BINS * noise_variance
+    balanced = round(SAMPLED_BY_CLUMPING * readings * math.sqrt(clumping / noise))
+    return min(most, max(1, balanced, int(NOISE_OF_LITTLE_WEIGHT * readings / noise)))
 
 
 def axis_shares(leaf: Leaf, hint: Floats, sampled: int) -> Ints:

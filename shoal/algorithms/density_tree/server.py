@@ -17,10 +17,11 @@ from shoal.algorithms.counting import FOUND_SIGNIFICANCE, without_far_noise
 from shoal.algorithms.density_tree.arrays import SHARE_ONE, SNAPSHOT, Block, DensityTreeOptions, blocks_of
 from shoal.algorithms.density_tree.clusters import Identities, cluster_leaves, masses
 from shoal.algorithms.density_tree.extents import draw_rows, extents
-from shoal.algorithms.density_tree.leaf import BINS, NO_AXES, NO_ZOOM, Axes, AxisValleys, Leaf, oblique_axes
+from shoal.algorithms.density_tree.leaf import BINS, NO_AXES, NO_ZOOM, Axes, AxisValleys, Clumping, Leaf, oblique_axes
 from shoal.algorithms.density_tree.plan import (
     CountingPlan,
     LeafFacts,
+    axes_of_leaf,
     axes_sampled,
     axis_shares,
     check_plan,
@@ -199,7 +200,7 @@ def _cluster_means(centre: Floats, mass: Floats, cluster: Ints, circular: Sequen
     return means
 
 
-STATE_VERSION: Final = 3
+STATE_VERSION: Final = 4
 NO_CLUSTER: Final = -1
 FADE_READINGS: Final = 400
 """readings after which everything counted has faded by the option `decay`"""
@@ -227,6 +228,7 @@ class DensityTreeServer:
         self._noise_variance = self.options.noise_variance
         self._shares = ClientShares()
         self._deficits = ClientDeficits(self._noise_variance)
+        self._clumping = Clumping()
         self._oblique = self.options.oblique_axes if dimensions > 1 else 0
         self._next_leaf = 0
         self._root: Node = new_leaf(
@@ -280,6 +282,9 @@ class DensityTreeServer:
             counts = without_far_noise(block.counts, self._noise_variance, block.windows)
             if not self._deficits.take(client, block.leaf, float(counts.sum()), len(counts) * block.windows):
                 continue
+            if block.windows == 1:  # sums do not tell how their windows differ
+                earlier = leaf.coarse[block.axis], leaf.coarse_noise[block.axis]
+                self._clumping.compare(*earlier, *leaf.in_coarse_bins(block.axis, counts, variance))
             leaf.add(block.axis, counts, block.exposure, variance)
             leaf.recent += float(counts.sum()) * part
             leaf.recent_noise += len(block.counts) * variance * part**2
@@ -341,6 +346,8 @@ class DensityTreeServer:
             "counted": self._counted,
             "counted_noise": self._counted_noise,
             "found": self._found,
+            "apart": self._clumping.apart,
+            "compared": self._clumping.compared,
             "tree": tree_state(self._root),
             "snapshot": self.snapshot(),
             **self._identities.state(),
@@ -363,6 +370,7 @@ class DensityTreeServer:
         saved.check(self._counted_noise >= 0.0, "counts have a variance below zero")
         saved.check(isinstance(state.get("found"), bool), "it is unknown whether anything was found")
         self._found = bool(state["found"])
+        self._clumping = Clumping(saved.read_float("apart"), saved.read_float("compared"))
         saved.check(isinstance(state.get("tree"), Mapping), "there is no tree")
         self._root = restored_tree(state["tree"], self.d)
         self._identities = Identities()
@@ -446,11 +454,13 @@ class DensityTreeServer:
                 np.bincount(cluster, weights=[leaf.recent_noise for leaf in leaves]).astype(np.float64),
             )
         shares = []
-        for leaf in leaves:
+        for leaf, held in zip(leaves, (options.window_readings * mass).tolist(), strict=True):
             hint = leaf.best_valleys(options.depth, options.cut_significance).hint
             sampled = axes_sampled(
                 len(leaf.axes), options.window_readings, self._noise_variance, options.axes_per_window
             )
+            if not options.axes_per_window:
+                sampled = axes_of_leaf(sampled, held, self._noise_variance, self._clumping.variance)
             shares.append(axis_shares(leaf, hint, sampled))
         arrays = plan_arrays(self._root, shares)
         arrays |= cluster_arrays(
