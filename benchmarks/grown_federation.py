@@ -7,12 +7,11 @@ regions, each is such a federation, and contributes to another one, which has no
 from __future__ import annotations
 
 import json
-import shutil
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, closing
+from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -87,12 +86,8 @@ class Cost:
     """processor time of the steps of the server, or of those of all regions"""
     upstream_s: float
     """processor time to copy the regions' contributions, and of the steps of the upstream server"""
-    restart_s: float | None
-    """processor time to open the server again from its checkpoint and to have its status; none with regions"""
-    rebuild_s: float | None
-    """processor time to compute its models again from the log; none with regions"""
     memory_mib: float
-    """most resident memory of the process, before it restarts or rebuilds"""
+    """most resident memory of the process"""
     client_bytes: int
     """size of the folders of all clients, without their readings logs"""
     readings_bytes: int
@@ -127,36 +122,26 @@ def cost_of(size: Size, folder: Path) -> Cost:
     federations: list[Federation] = []
     upstream_s = 0.0
     with ExitStack() as stack:
-        above = _opened(stack, folder, UPSTREAM, size) if size.regions else None
+        above = opened(stack, folder, UPSTREAM, size) if size.regions else None
         for number in range(1, size.regions + 1) if above else [0]:
-            federation = _opened(stack, folder, f"federation-{number}", size, _UPSTREAM_SECTION if above else "")
+            federation = opened(stack, folder, f"federation-{number}", size, _UPSTREAM_SECTION if above else "")
             copy = _bridge_step(stack, federation.config) if above else None
-            for _ in _steps(federation, size):
+            for _ in steps(federation, size):
                 if copy is not None and above is not None:
-                    upstream_s += _stepped_s(copy) + _stepped_s(above.server.step)
+                    upstream_s += stepped_s(copy) + stepped_s(above.server.step)
             federations.append(federation)
         nodes, clusters = _sizes((above or federations[0]).server)
         absorbed = sum(client.readings for each in federations for client in each.server.status().clients)
-    memory_mib = footprint_of(_own_process()).peak_mib
-    server_bytes = sum(_folder_bytes(each.config.server.folder) for each in federations)
-    config = federations[0].config
-    restart_s = rebuild_s = None
-    if not size.regions:
-        restart_s = _opened_s(lambda: open_server(config), absorbed)
-        shutil.rmtree(config.server.folder)
-        rebuild_s = _opened_s(lambda: open_server(config, rebuild=True), absorbed)
     clients = sum(_folder_bytes(each.config.client.folder) for each in federations)
     readings = sum(_folder_bytes(each.config.client.folder, "readings.db*") for each in federations)
     return Cost(
         client_s=sum(each.client_s for each in federations),
         server_s=sum(each.server_s for each in federations),
         upstream_s=upstream_s,
-        restart_s=restart_s,
-        rebuild_s=rebuild_s,
-        memory_mib=memory_mib,
+        memory_mib=footprint_of(_own_process()).peak_mib,
         client_bytes=clients - readings,
         readings_bytes=readings,
-        server_bytes=server_bytes,
+        server_bytes=sum(_folder_bytes(each.config.server.folder) for each in federations),
         log_bytes=sum(_folder_bytes(each.config.server.folder.parent, LOG_FILES, False) for each in federations),
         update_bytes=sum(_update_bytes(each.config) for each in federations),
         absorbed=absorbed,
@@ -165,7 +150,7 @@ def cost_of(size: Size, folder: Path) -> Cost:
     )
 
 
-def _opened(stack: ExitStack, folder: Path, name: str, size: Size, upstream: str = "") -> Federation:
+def opened(stack: ExitStack, folder: Path, name: str, size: Size, upstream: str = "") -> Federation:
     """A new federation with its server, in a folder of its own."""
     file = folder / name / "federation.toml"
     file.parent.mkdir()
@@ -183,15 +168,15 @@ def _bridge_step(stack: ExitStack, region: Config) -> Callable[[], bool]:
     return stack.enter_context(open_bridge(region, upstream.config, lambda snapshot: None)).step
 
 
-def _steps(federation: Federation, size: Size) -> Iterator[None]:
+def steps(federation: Federation, size: Size) -> Iterator[None]:
     """Let each client learn each block of its readings, and the server absorb what it has published."""
     for number in range(1, size.clients + 1):
         for block in _blocks(size, federation.config, number):
             with open_client(federation.config, f"client-{number}") as client:
                 block()
-                federation.client_s += _stepped_s(client.step)
+                federation.client_s += stepped_s(client.step)
             if number % STEP_CLIENTS == 0 or number > size.clients - size.clients % STEP_CLIENTS:
-                federation.server_s += _stepped_s(federation.server.step)
+                federation.server_s += stepped_s(federation.server.step)
             yield
 
 
@@ -215,24 +200,12 @@ def _blocks(size: Size, config: Config, number: int) -> Iterator[Callable[[], No
         yield partial(write, first, rows)
 
 
-def _stepped_s(step: Callable[[], bool]) -> float:
+def stepped_s(step: Callable[[], bool]) -> float:
     """Step until there is nothing to do; processor seconds."""
     began = time.process_time()
     while step():
         pass
     return time.process_time() - began
-
-
-def _opened_s(opened: Callable[[], AbstractContextManager[ServerNode]], absorbed: int) -> float:
-    """Open a server and step until it has what it had absorbed, and its status; processor seconds."""
-    began = time.process_time()
-    with opened() as server:
-        while server.step():
-            pass
-        readings = sum(client.readings for client in server.status().clients)
-        spent_s = time.process_time() - began
-    assert readings == absorbed, f"{readings} readings instead of {absorbed}"
-    return spent_s
 
 
 def _sizes(server: ServerNode) -> tuple[int, int]:

@@ -29,8 +29,6 @@ TOLERANCE = 0.15
 HEADS = {
     "client_s": "clients, CPU s",
     "server_s": "server, CPU s",
-    "restart_s": "server restarts, CPU s",
-    "rebuild_s": "server rebuilds, CPU s",
     "upstream_s": "upstream, CPU s",
     "memory_mib": "memory, MiB",
     "client_bytes": "state of clients, KiB",

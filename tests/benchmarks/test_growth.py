@@ -46,3 +46,13 @@ def test_every_size_of_a_federation_is_varied_and_all_of_its_readings_are_absorb
     assert two["client_bytes"] > 1.5 * one["client_bytes"], "each client has a folder of its own"
     one, two = next(axis["points"] for axis in result["axes"] if axis["axis"] == "nodes")
     assert (one["nodes"], two["nodes"]) == (one["size"], two["size"]), "noise fills the models up to their limits"
+
+
+@pytest.mark.integration
+def test_a_server_restarts_and_rebuilds_with_all_of_its_clients(tmp_path: Path) -> None:
+    result = run("restarts", tmp_path)
+    # The benchmark itself ends with an error if a reading of a client is not there again.
+    assert [line["clients"] for line in result["lines"]] == [20, 40]
+    for line in result["lines"]:
+        assert line["updates"] == 2 * line["clients"]
+        assert min(line[name] for name in ("ingest_s", "restart_s", "rebuild_s", "checkpoint_bytes")) > 0

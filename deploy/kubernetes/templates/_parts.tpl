@@ -105,6 +105,7 @@ securityContext:
 startupProbe:
   exec: { command: [python, -IS, /opt/shoal/health_check.py, {{ index . 0 | quote }}, /livez] }
   periodSeconds: 5
+  timeoutSeconds: 10
   failureThreshold: 60
 livenessProbe:
   exec: { command: [python, -IS, /opt/shoal/health_check.py, {{ index . 0 | quote }}, /livez] }
