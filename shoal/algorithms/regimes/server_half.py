@@ -361,12 +361,13 @@ SUM_MAX: Final = 4 * BLOCKS_MAX * READING_MAX**2
 def check_answer(head: Head, arrays: Arrays, claims: Claims) -> None:
     """Raises `InvalidData` for an answer that no client gives, whatever it remembers."""
     sums, d = arrays["sums"], head.width
+    require_possible(d == len(claims.low), "its rows have another number of features than the contract")
     if head.phase == Phase.COLUMNS:
         level, spread, low, high = sums[1:].reshape(4, d)
         # A level is a median of rows in the box: what lies outside by more than rounding is made up.
         slack = ROUNDING_SHARE * claims.scale
         inside = (low >= claims.low - slack) & (high <= claims.high + slack) & (level >= low) & (level <= high)
-        require_possible(bool(inside.all()) and d == len(claims.low), "sums has a level that no rows have")
+        require_possible(bool(inside.all()), "sums has a level that no rows have")
         require_possible(bool(((spread >= 0) & (spread <= claims.span)).all()), "sums has a spread that no rows have")
         require_possible(0 <= sums[0] <= BLOCKS_MAX, "sums has more rows than a client remembers")
     elif head.phase == Phase.SCALING and len(sums):

@@ -231,6 +231,20 @@ def test_the_same_number_is_the_same_case(published: tuple[EveryAlgorithm, list[
     assert set(CLIENTS)
 
 
+@pytest.mark.parametrize("width", [5, 2**40])
+def test_an_answer_about_regimes_of_other_features_is_rejected(tmp_path: Path, width: int) -> None:
+    """Found by the fuzzer: the server set it aside as one that no check foresees."""
+    site = EveryAlgorithm(tmp_path)
+    update = site.update("regimes", "attic", 1)
+    table = unpack(update.encode(), 10**8)
+    table["arrays"]["head"][3] = width
+    if width < 10:
+        table["arrays"]["sums"] = np.concatenate([table["arrays"]["sums"][:1], np.full(4 * width, 0.5)])
+    with pytest.raises(MessageRejected) as refused:
+        Validator(resolve(site.contract)).check_update(Update.decode(pack(table), Update.headers()))
+    assert refused.value.reason == "claims"
+
+
 def test_parameters_that_make_no_clustering_are_rejected(published: tuple[EveryAlgorithm, list[Message]]) -> None:
     """Found by the fuzzer: a client ended when a snapshot had a grid of no cells."""
     site, seeds = published
