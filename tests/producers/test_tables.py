@@ -84,8 +84,13 @@ def test_a_quote_that_is_never_closed_costs_its_own_row_only(tmp_path: Path) -> 
     assert faults == {"unclosed": 1}
 
 
-def test_a_line_of_a_million_columns_is_one_broken_row_and_does_not_fill_the_memory(tmp_path: Path) -> None:
-    path = written(tmp_path / "a.csv", "t,a\n" + "1," * 4_000_000 + "\n1,2\n")
+@pytest.mark.parametrize(("name", "line"), [("a.csv", "1," * 4_000_000), ("a.csv.gz", "0" * 12_000_000)])
+def test_a_line_that_is_far_too_long_is_one_broken_row_and_does_not_fill_the_memory(
+    tmp_path: Path, name: str, line: str
+) -> None:
+    content = f"t,a\n{line}\n1,2\n".encode()
+    path = written(tmp_path / name, gzip.compress(content, 1) if name.endswith(".gz") else content)
+    del content, line
     tracemalloc.start()
     try:
         rows, faults = rows_of(path, "a")
@@ -95,6 +100,13 @@ def test_a_line_of_a_million_columns_is_one_broken_row_and_does_not_fill_the_mem
     assert rows == [None, ["2"]]
     assert faults == Counter(ragged=1)
     assert peak < 8 * tables.LINE_CHARS_MAX
+
+
+def test_cells_of_nulls_are_cells_that_no_client_takes(tmp_path: Path) -> None:
+    rows, faults = rows_of(written(tmp_path / "a.csv", "t,a\n1,2\n\0\0,\0\n3,4\n"), "t", "a")
+    assert [rows[0], rows[-1]] == [["1", "2"], ["3", "4"]]
+    assert len(rows) == 3
+    assert not faults or rows[1] is None
 
 
 def test_a_line_of_a_million_keys_is_one_broken_row_too(tmp_path: Path) -> None:

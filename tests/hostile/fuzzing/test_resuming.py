@@ -11,7 +11,8 @@ from tests.hostile import fuzzing
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    for name, value in (("FOLDER", str(tmp_path / "run")), ("CORPUS", tmp_path / "corpus"), ("CASES", 2000)):
+    changed = ("FOLDER", str(tmp_path / "run")), ("CORPUS", tmp_path / "corpus"), ("CASES", 2000), ("FIRST", 0)
+    for name, value in changed:
         monkeypatch.setattr(fuzzing, name, value)
     return tmp_path
 
