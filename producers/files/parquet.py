@@ -19,7 +19,8 @@ except ImportError:
     raise MissingExtra("Parquet replay", "parquet") from None
 
 # A reader holds one batch: a file of any size takes a few megabytes.
-BATCH_ROWS = 4096
+BATCH_ROWS, BATCH_BYTES = 4096, 64 * 1024**2
+"""most rows of a batch, and bytes of the file that it is made of"""
 
 
 class ParquetTable:
@@ -30,20 +31,25 @@ class ParquetTable:
         with parquet_errors(path), parquet.ParquetFile(path) as file:
             self.columns: tuple[str, ...] = tuple(file.schema_arrow.names)
             self._rows = int(file.metadata.num_rows)
+            groups = [file.metadata.row_group(number) for number in range(file.metadata.num_row_groups)]
+            row_bytes = max((group.total_byte_size / max(1, group.num_rows) for group in groups), default=0.0)
+            self._batch_rows = max(1, min(BATCH_ROWS, int(BATCH_BYTES / max(1.0, row_bytes))))
+            # Kept once each: a long text repeated is a few bytes of the file.
+            self._texts = [one.name for one in file.schema_arrow if pa.types.is_string(one.type)]
 
     def rows(self, wanted: Sequence[str]) -> Iterator[tuple[Any, ...]]:
         """See `Table.rows`; no row of a Parquet file is broken."""
         names = list(dict.fromkeys(wanted))
-        with parquet_errors(self.path), parquet.ParquetFile(self.path) as file:
-            for batch in file.iter_batches(batch_size=BATCH_ROWS, columns=names):
+        with parquet_errors(self.path), self._open() as file:
+            for batch in file.iter_batches(batch_size=self._batch_rows, columns=names):
                 cells = {name: _cells(batch.column(name)) for name in names}
                 yield from zip(*(cells[name] for name in wanted), strict=True)
 
     def blocks_apart(self, features: Sequence[str], others: Sequence[str]) -> Iterator[Rows]:
         """See `Table.blocks_apart`."""
         names = list(dict.fromkeys((*features, *others)))
-        with parquet_errors(self.path), parquet.ParquetFile(self.path) as file:
-            for batch in file.iter_batches(batch_size=BATCH_ROWS, columns=names):
+        with parquet_errors(self.path), self._open() as file:
+            for batch in file.iter_batches(batch_size=self._batch_rows, columns=names):
                 columns = [batch.column(name) for name in features]
                 cells = [_cells(batch.column(name)) for name in others]
                 own = list(zip(*cells, strict=True)) if cells else [()] * batch.num_rows
@@ -52,6 +58,9 @@ class ParquetTable:
                     yield NumberRows(numbers.astype(np.float64, copy=False), own)
                 else:
                     yield list(map(Row, zip(*map(_cells, columns), strict=True), own))
+
+    def _open(self) -> Any:
+        return parquet.ParquetFile(self.path, read_dictionary=self._texts)
 
     def row_lines(self) -> Iterator[int]:
         """See `Table.row_lines`: the numbers of the rows."""
@@ -69,6 +78,9 @@ def _holds_numbers(column: Any) -> bool:
 
 
 def _cells(column: Any) -> list[Any]:
+    if pa.types.is_dictionary(column.type):
+        texts = column.dictionary.to_pylist()
+        return [None if place is None else texts[place] for place in column.indices.to_pylist()]
     if pa.types.is_timestamp(column.type):
         # Nanoseconds have no Python type, and a zone only says how to show the instant: microseconds, UTC.
         column = column.cast(pa.timestamp("us"), safe=False)

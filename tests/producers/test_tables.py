@@ -327,6 +327,26 @@ def test_parquet_files_give_numbers_gaps_and_times(tmp_path: Path) -> None:
     )
 
 
+def test_a_long_text_in_every_row_of_a_small_parquet_file_does_not_fill_the_memory(tmp_path: Path) -> None:
+    pa, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    text, rows = "x" * 100_000, 1000
+    places = pa.array(np.zeros(rows, dtype=np.int32))
+    column = pa.DictionaryArray.from_arrays(places, pa.array([text]))
+    for name, cells in (("a", column), ("b", column.cast(pa.string()))):
+        path = tmp_path / f"{name}.parquet"
+        parquet.write_table(pa.table({"room": cells, "warm": np.ones(rows)}), path, compression="zstd")
+        del cells
+        assert path.stat().st_size < 10_000
+        tracemalloc.start()
+        try:
+            found = sum(row == (text, 1.0) for row in open_table(path, Counter()).rows(["room", "warm"]))
+            _, peak = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        assert found == rows
+        assert peak < 20_000_000
+
+
 def test_an_empty_parquet_file_has_columns_and_no_rows(tmp_path: Path) -> None:
     pa = pytest.importorskip("pyarrow")
     parquet = pytest.importorskip("pyarrow.parquet")
