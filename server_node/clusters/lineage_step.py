@@ -177,10 +177,10 @@ class _Step:
             number = self._match.group_of.get(identity)
             if number is not None:
                 self._group_of[identity] = number
-                self._clusters[identity] = replace(cluster, present_reading=self._readings, merging_into=None)
+                self._clusters[identity] = cluster.having(present_reading=self._readings, merging_into=None)
             elif cluster.known:
                 into = owner.get(self._match.now_in.get(identity, -1))
-                self._clusters[identity] = replace(cluster, merging_into=into)
+                self._clusters[identity] = cluster.having(merging_into=into)
 
     def add_candidates(self) -> None:
         """A group that no cluster goes on as becomes a candidate."""
@@ -227,7 +227,7 @@ class _Step:
             recent, slow = cluster.recent * fades[0] + part * left[0], cluster.recent_slow * fades[1] + part * left[1]
             if not self._view.accumulates and counted is None:
                 recent = slow = own
-            self._clusters[identity] = replace(cluster, mass=own, share=own / total, recent=recent, recent_slow=slow)
+            self._clusters[identity] = cluster.having(mass=own, share=own / total, recent=recent, recent_slow=slow)
 
     def _hand_over_recent(self) -> None:
         """A cluster that appears takes its part of the recent readings of the clusters that had its nodes before."""
@@ -250,8 +250,8 @@ class _Step:
         source, target = self._clusters[owner], self._clusters[to]
         before = self._before.clusters[owner]
         recent, slow = part * before.recent, part * before.recent_slow
-        self._clusters[owner] = replace(source, recent=source.recent - recent, recent_slow=source.recent_slow - slow)
-        self._clusters[to] = replace(target, recent=target.recent + recent, recent_slow=target.recent_slow + slow)
+        self._clusters[owner] = source.having(recent=source.recent - recent, recent_slow=source.recent_slow - slow)
+        self._clusters[to] = target.having(recent=target.recent + recent, recent_slow=target.recent_slow + slow)
 
     def _mass_before(self, identity: int) -> float:
         """Mass that the nodes of its group had before: nodes that merely changed sides have not grown."""
@@ -288,7 +288,7 @@ class _Step:
             self._group_of[identity] = self._group_of.pop(candidate)
             if candidate != identity:
                 self._replaced_by[candidate] = identity
-            self._clusters[identity] = replace(cluster, identity=identity, parent=parent, slot=self._free_slot())
+            self._clusters[identity] = cluster.having(identity=identity, parent=parent, slot=self._free_slot())
             self.events.append(ClusterEvent(EventKind.BIRTH if parent is None else EventKind.PARTED, identity, parent))
 
     def _is_confirmed(self, identity: int) -> bool:
@@ -338,7 +338,7 @@ class _Step:
             elif abs(share - reported) >= policy.share_moved:
                 self.events.append(ClusterEvent(EventKind.SHARE_MOVED, identity, share=share, share_before=reported))
                 reported = share
-            self._clusters[identity] = replace(cluster, active=active, recent_share=share, reported_share=reported)
+            self._clusters[identity] = cluster.having(active=active, recent_share=share, reported_share=reported)
 
     def report_dwell(self) -> None:
         """Mean stays in regimes that have moved by more than chance, which the number of stays seen bounds."""
@@ -362,7 +362,7 @@ class _Step:
                 )
             elif as_before and seen >= min(stays, DWELL_KNOWN):
                 continue
-            self._clusters[identity] = replace(cluster, reported_dwell=dwell, reported_stays=stays)
+            self._clusters[identity] = cluster.having(reported_dwell=dwell, reported_stays=stays)
 
     def _set_share(self, identity: int, share: float) -> None:
         """Shares are known only once every cluster has been measured and confirmed."""

@@ -201,10 +201,10 @@ class Origins:
         unit = components(k, edges[owner[edges[:, 0]] == owner[edges[:, 1]]])
         shared = owner == ""
         ties: dict[int, Counter[int]] = {}
-        for a, b in edges.tolist():
-            if shared[a] != shared[b]:
-                part, group = (b, a) if shared[a] else (a, b)
-                ties.setdefault(int(unit[part]), Counter())[int(unit[group])] += 1
+        between = edges[shared[edges[:, 0]] != shared[edges[:, 1]]]
+        group_side = shared[between]
+        for part, group in zip(unit[between[~group_side]].tolist(), unit[between[group_side]].tolist(), strict=True):
+            ties.setdefault(part, Counter())[group] += 1
         # To the group with the most edges; of equal ones to the first.
         joined = {part: min(groups, key=lambda group: (-groups[group], group)) for part, groups in ties.items()}
         numbers: dict[int, int] = {}
