@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.privacy.page import docs_table
+from benchmarks.privacy.page import docs_table, streams_table
 from server_node.clusters.forwarding import load_rules
 from shoal.protocol.rejected import REASONS
 from tests.docs_tables import ASYNCAPI, asyncapi_text, made_tables
@@ -104,10 +104,14 @@ def test_the_asyncapi_document_agrees_with_the_declarations() -> None:
 
 def generated_lines() -> set[str]:
     """The lines of all tables that a program makes and a test holds against the page, and the statistics above them."""
-    cells = json.loads((HERE / "benchmarks" / "results" / "privacy.json").read_text(encoding="utf-8"))["cells"]
+    cells, streams = (
+        json.loads((HERE / "benchmarks" / "results" / f"{name}.json").read_text(encoding="utf-8"))["cells"]
+        for name in ("privacy", "density_tree")
+    )
     tables = [
         *made_tables().values(),
         docs_table(cells),
+        streams_table(streams),
         topics_table(plant()),
         arrays_table(OWN),
         *(options_table(names) for names in TABLES),

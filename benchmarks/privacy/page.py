@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from statistics import mean
 from typing import Any
 
 from benchmarks.machine import one_line
@@ -150,3 +151,24 @@ def docs_table(cells: Sequence[Cell]) -> str:
     ]
     peers = [f"{short}, ε {PEERS_EPSILON:g}" for _, short in PEERS_IN_DOCS]
     return table(["readings", *map(_epsilon, DOCS_EPSILONS), *peers], lines)
+
+
+def streams_table(cells: Sequence[Cell]) -> str:
+    """Real streams of `python -m benchmarks.privacy.density_tree`, as in docs/explanation/privacy.md too."""
+    own = [cell for cell in cells if cell["part"] == "streams"]
+    lines = []
+    for name in dict.fromkeys(cell["stream"] for cell in own):
+        here = [cell for cell in own if cell["stream"] == name]
+        line = [name, str(here[0]["features"]), str(here[0]["readings"])]
+        for learner in (1.0, 4.0, None, "cluster_tree"):
+            some = [cell for cell in here if cell["learner"] == learner]
+            scores = [cell["ari"] for cell in some if cell["ari"] is not None]
+            line.append(numbers(some) + (f" ({mean(scores):.2f})" if scores else ""))
+        lines.append(line)
+    return table(["stream", "features", "readings", "ε 1", "ε 4", "no noise", "cluster_tree"], lines)
+
+
+def numbers(cells: Sequence[Cell]) -> str:
+    """Fewest to most clusters."""
+    found = sorted({cell["clusters"] for cell in cells})
+    return f"{found[0]}" if len(found) == 1 else f"{found[0]} to {found[-1]}"

@@ -20,12 +20,12 @@ if find_spec("sklearn") is None:
     pytest.skip(reason, allow_module_level=True)
 
 from benchmarks.privacy import __main__ as privacy
-from benchmarks.privacy import masked
+from benchmarks.privacy import density_tree, masked
 from benchmarks.privacy.counting import WINDOW, windows_of
 from benchmarks.privacy.families import CLIENTS, SKEWED_CLUSTERS, families
 from benchmarks.privacy.goals import GOALS, judged
 from benchmarks.privacy.learners import FCAC_ROWS, K_MEANS_ROWS, ON_A_GRID, OURS, Learner, noisy_rows, running
-from benchmarks.privacy.page import docs_table
+from benchmarks.privacy.page import docs_table, streams_table
 from shoal.kernels.arrays import Ints
 from tests.benchmarks.test_benchmarks_run import HERE, is_spread, run
 
@@ -91,8 +91,24 @@ def test_the_page_for_operators_has_the_figures_of_the_result_file() -> None:
     assert result["seeds"] == list(privacy.REPORTING)
 
 
-def test_seeds_of_published_figures_are_none_on_which_anything_was_chosen() -> None:
-    assert not set(privacy.CHOOSING) & set(privacy.REPORTING)
+def test_the_page_for_operators_shows_every_real_stream_of_the_result_file() -> None:
+    result = json.loads((HERE / "benchmarks" / "results" / "density_tree.json").read_text(encoding="utf-8"))
+    page = (HERE / "docs" / "explanation" / "privacy.md").read_text(encoding="utf-8")
+    assert streams_table(result["cells"]) in page
+    assert result["seeds"] == list(density_tree.REPORTING)
+
+
+def test_mixtures_and_coarse_values_are_measured_in_the_quick_form(tmp_path: Path) -> None:
+    ran = CliRunner().invoke(density_tree.main, ["--quick", "--out", str(tmp_path)], env={"SHOAL_DATA": None})
+    assert ran.exit_code == 0, ran.output
+    cells = json.loads((tmp_path / "density_tree.json").read_text(encoding="utf-8"))["cells"]
+    assert [cell["part"] for cell in cells] == ["mixtures", "coarse", "coarse"]
+    assert "## coarse" in (tmp_path / "density_tree.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("benchmark", [privacy, density_tree])
+def test_seeds_of_published_figures_are_none_on_which_anything_was_chosen(benchmark: Any) -> None:
+    assert not set(benchmark.CHOOSING) & set(benchmark.REPORTING)
 
 
 @pytest.mark.parametrize("name", families(2000, 2000))
