@@ -222,10 +222,13 @@ def _mass_within(squared: Singles, rows: Ints | None, within: Singles, masses: S
     return held
 
 
-def typical_mass(squared: Singles, own: Ints, masses: Singles, within: float) -> float:
-    """The mass of the group `own` (m,) within the squared distance `within` of its median reading.
+def masses_at_shares(
+    squared: Singles, own: Ints, masses: Singles, within: float, shares: Sequence[float] = (0.5,)
+) -> list[float]:
+    """The mass of the group `own` (m,) within the squared distance `within` of its median reading, or of others.
 
-    It is computed from at most `SAMPLE_POINTS` points of the group, evenly chosen; `masses` (k,) are `exact_masses`.
+    Each of `shares` is the part of the group's readings around which there is less than around that reading. It is
+    computed from at most `SAMPLE_POINTS` points of the group, evenly chosen; `masses` (k,) are `exact_masses`.
     """
     sample = own[:: -(-len(own) // SAMPLE_POINTS)]
     # Whole rows, and a mass of 0 for points of other groups: faster than picking the columns of the group.
@@ -235,7 +238,8 @@ def typical_mass(squared: Singles, own: Ints, masses: Singles, within: float) ->
     # Stable: the order of equal masses decides which reading is the median one, and must not depend on the processor.
     order = held.argsort(kind="stable")
     upto = masses[sample[order]].cumsum(dtype=np.float64)
-    return float(held[order[np.searchsorted(upto, upto[-1] / 2)]])
+    places = np.searchsorted(upto, upto[-1] * np.array(shares))
+    return [float(mass) for mass in held[order[places]]]
 
 
 def join_significance(typical: float, mass_within: float, dependence: float) -> float:

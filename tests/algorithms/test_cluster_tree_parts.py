@@ -292,3 +292,21 @@ def test_a_memory_that_is_too_small_for_the_clusters_says_so() -> None:
 
     assert 70 <= unresolved(growth_max=1.0) <= 120
     assert unresolved() == 0
+
+
+@pytest.mark.parametrize(("slow_dependence", "groups"), [(1.0, 2), (1.29, 2), (1.31, 1)])
+def test_the_densest_places_tell_overlapping_clusters_apart_where_readings_are_independent(
+    slow_dependence: float, groups: int
+) -> None:
+    # Two normal clusters of four features, 4.4 standard deviations apart: around their median readings there is not
+    # more than between them.
+    generator = np.random.default_rng(3)
+    rows = generator.standard_normal((3000, 4))
+    rows[1500:, 0] += 4.4
+    cells = Cells.empty(4)
+    cells.add(Sketch(rows, np.ones(3000)), 3000)
+    nothing, ones = np.zeros(3000, dtype=np.bool_), np.ones(3000)
+    found = partition(
+        cells, located(rows), nothing, nothing, ones, slow_dependence * ones, 4.5, lambda pair, significance: False
+    )
+    assert len(np.unique(found.group)) == groups

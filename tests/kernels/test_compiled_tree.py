@@ -24,8 +24,8 @@ from shoal.kernels.density_tree import (
     exact_masses,
     groups_of,
     mass_around,
+    masses_at_shares,
     spanning_tree,
-    typical_mass,
 )
 from shoal.kernels.forms import COMPILED, NUMPY
 from shoal.kernels.sketching import Sketch, frame_of, located, merge_targets, merged, spread_ties, squared_among
@@ -137,9 +137,10 @@ def grown(
         refused = len(merges) % 3 == 0
         merge = found.add(merge.edge + 1) if refused else found.add(merge.edge, even_if_heavy=True)
     typical = [
-        typical_mass(squared, members, exact_masses(mass), float(lengths[merge.edge]))
+        each
         for merge in merges
         for members in merge.members
+        for each in masses_at_shares(squared, members, exact_masses(mass), float(lengths[merge.edge]), (0.5, 0.9))
     ]
     return merges, found.roots(), typical
 

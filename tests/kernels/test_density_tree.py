@@ -12,8 +12,8 @@ from shoal.kernels.density_tree import (
     exact_masses,
     join_significance,
     mass_around,
+    masses_at_shares,
     spanning_tree,
-    typical_mass,
 )
 from shoal.kernels.sketching import squared_between
 
@@ -111,8 +111,10 @@ def test_the_typical_mass_is_that_around_the_median_reading() -> None:
     squared = squared_between(*[np.array([[0.0], [1.0], [2.0], [50.0]])] * 2)
     mass = exact_masses(np.array([1.0, 2.0, 3.0, 4.0]))
     # Within 1.5 of the four lie 3, 6, 5 and 4: of ten readings the fifth in that order is of the point with 4.
-    assert typical_mass(squared, np.arange(4), mass, 1.5) == 4.0
-    assert typical_mass(squared, np.arange(3), mass, 1.5) == 5.0
+    assert masses_at_shares(squared, np.arange(4), mass, 1.5) == [4.0]
+    assert masses_at_shares(squared, np.arange(3), mass, 1.5) == [5.0]
+    # The ninth of ten readings is one of the two around which 6 lie; the first is that with 3 around it.
+    assert masses_at_shares(squared, np.arange(4), mass, 1.5, (0.1, 0.5, 0.9)) == [3.0, 4.0, 6.0]
 
 
 def test_a_side_as_dense_as_the_join_is_not_significant_and_dependence_counts_against_it() -> None:

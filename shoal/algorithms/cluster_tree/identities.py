@@ -26,6 +26,8 @@ sooner, the more certain it is. A cluster where no readings were before is shown
 EARLY_SHARE = 0.25
 """a split is shown after at most this share of the readings before it"""
 NO_PARENT = -1
+EARLY_READINGS = 2000.0
+"""readings of a stream up to which a group in known ground does not wait: there is little to have parted from"""
 KNOWN_GROUND = 2.0
 """median core distances of a cluster from its nearest cell within which a group has parted from it in known ground"""
 BIN_READINGS = 125.0
@@ -143,7 +145,7 @@ class Identities:
             appeared = not former or _is_new_ground(cells, found.group == group)
             certain = (1.0 if appeared else CERTAIN) * self._split
             confirmed = not former or found.significance.get(group, 0.0) >= certain
-            waits = _is_in_known_ground(cells, found, group, former)
+            waits = readings > EARLY_READINGS and _is_in_known_ground(cells, found, group, former)
             identity_of[group] = self._new(former, confirmed, appeared, readings, waits)
         cells.cluster = _each(found.group, identity_of.__getitem__).astype(np.int64)
         self._prune(set(cells.cluster.tolist()))

@@ -25,8 +25,8 @@ from shoal.kernels.density_tree import (
     groups_of,
     join_significance,
     mass_around,
+    masses_at_shares,
     spanning_tree,
-    typical_mass,
 )
 from shoal.kernels.distance import nearest
 from shoal.kernels.sketching import Located, squared_among
@@ -41,6 +41,12 @@ EMPTIER: Final = 2.0
 """ratio of the two core distances of a cell from which it may be alone"""
 PLACE_POINTS: Final = 4.0
 """cells on both sides of a gap from which they are two places"""
+DENSER_SHARE: Final = 0.9
+"""share of a side's readings that are in less dense places than those that stand for its densest tenth"""
+CHOSEN: Final = NormalDist().inv_cdf(DENSER_SHARE)
+"""standard deviations by which chance alone makes the count around a reading chosen like that larger"""
+INDEPENDENT: Final = 1.3
+"""readings that count as one, below which the densest places of a side are not those where it only stayed for long"""
 LEAST_CHANCE: Final = 1e-300
 """smaller chances are not told apart"""
 
@@ -273,7 +279,11 @@ class Joining:
         return gap_significance(readings / self._counts_as_one(side, is_slow), distance, gap)
 
     def _typical(self, side: _Side, length: float) -> float:
-        return typical_mass(self._squared, side.members, self._exact, length)
+        """The readings within the squared `length` of a side's median reading, or as surely of its densest ones."""
+        # In four features the median reading of a normal cluster is in a place as dense as that between two of them.
+        shares = (0.5, DENSER_SHARE) if side.slow_dependence < INDEPENDENT else (0.5,)
+        median, *denser = masses_at_shares(self._squared, side.members, self._exact, length, shares)
+        return max([median, *(count - CHOSEN * math.sqrt(count * side.slow_dependence) for count in denser)])
 
     def _significance(self, side: _Side, count: float, is_slow: bool) -> float:
         return join_significance(count, self._within, self._counts_as_one(side, is_slow))
