@@ -22,7 +22,7 @@ from shoal.algorithms.regimes.exchange import (
 )
 from shoal.algorithms.regimes.messages import SETS_MAX, Packing, Unpacking
 from shoal.algorithms.regimes.plan import Products, ScalePlan, Scaling, make_plan
-from shoal.algorithms.regimes.sets import CellSets, find_sets, told_of_next
+from shoal.algorithms.regimes.sets import CellSets, find_cut, find_sets, told_of_next
 from shoal.kernels.arrays import Floats, Ints
 
 BLOCKS_MIN = 60
@@ -177,24 +177,34 @@ class RegimeServer:
 
     def _find(self, totals: Sums, hysteresis: float) -> None:
         """The candidates: of both ways the scale whose sets tell most of the next block."""
-        found = {}
-        for place, plan in self._plans.items():
-            sets = find_sets(plan.codebook, *totals[f"{place}/pairs"])
-            if sets is not None:
-                found[place] = sets
         now = None if self.book is None else (self.book.w, self.book.plan.scaling.centred)
-        best: list[int] = []
+        best: dict[int, CellSets] = {}
         for centred in (True, False):
+            found = self._parted(totals, centred)
+            # A change of scale must tell more than the present one by the hysteresis, or sets would come and go.
             told = {
-                place: told_of_next(sets.changes) for place, sets in found.items() if self.keys[place][1] == centred
+                place: told_of_next(sets.changes) * (hysteresis if self.keys[place] == now else 1.0)
+                for place, sets in found.items()
             }
             if told:
-                # A change of scale must tell more than the present one by the hysteresis, or sets would come and go.
-                best.append(max(told, key=lambda one: told[one] * (hysteresis if self.keys[one] == now else 1.0)))
-        self._sets = [found[place] for place in best]
+                place = max(told, key=told.__getitem__)
+                best[place] = found[place]
+        self._sets = list(best.values())
         self._candidates = tuple(
-            Candidate(*self.keys[place], self._plans[place], found[place].of_cell) for place in best
+            Candidate(*self.keys[place], self._plans[place], sets.of_cell) for place, sets in best.items()
         )
+
+    def _parted(self, totals: Sums, centred: bool) -> dict[int, CellSets]:
+        """The sets of each scale, by place: those that valleys part, or cuts where there are none at any scale."""
+        for find in (find_sets, find_cut):
+            found = {}
+            for place, plan in self._plans.items():
+                sets = find(plan.codebook, *totals[f"{place}/pairs"]) if self.keys[place][1] == centred else None
+                if sets is not None:
+                    found[place] = sets
+            if found:
+                return found
+        return {}
 
     def _show(self, totals: Sums) -> None:
         """Show one of the candidates, and give its sets their identities."""

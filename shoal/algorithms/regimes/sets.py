@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from statistics import NormalDist
 
 import numpy as np
 
@@ -20,6 +21,20 @@ STAY_MIN = 4.0
 """blocks that a stay lasts at least; a sine whose period is a few blocks stays less"""
 # Cells stand for their mass by copies, as the clusterer takes points without weights.
 POINTS_OF_MASS = 2_000
+CUT_VALLEY = 0.75
+"""what `VALLEY` is for a cut in two, which must pass three more tests"""
+CROSSINGS_MAX = 0.61
+"""changes across a cut, as a part of those of a Gaussian process of the same autocorrelation: such a process has 1.0
+whatever monotone function it is seen through, regimes of two deviations that last a hundred readings about 0.5"""
+DIRECT_MIN = 0.75
+"""part of the changes across a cut that go from core to core within two blocks; a slow cycle, which crosses a cut as
+seldom as regimes, passes between the cores for longer"""
+CUT_JUMPS_MIN = 10.0
+"""what `JUMPS_MIN` is for a cut"""
+CUT_STARTS = (0.2, 0.35, 0.5, 0.65, 0.8)
+"""quantiles from which the place of a cut is sought"""
+ANGLES = 64
+"""steps of a numerical integral"""
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,6 +86,88 @@ def find_sets(cells: Floats, pairs: Floats, pairs_2: Floats) -> CellSets | None:
             first, second = weak, _partner(weak, changes, valleys.table)
         of_cell = valleys.merge(first, second)
     return None
+
+
+def find_cut(cells: Floats, pairs: Floats, pairs_2: Floats) -> CellSets | None:
+    """Two sets, parted by a cut of the slowest coordinate that the stream crosses seldom; None where there is no such.
+
+    For regimes that overlap or are short, whose valley is shallow. The arguments are those of `find_sets`. A valley
+    alone is then no evidence. A stationary Gaussian process determines how often a cut is crossed from its
+    autocorrelation (the arcsine law for a cut at the median), and so does every monotone function of one; regimes cross
+    it seldom for the autocorrelation that they have.
+    """
+    mass = np.maximum(pairs.sum(axis=0) + pairs.sum(axis=1), 1e-9) / 2
+    valley, along = min(_cuts(cells[:, 0], mass), key=lambda cut: cut[0], default=(np.inf, mass))
+    if valley > CUT_VALLEY:
+        return None
+    of_cell = (along > 0.5).astype(np.int64)
+    member = np.eye(2)[of_cell]
+    changes = member.T @ pairs @ member
+    crossed = changes[0, 1] + changes[1, 0]
+    core = np.stack([along < 1 / 3, along > 2 / 3], axis=1).astype(np.float64)
+    jumps = core.T @ pairs_2 @ core
+    both_ways = min(jumps[0, 1], jumps[1, 0])
+    stay = changes.sum(axis=1) / np.maximum(crossed / 2, 0.5)
+    if both_ways < CUT_JUMPS_MIN or 2 * both_ways < DIRECT_MIN * crossed or stay.min() < STAY_MIN:
+        return None
+    if _crossings(along, of_cell, pairs) > CROSSINGS_MAX:
+        return None
+    return CellSets(of_cell, changes, member.T @ pairs_2 @ member)
+
+
+def _cuts(values: Floats, mass: Floats) -> list[tuple[float, Floats]]:
+    """Cuts of values (c,) midway between the means of both sides: the valley, and values with 0 and 1 at the means."""
+    order = np.argsort(values, kind="stable")
+    share = np.cumsum(mass[order]) / mass.sum()
+    cuts = []
+    for start in CUT_STARTS:
+        above = values > values[order][min(int(np.searchsorted(share, start)), len(values) - 1)]
+        for _ in range(len(values)):  # each step that changes something lowers the sum of squares
+            if not above.any():
+                break
+            low, high = (mass[side] @ values[side] / mass[side].sum() for side in (~above, above))
+            moved = values > (low + high) / 2
+            if np.array_equal(moved, above):
+                break
+            above = moved
+        if not above.any() or above.all():
+            continue
+        along = (values - low) / (high - low)
+        at_start, midway, at_end = (mass[np.abs(along - place) < 1 / 6].sum() for place in (0.0, 0.5, 1.0))
+        cuts.append((float((midway + np.sqrt(midway) + 1) / max(min(at_start, at_end), 1e-9)), along))
+    return cuts
+
+
+def _crossings(along: Floats, of_cell: Ints, pairs: Floats) -> float:
+    """Pairs on both sides of a cut, as a part of what a Gaussian process of the same autocorrelation has."""
+    both = pairs + pairs.T
+    mass = both.sum(axis=1)
+    n = mass.sum()
+    order = np.argsort(along, kind="stable")
+    rank = np.empty(len(along))
+    rank[order] = (np.cumsum(mass[order]) - mass[order] / 2) / n
+    # Scores that make the values Gaussian, so that only how they follow each other counts.
+    score = np.array([NormalDist().inv_cdf(one) for one in np.clip(rank, 1e-6, 1 - 1e-6).tolist()])
+    score = score - mass @ score / n
+    correlation = float(score @ both @ score / max(mass @ score**2, 1e-12))
+    above = of_cell == 1
+    share = float(mass[above].sum() / n)
+    apart = float(2 * both[np.ix_(above, ~above)].sum() / n)
+    expected = 2 * share * (1 - share) * (1 - _correlation_of_sides(correlation, share))
+    return apart / max(expected, 1e-12)
+
+
+def _correlation_of_sides(correlation: float, share: float) -> float:
+    """Correlation of whether two Gaussian numbers of this correlation exceed the value that this share of them exceeds.
+
+    It is the integral of their density at that value over correlations from 0 on; 2 / pi arcsin of it at the median.
+    """
+    if correlation <= 0:
+        return 0.0
+    value = NormalDist().inv_cdf(1 - share)
+    step = float(np.arcsin(min(correlation, 1.0))) / ANGLES
+    sines = np.sin(step * (np.arange(ANGLES) + 0.5))
+    return float(step * np.exp(-(value**2) / (1 + sines)).sum() / (2 * np.pi * share * (1 - share)))
 
 
 def _first_groups(cells: Floats, mass: Floats) -> Ints:
