@@ -36,9 +36,12 @@ CHOOSING_SEEDS: Final = tuple(range(101, 109))
 NULL_SEEDS: Final = range(9001, 9013)
 CHOOSING_NULL_SEEDS: Final = range(301, 313)
 READINGS, CLIENTS, FEATURES = 10_000, 4, 3
-SEEDS_OF: Final = {"HMM by BIC": 4}
+SEEDS_OF: Final = {"HMM told K": 4, "cluster_tree": 2, "change points + GMM": 2}
 """learners that take long -> of how many seeds they get the streams with regimes"""
-NULL_SEEDS_OF_PEERS: Final = 2
+ONLY_NULLS: Final = ("HMM by BIC",)
+"""learners that take half a minute a stream"""
+NULL_SEEDS_OF_PEERS: Final = 1
+ON_SENSORS: Final = ("k-means told K", "HMM told K")
 MODELS_MAX: Final = 6
 """most regimes that a peer by BIC tries"""
 BLOCK: Final = 8
@@ -377,6 +380,8 @@ def measure(quick: bool, seeds: tuple[int, ...]) -> Iterator[dict[str, Any]]:
     for make in grid(quick):
         data = [make(seed) for seed in (seeds[:1] if quick else seeds)]
         for name, learn in learners().items():
+            if name in ONLY_NULLS:
+                continue
             own = data[: SEEDS_OF.get(name)]
             begin = time.process_time()
             labels = [learn(one) for one in own]
@@ -402,7 +407,7 @@ def measure_nulls(quick: bool, seeds: range) -> Iterator[dict[str, Any]]:
     """How many streams without regimes each learner takes for several."""
     for name in list(NULLS)[:1] if quick else NULLS:
         for learner, learn in learners().items():
-            # A peer that is told the number has none to find; those by BIC are slow, and two seeds show it. In streams
+            # A peer that is told the number has none to find; those by BIC are slow, and one seed shows it. In streams
             # of odd seeds clients have levels of their own, which are clusters to a peer.
             if "told" in learner:
                 continue
@@ -425,7 +430,7 @@ def measure_sensors(folder: Path) -> Iterator[dict[str, Any]]:
         peers = {
             peer: (adjusted_rand_score(truth, found), len(np.unique(found)))
             for peer, learn in learners().items()
-            if peer not in ("regimes", "HMM by BIC")
+            if peer in ON_SENSORS
             for found in (learn(data).of_row,)
         }
         line = {

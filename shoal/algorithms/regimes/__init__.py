@@ -48,7 +48,7 @@ REGIMES: Final = StreamingAlgorithm(
     follows_snapshots=True,
     labels_sequences=True,
     experimental=(
-        "regimes of fewer than about 50 readings, or less than a standard deviation apart, are not found, nor those of "
-        "a stream that is itself strongly autocorrelated within them"
+        "regimes of fewer than 20 readings at three deviations, 100 at two or 500 at one are seldom found, nor those "
+        "of a stream that is itself strongly autocorrelated within them"
     ),
 )

@@ -21,9 +21,9 @@ STAY_MIN = 4.0
 """blocks that a stay lasts at least; a sine whose period is a few blocks stays less"""
 # Cells stand for their mass by copies, as the clusterer takes points without weights.
 POINTS_OF_MASS = 2_000
-CUT_VALLEY = 0.75
+CUT_VALLEY = 0.7
 """what `VALLEY` is for a cut in two, which must pass three more tests"""
-CROSSINGS_MAX = 0.61
+CROSSINGS_MAX = 0.63
 """changes across a cut, as a part of those of a Gaussian process of the same autocorrelation: such a process has 1.0
 whatever monotone function it is seen through, regimes of two deviations that last a hundred readings about 0.5"""
 DIRECT_MIN = 0.75
