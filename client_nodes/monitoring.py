@@ -227,14 +227,7 @@ class ClientMonitoring:
         for rejected in outcome.rejected_snapshots:
             log_event("snapshot_rejected", logging.WARNING, reason=rejected.reason, detail=rejected.detail)
         for event in outcome.labelled.events:
-            log_event(
-                "novel_streak",
-                logging.WARNING,
-                model=event.model,
-                kind=event.kind,
-                readings=event.readings,
-                features=", ".join(event.outside or {}),
-            )
+            _log_found(event)
         # Asking the log for the lag takes longer than the rest, so only where it is shown.
         if outcome.updates or (self._metrics is not None and outcome.did_something):
             self._show_progress(outcome, totals, nodes)
@@ -280,3 +273,12 @@ class ClientMonitoring:
 def _age_s(now: float, newest_at: float | None) -> float:
     """NaN before the first reading."""
     return math.nan if newest_at is None else now - newest_at
+
+
+def _log_found(event: SiteEvent) -> None:
+    found: dict[str, str | int | None] = {"model": event.model, "kind": event.kind, "readings": event.readings}
+    if event.outside is not None:
+        log_event("novel_streak", logging.WARNING, **found, features=", ".join(event.outside))
+        return
+    level = logging.INFO if event.kind == "regime_changed" else logging.WARNING
+    log_event("regime_event", level, **found, regime=event.cluster, other=event.other)

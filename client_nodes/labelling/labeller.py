@@ -16,6 +16,7 @@ import numpy as np
 
 from client_nodes.intake import Batch
 from client_nodes.labelling.novelty import BINS, KNOWN_MAX, Outside, Streak, UsualValues, distance_bins, rank
+from client_nodes.labelling.stays import Regimes, Stays
 from client_nodes.labelling.waiting import Backlog, Sequences, WaitingReadings
 from client_nodes.monitoring import Labelled
 from client_nodes.snapshots import Snapshots
@@ -66,6 +67,11 @@ class SnapshotClusters:
         self._identity_of = {one.number: one.identity for one in snapshot.cluster_identities}
         self.names = {one.identity: one.name for one in snapshot.cluster_identities}
         """identity -> name, empty if it has none"""
+        self.regimes: Regimes | None = None
+        """what events of regimes need, of a model that labels sequences"""
+        if sequence is not None and view.regimes is not None:
+            lasting = [self._identity_of.get(number, NO_IDENTITY) for number in range(len(view.centres))]
+            self.regimes = Regimes.of(view.regimes, lasting, sequence.digest, sequence.window)
         identities = [self._identity_of.get(number, NO_IDENTITY) for number in view.cluster.tolist()]
         of_node = np.array(identities, dtype=np.int64)
         known = of_node != NO_IDENTITY
@@ -186,6 +192,7 @@ class ModelLabels:
 
     usual: UsualValues
     streak: Streak
+    stays: Stays
     waiting: WaitingReadings
     """readings that wait for the label of their sequence"""
     waiting_earlier: WaitingReadings
@@ -265,10 +272,25 @@ class Labeller:
                 labels += len(made)
                 records += self._write(model, made, ready)
                 events += kept.streak.follow(made, ready.places)
+                found = self._regime_events(kept, made, ready)
+                events += found
+                records += self._published(found)
         for event in events:
             self._readings.publish(SITE_EVENTS, event.encode(), event.id.encode(), event.headers())
         done = self.label_backlog()
         return Labelled(labels + sum(done.labels_of.values()), done.records_read, records + done.records, events)
+
+    def _regime_events(self, kept: ModelLabels, labels: Sequence[Label], batch: Batch) -> list[SiteEvent]:
+        regimes = None if kept.clusters is None else kept.clusters.regimes
+        if regimes is None:
+            return []
+        return kept.stays.follow(labels, self._bounds.to_unit(batch.values), batch.places, regimes)
+
+    def _published(self, events: Sequence[SiteEvent]) -> list[OutboxRecord]:
+        if not self._settings.publish_labels:
+            return []
+        begin = self._client.encode() + b"/"
+        return [OutboxRecord(self._topic, one.encode(), begin + one.id.encode(), one.headers()) for one in events]
 
     def label_backlog(self) -> BacklogPiece:
         """Write the labels of the next earlier readings of each model that has some; the caller flushes."""
@@ -314,8 +336,8 @@ class Labeller:
 
     def reset_published(self, _: float) -> None:
         """Forget what is known by lasting identity: another log of the federation begins with other identities."""
-        for kept in self._models.values():
-            kept.spread, kept.usual = Spread(), UsualValues(self._contract.width)
+        for model, kept in self._models.items():
+            kept.spread, kept.usual, kept.stays = Spread(), UsualValues(self._contract.width), self._no_stays(model)
 
     def state(self) -> dict[str, Any]:
         return {
@@ -325,6 +347,7 @@ class Labeller:
                     "spread": kept.spread.state(),
                     "usual": kept.usual.state(),
                     "streak": kept.streak.state(),
+                    **({"stays": kept.stays.state()} if self._has_sequences(model) else {}),
                     "novel": self._novel[model],
                     **self._waiting_state(model, kept),
                 }
@@ -352,6 +375,7 @@ class Labeller:
                 kept.usual.restore(own["usual"])
                 kept.streak.restore(own["streak"])
                 if self._has_sequences(model):
+                    kept.stays.restore(own["stays"])
                     kept.waiting.restore(own["waiting"])
                     kept.waiting_earlier.restore(own["waiting_earlier"])
                 self._novel[model] = own["novel"]
@@ -369,7 +393,11 @@ class Labeller:
     def _none_yet(self, model: str) -> ModelLabels:
         width = self._contract.width
         streak = Streak(self._contract.contract, self._client, model, self._settings.novel_streak)
-        return ModelLabels(UsualValues(width), streak, WaitingReadings(width), WaitingReadings(width))
+        stays = self._no_stays(model)
+        return ModelLabels(UsualValues(width), streak, stays, WaitingReadings(width), WaitingReadings(width))
+
+    def _no_stays(self, model: str) -> Stays:
+        return Stays(self._contract.contract, self._client, model, self._settings)
 
     def _write(self, model: str, labels: Sequence[Label], batch: Batch) -> list[OutboxRecord]:
         """Write the label of each reading; returns the records to publish."""

@@ -148,6 +148,10 @@ class UsualValues:
             del self._counts[oldest], self._known[oldest]
         return found
 
+    def interval(self, identity: int) -> tuple[Floats, Floats] | None:
+        """(d,) least and (d,) greatest usual value of a cluster; None before `KNOWN_MIN` readings."""
+        return _quantiles(self._counts[identity]) if self._known.get(identity, 0) >= KNOWN_MIN else None
+
     def state(self) -> dict[str, Any]:
         """Only counts above 0."""
         counts = np.array(list(self._counts.values()), dtype=np.int64).reshape(-1, self._width * VALUE_BINS)

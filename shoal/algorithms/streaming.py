@@ -152,6 +152,11 @@ class SequenceLabels(Protocol):
     """The clusters of one snapshot for rows in the order of time, by a window of successive ones."""
 
     @property
+    def digest(self) -> int:
+        """A number that snapshots share which give the same rows the same clusters."""
+        ...
+
+    @property
     def window(self) -> int:
         """Number of rows of a window."""
         ...

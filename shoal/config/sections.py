@@ -53,11 +53,31 @@ class ClientSettings(Settings):
         description="novel readings in a row that are a site event (`shoal events list --client NAME`); of a steady "
         "stream that has none, ten in a row do not happen by chance",
     )
+    regime_changed_windows: float = Field(
+        default=2.0,
+        ge=0,
+        le=100,
+        description="blocks of a regimes model, and five readings at least, for which a client must stay in another "
+        "regime before the site event `regime_changed`",
+    )
+    unseen_change_share: float = Field(
+        default=0.01,
+        ge=0,
+        le=1,
+        description="report a change of regime (`unseen_change`) where at most this share of the changes from there "
+        "were as rare",
+    )
+    unusual_dwell_share: float = Field(
+        default=0.01,
+        ge=0,
+        le=1,
+        description="report a stay in a regime (`unusual_dwell`) where at most this share of stays last as long",
+    )
     publish_labels: bool = Field(
         default=False,
-        description="publish the cluster, novelty and time of every labelled reading, and the features outside their "
-        "usual values, but not its values, to the topic `<federation>.labels`; they are made from readings without "
-        "noise, so no guarantee of [privacy] covers them",
+        description="publish the cluster, novelty and time of every labelled reading, the features outside their "
+        "usual values, and events of regimes, but not its values, to the topic `<federation>.labels`; they are made "
+        "from readings without noise, so no guarantee of [privacy] covers them",
     )
     window_rows: int = Field(
         default=2000, ge=1, le=10**7, description="for models in rounds: newest rows that are kept to answer from"

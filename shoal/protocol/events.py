@@ -5,7 +5,8 @@ alone, so they reveal nothing that was not published. The schema is in docs/refe
 
 Site events tell what a client finds in its own readings, in the topic `events` of its own log. They are made from
 readings without noise, so they stay on the client's site, in its own log and with the sinks that its own federation
-file names. They name features, sides and usual values of clusters, and no value of a reading.
+file names; only a client that publishes its labels publishes those of regimes with them. They name features, sides
+and usual values of clusters, and no value of a reading.
 
 All are delivered at least once: a reader that must act once keeps the `id` of the events that it has seen.
 """
@@ -18,6 +19,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Self, cast
 
+from shoal.config.base import DAY_S
 from shoal.config.limits import EVENT_BYTES_MAX
 from shoal.errors import MessageRejected
 from shoal.protocol.checks import is_count, is_moment, is_name, is_number, is_text, require
@@ -45,6 +47,15 @@ SCHEMA: Final = 1
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
+
+
+def duration(seconds: float) -> str:
+    """A length of time in words: minutes, hours or days."""
+    for unit, length in (("day", DAY_S), ("hour", 3600)):
+        if seconds >= 2 * length or (unit == "hour" and seconds >= length):
+            number = round(seconds / length)
+            return f"{number} {unit}{'s' * (number > 1)}"
+    return f"{max(1, round(seconds / 60))} minutes"
 
 
 class JsonEvent:
@@ -165,7 +176,14 @@ def _is_mapping(value: Any, kinds: tuple[type, ...]) -> bool:
     )
 
 
-SITE_EVENT_KINDS: Final = ("novel_streak", "novel_streak_ended")
+SITE_EVENT_KINDS: Final = (
+    "novel_streak",
+    "novel_streak_ended",
+    "regime_changed",
+    "unseen_change",
+    "unusual_dwell",
+    "usual_elsewhere",
+)
 
 
 @dataclass(frozen=True)
@@ -187,13 +205,15 @@ class SiteEvent(JsonEvent):
     version: int
     """version of the newest snapshot"""
     readings: int
-    """novel readings of the streak so far"""
+    """novel readings of the streak, or readings of the stay in a regime, so far"""
     at: float | None
     """event time of the reading at which it was found, seconds since 1970; None without one"""
     cluster: int | None = None
-    """lasting identity of the cluster that the readings were compared with"""
+    """lasting identity of the cluster that the readings were compared with, or the regime that they are of"""
     name: str = ""
     """the name that people gave it; empty without one"""
+    other: int | None = None
+    """the regime before a change, or in which the readings are usual"""
     outside: dict[str, str] | None = None
     """feature -> "above" or "below" its usual values in that cluster, the most frequent first; empty: no single one"""
     text: str = ""
@@ -206,7 +226,8 @@ class SiteEvent(JsonEvent):
         for name in ("version", "readings"):
             require(is_count(getattr(self, name)), "malformed", name)
         require(self.at is None or is_moment(self.at), "malformed", "at")
-        require(self.cluster is None or is_count(self.cluster), "malformed", "cluster")
+        for regime in (self.cluster, self.other):
+            require(regime is None or is_count(regime), "malformed", "cluster")
         require(is_text(self.id) and is_text(self.name), "malformed", "name")
         require(isinstance(self.text, str) and len(self.text) <= TEXT_CHARACTERS_MAX, "malformed", "text")
         sides = self.outside

@@ -14,10 +14,11 @@ from typing import Any, Final, NamedTuple, Protocol, TypeVar
 import numpy as np
 
 from server_node.clusters.history.comparison import Series, difference, unrolled
-from server_node.clusters.history.summary import client_name, duration
+from server_node.clusters.history.summary import client_name
 from shoal.config.contract import Contract, category_text
 from shoal.errors import SettingsError
 from shoal.kernels.arrays import Floats, Ints
+from shoal.protocol.events import duration
 from shoal.protocol.history import (
     BINS_KEPT,
     COARSE_S,

@@ -10,8 +10,8 @@ from typing import Any, Final
 from server_node.clusters.figures import QUIET, heading, saved, without_frame, wrapped
 from server_node.clusters.history.changes import CHANCE, Begun, Changes, Ended, Moved, ShareMoved
 from server_node.clusters.history.comparison import BINS_MIN
-from server_node.clusters.history.summary import duration
 from shoal.config.contract import Contract
+from shoal.protocol.events import duration
 
 
 def lines_of(changes: Changes, chance: float = CHANCE) -> list[str]:

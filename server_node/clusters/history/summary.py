@@ -20,6 +20,7 @@ import numpy as np
 from server_node.clusters.history.store import HistoryReader
 from shoal.errors import LogUnavailable
 from shoal.kernels.arrays import Floats
+from shoal.protocol.events import duration
 from shoal.protocol.history import (
     COARSE_S,
     DAY_S,
@@ -205,15 +206,6 @@ def client_name(number: int, clients: Sequence[str]) -> str:
     if number == OTHER_CLIENTS or number >= len(clients):
         return "other clients"
     return clients[number]
-
-
-def duration(seconds: float) -> str:
-    """A length of time in words: minutes, hours or days."""
-    for unit, length in (("day", DAY_S), ("hour", 3600)):
-        if seconds >= 2 * length or (unit == "hour" and seconds >= length):
-            number = round(seconds / length)
-            return f"{number} {unit}{'s' * (number > 1)}"
-    return f"{max(1, round(seconds / 60))} minutes"
 
 
 DAYS_MAX = 28

@@ -391,6 +391,7 @@ class RegimeLabels:
 
     def __init__(self, half: RegimesClient, read: SnapshotRead) -> None:
         self._half, self._book, self._columns = half, read.book, read.ask.columns
+        self.digest: Final = book_digest(read.book, read.single)
 
     @property
     def window(self) -> int:

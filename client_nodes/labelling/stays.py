@@ -1,0 +1,353 @@
+"""Site events of regimes: what a client finds in the order of its own readings, once they have the labels of a model.
+
+A change is reported once the client has stayed elsewhere for a while, and not while the regimes are provisional.
+Whether a change or a stay is rare is a p-value, as for novelty: of all earlier changes from that regime, the share of
+those that were as rare; of the stays, the share of those at least as long. The counts of changes and the mean stay
+are those of the federation; the stays that a long one is compared with are the client's own as well.
+
+Around a change, readings have the label of the regime that fills most of their window. So a reading counts for what is
+usual in a regime, or for an excursion from it, only where no change was reported around it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple, Self
+
+import numpy as np
+
+from client_nodes.labelling.novelty import UsualValues
+from shoal.algorithms.streaming import Rows
+from shoal.algorithms.view import RegimeView
+from shoal.config.contract import Contract
+from shoal.config.sections import ClientSettings
+from shoal.errors import InvalidState
+from shoal.kernels.arrays import Floats, Ints
+from shoal.protocol.checks import is_count
+from shoal.protocol.events import SiteEvent, duration
+from shoal.protocol.labels import Label
+
+STAYS_MAX: Final = 200
+"""completed stays in each regime that are remembered"""
+REGIMES_MAX: Final = 64
+"""regimes whose stays are remembered, those that were left last"""
+CHANGED_MIN: Final = 5
+"""readings elsewhere before a change is reported, at least: where a window is one reading, single ones go astray"""
+PIECE: Final = 64
+"""readings after which it is found anew what is usual in each regime"""
+
+
+class Regimes(NamedTuple):
+    """The regimes of one snapshot, as far as events need them."""
+
+    digest: int
+    """equal for snapshots that label rows alike"""
+    window: int
+    """readings of a window"""
+    identity: Ints
+    """(k,) -1 for one without a lasting identity"""
+    dwell: Floats
+    """(k,) mean stay, in readings; 0 where it is not known"""
+    changes: Floats
+    """(k, k) changes seen from each to each other one"""
+    settled: bool
+    """whether they can be relied on: more than one, and not provisional"""
+
+    @classmethod
+    def of(cls, view: RegimeView, identity: Sequence[int], digest: int, window: int) -> Self:
+        """Those of a view, whose clusters have these lasting identities."""
+        settled = len(identity) > 1 and view.looked and not view.provisional
+        return cls(digest, window, np.array(identity, np.int64), view.dwell, view.changes, settled)
+
+    def rarity(self, before: int, after: int) -> float:
+        """The share of the changes from a regime that were as rare as this one; 1 where it is not known."""
+        places = [np.flatnonzero(self.identity == one) for one in (before, after)]
+        if not all(map(len, places)):
+            return 1.0
+        row = np.delete(self.changes[places[0][0]], places[0][0])
+        as_rare = row[row <= self.changes[places[0][0], places[1][0]]].sum()
+        return float((1 + as_rare) / (1 + row.sum()))
+
+    def mean_stay(self, identity: int) -> float:
+        """0 where it is not known."""
+        return float(self.dwell[self.identity == identity].sum())
+
+
+class _Told(NamedTuple):
+    """What an event says."""
+
+    kind: str
+    text: str
+    readings: int
+    other: int | None
+
+
+class _Stay(NamedTuple):
+    """Successive readings of one regime."""
+
+    identity: int | None = None
+    readings: int = 0
+    since: float | None = None
+    """event time of the first; None without one"""
+    seen: bool = False
+    """whether its beginning was seen"""
+    told: bool = False
+    """whether it was reported as long"""
+
+
+def _called(label: Label) -> str:
+    return label.name or f"regime {label.identity}"
+
+
+def _span(stay: _Stay, until: float | None) -> str:
+    """How long a stay was, in time where its readings have it; "more than" that if its beginning was not seen."""
+    more = "" if stay.seen else "more than "
+    if stay.since is None or until is None:
+        return f"{more}{stay.readings} readings"
+    return f"{more}{duration(until - stay.since)}"
+
+
+class Stays:
+    """Follows the labels of one model of regimes in the order of the readings."""
+
+    def __init__(self, contract: Contract, client: str, model: str, settings: ClientSettings) -> None:
+        self._contract, self._client, self._model, self._settings = contract, client, model, settings
+        self._digest: int | None = None
+        self._stay = _Stay()
+        self._next = _Stay()
+        """readings in a row elsewhere, which may become a stay"""
+        self._lengths: dict[int, list[int]] = {}
+        """identity -> readings of completed stays; the regime left last is the last"""
+        self._excursions = Excursions(len(contract.features))
+
+    def follow(
+        self, labels: Sequence[Label], unit: Rows, places: Sequence[tuple[int, int]], regimes: Regimes
+    ) -> list[SiteEvent]:
+        """The events found in the labels (n,) of readings (n, d), in unit coordinates, at these places."""
+        if regimes.digest != self._digest:
+            # A label by other regimes that differs from the one before is no change.
+            self._digest, self._next = regimes.digest, _Stay()
+            self._stay = self._stay._replace(seen=False)
+            self._excursions.interrupt()
+            is_first = True
+        else:
+            is_first = False
+        events: list[SiteEvent] = []
+        for label, row, place in zip(labels, unit, places, strict=True):
+            if label.identity is None:
+                continue
+            if is_first and label.identity != self._stay.identity:
+                self._stay = _Stay(label.identity, 0, label.time)
+            is_first = False
+            told = [*self._follow_stay(label, regimes), *self._follow_excursion(row, regimes)]
+            if regimes.settled:
+                events += [self._event(one, label, place) for one in told]
+        return events
+
+    def _follow_stay(self, label: Label, regimes: Regimes) -> list[_Told]:
+        stay, identity = self._stay, int(label.identity or 0)
+        if identity == stay.identity:
+            self._stay, self._next = stay._replace(readings=stay.readings + self._next.readings + 1), _Stay()
+            return self._long(label, regimes)
+        if identity != self._next.identity:
+            self._stay = stay._replace(readings=stay.readings + self._next.readings)
+            self._next = _Stay(identity, 0, label.time, seen=True)
+        self._next = self._next._replace(readings=self._next.readings + 1)
+        if self._next.readings < self._confirming(regimes):
+            return []
+        left, self._stay, self._next = self._stay, self._next, _Stay()
+        if left.seen:
+            self._remember(left)
+        return self._changed(left, label, regimes)
+
+    def _confirming(self, regimes: Regimes) -> int:
+        """Readings elsewhere after which a client has changed its regime."""
+        return max(CHANGED_MIN, round(self._settings.regime_changed_windows * regimes.window))
+
+    def _remember(self, left: _Stay) -> None:
+        identity = int(left.identity or 0)
+        self._lengths[identity] = [*self._lengths.pop(identity, []), left.readings][-STAYS_MAX:]
+        while len(self._lengths) > REGIMES_MAX:
+            del self._lengths[next(iter(self._lengths))]
+
+    def _changed(self, left: _Stay, label: Label, regimes: Regimes) -> list[_Told]:
+        way = f"from regime {left.identity} to {_called(label)}"
+        text = f"changed {way} after {_span(left, self._stay.since)}"
+        told = [_Told("regime_changed", text, self._stay.readings, left.identity)]
+        rarity = regimes.rarity(int(left.identity or 0), int(label.identity or 0))
+        if rarity <= self._settings.unseen_change_share:
+            text = f"changed {way}; of the changes from there, {rarity:.1%} were as rare"
+            told.append(_Told("unseen_change", text, self._stay.readings, left.identity))
+        return told
+
+    def _long(self, label: Label, regimes: Regimes) -> list[_Told]:
+        stay, share = self._stay, self._settings.unusual_dwell_share
+        mean = regimes.mean_stay(int(stay.identity or 0))
+        # Stays of a chain of regimes without memory are exponential; those of most sensors are less spread.
+        if stay.told or not share or not mean or stay.readings <= -mean * math.log(share):
+            return []
+        own = self._lengths.get(int(stay.identity or 0), [])
+        if sum(one >= stay.readings for one in own) > share * len(own):
+            return []
+        self._stay = stay._replace(told=True)
+        text = f"in {_called(label)} for {_span(stay, label.time)}; the mean stay is {mean:.0f} readings"
+        return [_Told("unusual_dwell", text, stay.readings, None)]
+
+    def _follow_excursion(self, unit: Floats, regimes: Regimes) -> list[_Told]:
+        n, stay = self._settings.novel_streak, int(self._stay.identity or 0)
+        other = self._excursions.follow(stay, unit, regimes.window + self._confirming(regimes), n)
+        if other is None:
+            return []
+        text = f"{n} readings in a row are usual in regime {other} and not in regime {stay}"
+        return [_Told("usual_elsewhere", text, n, other)]
+
+    def _event(self, told: _Told, label: Label, place: tuple[int, int]) -> SiteEvent:
+        partition, offset = place
+        return SiteEvent(
+            id=f"{self._model}/{partition}/{offset}/{told.kind}",
+            kind=told.kind,
+            federation=self._contract.federation,
+            client=self._client,
+            model=self._model,
+            version=label.version,
+            readings=told.readings,
+            at=label.time,
+            cluster=self._stay.identity,
+            name=label.name if label.identity == self._stay.identity else "",
+            other=told.other,
+            text=told.text,
+        )
+
+    def state(self) -> dict[str, Any]:
+        """Plain values for `restore`."""
+        return {
+            "digest": self._digest,
+            "stay": list(self._stay),
+            "next": list(self._next),
+            "lengths": [[one, *lengths] for one, lengths in self._lengths.items()],
+            "excursions": self._excursions.state(),
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Raises `InvalidState`."""
+        try:
+            self._digest, self._stay, self._next = state["digest"], _Stay(*state["stay"]), _Stay(*state["next"])
+            if not (is_count(self._stay.readings) and is_count(self._next.readings)):
+                raise ValueError("impossible counts")
+            self._lengths = {int(one): [int(each) for each in lengths] for one, *lengths in state["lengths"]}
+            self._excursions.restore(state["excursions"])
+        except (KeyError, TypeError, ValueError) as broken:
+            raise InvalidState(f"the checkpoint of stays in regimes is damaged: {broken}") from None
+
+
+class Excursions:
+    """Finds readings in a row that are usual in another regime than theirs, and not in it.
+
+    A reading counts once as many readings before and after it as show a change are of one stay: at a change those of
+    the next regime have the label of the one before for up to half a window, and a change is reported later still.
+    """
+
+    def __init__(self, width: int) -> None:
+        """`width` is the number of features d."""
+        self._width = width
+        self._usual = UsualValues(width)
+        self._interval: dict[int, tuple[Floats, Floats]] = {}
+        """identity -> (d,) least and (d,) greatest usual value, as of the last whole piece"""
+        self._piece: list[tuple[int, Floats]] = []
+        """readings that are not counted yet: regime and values"""
+        self._of: int | None = None
+        """regime of the newest readings"""
+        self._same = 0
+        """readings in a row of it"""
+        self._open: list[Floats] = []
+        """the newest of them, of which it is not known yet whether their window is of one regime"""
+        self._where: int | None = None
+        """regime in which the newest readings are usual, and not in theirs"""
+        self._run, self._ordinary, self._told = 0, 0, False
+
+    def interrupt(self) -> None:
+        """The next reading does not follow those before it."""
+        self._of, self._same, self._open = None, 0, []
+        self._where, self._run, self._ordinary, self._told = None, 0, 0, False
+
+    def follow(self, identity: int, unit: Floats, window: int, length: int) -> int | None:
+        """A reading (d,) of a stay -> the other regime in which `length` readings in a row are usual, when they are.
+
+        `window`: readings before and after one that must be of the same stay.
+        """
+        if identity != self._of:
+            self.interrupt()
+            self._of = identity
+        self._same += 1
+        if self._same <= window:
+            return None
+        self._open.append(unit)
+        # Another model of regimes may have another window.
+        while len(self._open) > window + 1:
+            del self._open[0]
+        if len(self._open) <= window:
+            return None
+        return self._judge(identity, self._open.pop(0), length)
+
+    def _judge(self, identity: int, unit: Floats, length: int) -> int | None:
+        where = self._elsewhere(identity, unit)
+        if where is None:
+            self._count(identity, unit)  # an excursion must not become usual here
+            self._ordinary += 1
+            self._run = 0
+            if self._ordinary >= length:
+                self._told = False
+            return None
+        self._run = self._run + 1 if where == self._where else 1
+        self._where, self._ordinary = where, 0
+        if self._told or self._run < length:
+            return None
+        self._told = True
+        return where
+
+    def _elsewhere(self, identity: int, unit: Floats) -> int | None:
+        own = self._interval.get(identity)
+        if own is None or not _outside(unit, own):
+            return None
+        others = [one for one, found in self._interval.items() if one != identity and not _outside(unit, found)]
+        return min(others, default=None)
+
+    def _count(self, identity: int, unit: Floats) -> None:
+        self._piece.append((identity, unit))
+        if len(self._piece) < PIECE:
+            return
+        identities, rows = np.array([one for one, _ in self._piece]), np.array([row for _, row in self._piece])
+        every = np.ones(len(rows), bool)
+        self._usual.reasons(identities, rows, ~every, every)
+        self._interval |= {one: found for one in set(identities.tolist()) if (found := self._usual.interval(one))}
+        self._piece = []
+
+    def state(self) -> dict[str, Any]:
+        """Plain values for `restore`."""
+        numbers = [self._of, self._same, self._where, self._run, self._ordinary, self._told]
+        return {
+            "usual": self._usual.state(),
+            "known": list(self._interval),
+            "piece": [one for one, _ in self._piece],
+            "piece_rows": np.array([row for _, row in self._piece]).reshape(-1, self._width),
+            "open": np.array(self._open).reshape(-1, self._width),
+            "numbers": numbers,
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Raises `KeyError`, `TypeError`, `ValueError` or `InvalidState` for a damaged state."""
+        self._usual.restore(state["usual"])
+        self._interval = {int(one): found for one in state["known"] if (found := self._usual.interval(int(one)))}
+        rows = np.asarray(state["piece_rows"], np.float64).reshape(-1, self._width)
+        self._piece = [(int(one), row) for one, row in zip(state["piece"], rows, strict=True)]
+        self._open = list(np.asarray(state["open"], np.float64).reshape(-1, self._width))
+        self._of, self._same, self._where, self._run, self._ordinary, self._told = state["numbers"]
+        if not (is_count(self._same) and is_count(self._run) and is_count(self._ordinary)):
+            raise ValueError("impossible counts")
+
+
+def _outside(unit: Floats, interval: tuple[Floats, Floats]) -> bool:
+    """Whether any value that is there lies outside."""
+    low, high = interval
+    return bool(((unit < low) | (unit > high)).any())
