@@ -280,5 +280,8 @@ def _log_found(event: SiteEvent) -> None:
     if event.outside is not None:
         log_event("novel_streak", logging.WARNING, **found, features=", ".join(event.outside))
         return
-    level = logging.INFO if event.kind == "regime_changed" else logging.WARNING
-    log_event("regime_event", level, **found, regime=event.cluster, other=event.other)
+    # A change is what a sensor with regimes does all day; the others are rare.
+    if event.kind == "regime_changed":
+        log_event("regime_changed", logging.INFO, **found, regime=event.cluster, other=event.other)
+    else:
+        log_event("regime_unusual", logging.WARNING, **found, regime=event.cluster, other=event.other)

@@ -59,7 +59,9 @@ def absorb(server: DensityTreeServer, updates: Sequence[Arrays]) -> None:
 @pytest.mark.parametrize("regions", [1, 3])
 def test_counts_added_up_by_regions_grow_the_same_tree_as_without_regions(regions: int) -> None:
     rows, _ = blobs(12 * WINDOW * EPOCH_WINDOWS, CORNERS, seed=3)
-    flat, world = DensityTreeServer(3, **OPTIONS), DensityTreeServer(3, **OPTIONS)
+    # How many axes a window samples is else found from single windows, which sums do not tell.
+    options = {**OPTIONS, "axes_per_window": 2}
+    flat, world = DensityTreeServer(3, **options), DensityTreeServer(3, **options)
     for epoch in range(12):
         first = epoch * EPOCH_WINDOWS
         numbers = range(first, first + EPOCH_WINDOWS)

@@ -114,7 +114,8 @@ def test_it_says_how_many_clusters_there_are_what_changed_and_that_all_is_usual(
             "good",
             "0 % of the last hour's readings belonged to no cluster known then, up to 0 % is usual.",
         ]
-        assert answers["Complete?"] == ["good", "2 of 2 clients active, no message rejected. " + NOT_PUBLISHED]
+        most = "100 % of the newest readings are those of attic."
+        assert answers["Complete?"] == ["good", f"2 of 2 clients active, no message rejected. {most} {NOT_PUBLISHED}"]
         assert answers["Private?"] == ["good", "ε 4 per reading. Formal guarantee for every reading."]
 
 
@@ -128,7 +129,8 @@ def test_what_is_unusual_new_and_inactive_is_marked_by_a_sign_and_words(browser:
         assert answers["New?"][0] == "warn"
         assert answers["New?"][1].startswith("70 % of the last hour's readings belonged to no cluster known then")
         rejected = "2 messages rejected, 7 readings rejected by clients"
-        assert answers["Complete?"] == ["warn", f"roof inactive; 1 of 2 clients active, {rejected}."]
+        most = "100 % of the newest readings are those of attic."
+        assert answers["Complete?"] == ["warn", f"roof inactive; 1 of 2 clients active, {rejected}. {most}"]
         cells = "[...document.querySelectorAll('#clients tr')].map(row => row.cells[3].textContent)"
         assert tab.value_of(cells) == ["Rejected", "–", "7"]
         signs = "[...document.querySelectorAll('#answers .warn .sign')].map(sign => sign.textContent)"
