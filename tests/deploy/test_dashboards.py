@@ -245,7 +245,7 @@ def test_regimes_and_rounds_of_masked_counts_are_shown_by_series_of_their_own(tm
                 node.step()
             server.status()
             closed, awaited, wrong = expressions("operations", "Rounds of masked counts")
-            rounds = dict(name_and_value(answered(found, with_intervals(closed, 30)), "result"))
+            rounds = dict(name_and_value(answered(found, with_intervals(closed, 600)), "result"))
             assert answered(found, wrong) == [({}, 0.0)]
             return rounds.get("closed", 0) > 0 and answered(found, awaited) == [({}, 2.0)]
 

@@ -93,13 +93,19 @@ def skip_the_clip(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("fault", "refuted"), [(halve_the_noise, "noise"), (leave_out_the_noise, "moved"), (skip_the_clip, "moved")]
+    ("fault", "refuted", "trials"),
+    [(halve_the_noise, "noise", TRIALS), (leave_out_the_noise, "moved", TRIALS), (skip_the_clip, "moved", 4 * TRIALS)],
 )
 def test_a_helper_with_too_little_noise_and_a_client_that_skips_the_clip_are_refuted(
-    fault: Callable[[pytest.MonkeyPatch], None], refuted: str, memory_folder: Path, monkeypatch: pytest.MonkeyPatch
+    fault: Callable[[pytest.MonkeyPatch], None],
+    refuted: str,
+    trials: int,
+    memory_folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """Without the clip 93 of 100 guesses are right: of 30 too few for a bound above the declared epsilon."""
     fault(monkeypatch)
-    moved, noise, *_ = audited(memory_folder)
+    moved, noise, *_ = audited(memory_folder, trials)
     finding = noise if refuted == "noise" else moved
     assert finding.refuted, finding.line()
 
@@ -209,6 +215,13 @@ def charge_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_faults_that_only_kills_show_are_noticed(
     fault: Callable[[pytest.MonkeyPatch], None], place: int, memory_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """In one of a few audits: in the worst case none of the kills of one comes between the two steps."""
     fault(monkeypatch)
-    finding = killed(memory_folder, KILLS)[place]
-    assert finding.refuted, finding.line()
+    findings = []
+    for number in range(4):
+        folder = memory_folder / str(number)
+        folder.mkdir()
+        findings.append(killed(folder, KILLS)[place])
+        if findings[-1].refuted:
+            return
+    pytest.fail("\n".join(finding.line() for finding in findings))
