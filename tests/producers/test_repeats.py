@@ -6,6 +6,7 @@ import gzip
 import json
 import os
 import pty
+import select
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -122,6 +123,9 @@ def test_on_a_terminal_it_asks(
         else:
             with pytest.raises(SettingsError, match="nothing was fed"):
                 producer.main(arguments, standalone_mode=False)
-        shown = typed.read(4096).decode()
+        shown = ""
+        # A terminal gives what was written to it in pieces, first the echo of the answer.
+        while "same?" not in shown and select.select([typed], [], [], 10.0)[0]:
+            shown += typed.read(4096).decode()
     assert "Feed it all the same?" in shown
     assert stored(folder) == ROWS + published
