@@ -20,7 +20,7 @@ from sklearn.metrics import adjusted_rand_score
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]  # it has no types
 
 from benchmarks.machine import facts, one_line
-from benchmarks.privacy.families import CLIENTS, READINGS
+from benchmarks.privacy.families import CLIENTS, READINGS, rotated_gaussians
 from benchmarks.privacy.page import numbers, streams_table
 from benchmarks.privacy.sensors import sensors
 from benchmarks.results import out_option, table, write
@@ -50,12 +50,7 @@ def mixture(seed: int, d: int, k: int, n: int) -> tuple[Floats, Ints, Ints]:
     centres = centres_apart(random, k, d, 0.3 if (d, k) == (2, 4) else 0.22)
     share = random.uniform(0.4, 1.6, size=k)
     truth = random.choice(k, size=n, p=share / share.sum())
-    rows = np.empty((n, d))
-    for cluster in range(k):
-        own = np.flatnonzero(truth == cluster)
-        rotation = np.linalg.qr(random.standard_normal((d, d)))[0]
-        width = random.uniform(0.02, 0.06, size=d)
-        rows[own] = centres[cluster] + (random.standard_normal((len(own), d)) * width) @ rotation
+    rows = rotated_gaussians(random, centres, truth)
     return np.clip(rows, 0.0, 1.0), truth, random.integers(CLIENTS, size=n)
 
 

@@ -106,18 +106,23 @@ def _skewed(family: str, d: int, make: Callable[[Generator], Table]) -> dict[str
     return {name: maker}
 
 
+def rotated_gaussians(generator: Generator, centres: Floats, truth: Ints) -> Floats:
+    """Centres (k, d), the cluster of each row (n,) -> rows (n, d), each cluster in directions and widths of its own."""
+    rows = np.empty((len(truth), centres.shape[1]))
+    for cluster, centre in enumerate(centres):
+        own = np.flatnonzero(truth == cluster)
+        rotation = np.linalg.qr(generator.standard_normal((len(centre), len(centre))))[0]
+        width = generator.uniform(0.02, 0.06, size=len(centre))
+        rows[own] = centre + (generator.standard_normal((len(own), len(centre))) * width) @ rotation
+    return rows
+
+
 def hard(generator: Generator, n: int, d: int) -> Table:
     """Ten rotated Gaussians of unequal shares and widths, near enough to each other that some overlap."""
     centres = centres_apart(generator, HARD, d, 0.22)
     share = generator.uniform(0.4, 1.6, size=HARD)
     truth = generator.choice(HARD, size=n, p=share / share.sum())
-    rows = np.empty((n, d))
-    for cluster in range(HARD):
-        own = np.flatnonzero(truth == cluster)
-        rotation = np.linalg.qr(generator.standard_normal((d, d)))[0]
-        width = generator.uniform(0.02, 0.06, size=d)
-        rows[own] = centres[cluster] + (generator.standard_normal((len(own), d)) * width) @ rotation
-    return rows, truth
+    return rotated_gaussians(generator, centres, truth), truth
 
 
 def unequal(generator: Generator, n: int, d: int) -> Table:

@@ -114,7 +114,7 @@ def _table(clients: list[dict[str, Any]], total: dict[str, Any], position: int, 
     return table
 
 
-# Short enough that nobody sees it on the page, long enough that an idle demo takes no core.
+# Shorter than the page takes to show a change, and long enough for an idle demo to use little processor time.
 IDLE_S = 0.02
 PUBLIC_NOISE = (
     "The noise of this run is a function of --seed {seed}: it can be computed and taken away, so it protects "

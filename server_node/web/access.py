@@ -278,7 +278,7 @@ def parse_name(body: bytes, contract: ResolvedContract, model: str, identity: in
         raise HTTPException(400, str(wrong)) from None
 
 
-# A form holds one token; whoever is not logged in must not make the server keep more.
+# A form holds one token: a request without a login must not make the server keep more than that.
 LOGIN_BYTES_MAX = 4096
 FORM = "application/x-www-form-urlencoded"
 

@@ -160,7 +160,7 @@ def _rule(base: RuleBase, names: Sequence[str], number: int, total: float) -> Ru
     terms = [
         f"{'-' if coefficient < 0 else '+'} {written(abs(coefficient))} × {names[each.feature]}"
         for coefficient, each in zip(coefficients, conditions, strict=True)
-        # An input with weight 0 says nothing in a rule.
+        # An input with weight 0 has no effect in a rule.
         if coefficient != 0.0
     ]
     then = " ".join([written(constant), *terms])

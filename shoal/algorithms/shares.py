@@ -19,7 +19,7 @@ CLIENT_SHARE_MAX = 0.25
 SHARE_MAX_OF_FEW = 0.5
 """twice its equal part, up to this, where clients are few: of three, two outweigh one"""
 CLIENTS_FREE = 2
-"""up to this many clients none is bound: of two nobody can tell which one displaces the other"""
+"""up to this many clients none is bound: the readings of two do not show which one displaces the other"""
 SHARE_READINGS = 4000.0
 """readings that count after which earlier ones have faded to 1/e in the shares of clients: as `mass_max`, the memory"""
 LEFT_OUT_FADE = 0.1

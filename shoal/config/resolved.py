@@ -136,7 +136,7 @@ class Generation:
 
     @cached_property
     def contract(self) -> ResolvedContract:
-        """It resolved, by whom first needs it. Raises `SettingsError`."""
+        """The resolved contract, made when it is first needed. Raises `SettingsError`."""
         return resolve(self.agreed)
 
 

@@ -121,7 +121,7 @@ class Validator:
         self._of(request)._check_addressed(request)
 
     def check_client_request(self, request: ModelMessage) -> None:
-        """A request about one client: where its counts are masked nobody can tell them from those of others."""
+        """A request about one client: where its counts are masked they cannot be told from those of others."""
         mode = self._of(request)._check_addressed(request).mode
         if mode.masked and not mode.regions:
             raise MessageRejected("privacy", SUMS_ALONE)

@@ -221,7 +221,7 @@ def test_only_the_first_note_of_a_process_waits_for_the_disk_and_none_is_read_ba
         for name in {"flush", "flush_unsynced"}.intersection(dir(log)):
             # Of the class, as one of them calls the other.
             monkeypatch.setattr(type(log), name, counted(flushes, name, getattr(type(log), name)))
-        monkeypatch.setattr(log, "read", lambda *_, **__: pytest.fail("nobody else has written"))
+        monkeypatch.setattr(log, "read", lambda *_, **__: pytest.fail("no other process has written"))
         for place in (50, 60, 70):
             notes.add({0: place})
             notes.note()

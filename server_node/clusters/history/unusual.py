@@ -35,7 +35,7 @@ DRIFT: Final = 2.5
 """taken off each half hour's logarithm, whose mean is 1 where nothing is unusual"""
 TAIL_SHARE, PEAKS_MIN = 0.25, 8
 """highest peaks, as a share of all, that show the tail, and how many at least"""
-# With few days nobody knows how high sums get by chance, so only a very high one raises the alarm.
+# A few days do not show how high sums get by chance, so only a very high one raises the alarm.
 FEW_PEAKS_THRESHOLD: Final = 10.0
 AGAIN_BINS, AGAIN_BELOW = 12, 1.2
 """an alarm ends once the mean of this many newest logarithms is not above that"""

@@ -30,7 +30,8 @@ SIGNIFICANCE: Final = 4.5
 thousand cells without any, one is taken to hold some about once in three hundred times"""
 FEW_WINDOWS: Final = 4
 """windows whose noise fewer ones are taken to have: the sum of a few geometric noises is often far from zero"""
-NOBODY: Final = -1
+NO_CLIENT: Final = -1
+"""number in place of a client, where several have readings in a cell, or none has"""
 SHARE_MAX: Final = 0.95
 """share of the readings of a cell from which on it is of one client alone, as `client_share_max` of FCAC"""
 LINK_REACH: Final = 0.0625
@@ -132,12 +133,12 @@ class NetCounts:
         return possible
 
     def owners(self) -> Ints:
-        """(cells,) number of the client that alone has readings in each cell, or `NOBODY`.
+        """(cells,) number of the client that alone has readings in each cell, or `NO_CLIENT`.
 
         It has more than `SHARE_MAX` of them as far as noise lets that be seen. None of up to `CLIENTS_UNBOUNDED`
         clients owns a cell, as so few may well have different readings.
         """
-        owners: Ints = np.full(self._grid.cells, NOBODY, dtype=np.int64)
+        owners: Ints = np.full(self._grid.cells, NO_CLIENT, dtype=np.int64)
         if len(self._counts) <= CLIENTS_UNBOUNDED:
             return owners
         names, counts = list(self._counts), np.stack(list(self._counts.values()))
@@ -197,14 +198,14 @@ def links(grid: Grid, held: Floats, owners: Ints) -> Bools:
     """
     some = held > 0.0
     linking: Bools = np.zeros(grid.cells, dtype=np.bool_)
-    if not (some & (owners != NOBODY)).any():
+    if not (some & (owners != NO_CLIENT)).any():
         return linking
     a, b = grid.touching[some[grid.touching].all(axis=1)].T
     piece = components(grid.cells, np.stack([a, b], axis=1)[owners[a] == owners[b]])
     beside = np.unique(np.stack([piece[a], piece[b]], axis=1)[owners[a] != owners[b]], axis=0)
-    owner = np.full(int(piece.max()) + 1, NOBODY)
+    owner = np.full(int(piece.max()) + 1, NO_CLIENT)
     owner[piece] = owners
-    for client in np.unique(owners[some & (owners != NOBODY)]).tolist():
+    for client in np.unique(owners[some & (owners != NO_CLIENT)]).tolist():
         part = components(len(owner), beside[(owner[beside] != client).all(axis=1)])[piece]
         others, own = some & (owners != client), np.flatnonzero(some & (owners == client))
         mass = np.bincount(part[others], held[others])

@@ -231,7 +231,7 @@ def _mixture_bic(partitions: Partitions, k: int, covariance_type: str) -> float:
     likelihood = -math.inf
     for _ in range(EM_STEPS):
         weighted = shares * mass[:, None]
-        # A component that nobody belongs to goes to the middle of all rows instead of dividing by 0.
+        # A component without members goes to the middle of all rows instead of dividing by 0.
         held = np.maximum(weighted.sum(axis=0), 1e-10)
         centres = (weighted.T @ rows) / held[:, None]
         # `second_moments` takes each row once for the tied form, so the masses go into the rows.

@@ -75,7 +75,7 @@ def test_every_kind_of_message_that_a_server_publishes_is_read_or_rejected(tmp_p
 
 
 def read(contract: ResolvedContract, history: HistoryStore, snapshots: Snapshots, case: Message) -> bool:
-    """Read a message as clients, servers and commands do. Whether it was taken; raises what nobody foresees."""
+    """Read a message as clients, servers and commands do. Whether it was taken; raises what is no rejection."""
     key = case.key.encode()
     record = Record("snapshots", 0, 0, 0, key, case.value, case.headers)
     taken = False
