@@ -82,6 +82,8 @@ def test_a_cluster_between_the_others_is_medium_in_the_feature_that_sets_it_apar
     assert between.text(CONTRACT) == "Light medium: 483-517 lux, elsewhere 33-67 or 933-967"
     overlapping = describe(view_of(spread(0.5, 0.5), spread(0.95, 0.5), spread(0.47, 0.5, width=0.05)), CONTRACT)
     assert "medium" not in overlapping[0].label
+    highest, *_ = labels_of(spread(0.5, 0.5), spread(0.44, 0.5) * 5, spread(0.05, 0.5) * 3)
+    assert "medium" not in highest, "apart from each, and not between them"
 
 
 def test_clusters_that_differ_alike_are_told_apart_by_a_value() -> None:
