@@ -11,8 +11,9 @@ from types import TracebackType
 from typing import NamedTuple, Self
 
 QUIET_S = 0.5
-QUIET_CPU_S = 0.02
-STARTED_WITHIN_S = 60.0
+QUIET_CPU = 0.04
+"""processor time that an idle client uses at most, as a share of the time that passes: it polls its logs"""
+STARTED_WITHIN_S = 300.0
 STOPPED_WITHIN_S = 60.0
 MIB = 1024 * 1024
 # Threads of a BLAS would add memory and processor time; no large matrices are multiplied here.
@@ -31,13 +32,21 @@ class Footprint(NamedTuple):
 
 def footprint_of(process: int) -> Footprint:
     """The footprint of a running process, by its id."""
-    place = Path(f"/proc/{process}")
-    lines = (line.partition(":") for line in (place / "status").read_text().splitlines())
+    lines = (line.partition(":") for line in Path(f"/proc/{process}/status").read_text().splitlines())
     status = {name: value.strip() for name, _, value in lines}
-    # The fields after the name in brackets, which may hold anything; user and system time are 14 and 15 of all.
-    fields = (place / "stat").read_text().rpartition(")")[2].split()
-    ticks = int(fields[11]) + int(fields[12])
+    # User and system time are 14 and 15 of all fields.
+    ticks = sum(map(int, _fields_after_name(process)[11:13]))
     return Footprint(_mib(status["VmRSS"]), _mib(status["VmHWM"]), ticks / os.sysconf("SC_CLK_TCK"))
+
+
+def is_asleep(process: int) -> bool:
+    """Whether a process waits for something; False while it runs or waits for a processor."""
+    return _fields_after_name(process)[0] == "S"
+
+
+def _fields_after_name(process: int) -> list[str]:
+    """The third and later fields of the kernel's line about a process; its name, in brackets, may hold anything."""
+    return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
 
 
 class ClientProcess:
@@ -52,15 +61,16 @@ class ClientProcess:
         )
 
     def settle(self) -> None:
-        """Return when the client waits for readings: it has started and hardly used the processor for a while."""
-        until = time.monotonic() + STARTED_WITHIN_S
-        before = self.footprint().cpu_s
-        while time.monotonic() < until:
+        """Return when the client waits for readings: it has started, sleeps and hardly used the processor of late."""
+        now = time.monotonic()
+        until, used, at = now + STARTED_WITHIN_S, self.footprint().cpu_s, now
+        while at < until:
             time.sleep(QUIET_S)
-            used = self.footprint().cpu_s
-            if self._key.exists() and used - before < QUIET_CPU_S:
+            now, spent = time.monotonic(), self.footprint().cpu_s
+            # On a busy machine the time that passes says little: a process that waits for a processor is not idle.
+            if self._key.exists() and is_asleep(self._process.pid) and spent - used < QUIET_CPU * (now - at):
                 return
-            before = used
+            used, at = spent, now
         raise TimeoutError(f"the client was still busy after {STARTED_WITHIN_S:g} s")
 
     def wait_until_learned(self, readings: int) -> None:

@@ -16,7 +16,7 @@ from typing import Self
 import numpy as np
 
 from benchmarks.path.latencies import LoggedUpdate, SeenSnapshot, SnapshotContents, StoredReadings
-from benchmarks.process import ONE_THREAD, Footprint, footprint_of
+from benchmarks.process import ONE_THREAD, Footprint, footprint_of, is_asleep
 from shoal.config.settings import load_config
 from shoal.errors import LogUnavailable, ShoalError
 from shoal.protocol.messages import Update
@@ -24,9 +24,9 @@ from shoal.protocol.topics import READINGS, ensure_topics
 from shoal.transports import open_log
 from shoal.transports.base import Log, Positions, Record
 
-READY_WITHIN_S = 60.0
 QUIET_S = 0.4
-QUIET_CPU_S = 0.03
+QUIET_CPU = 0.075
+"""processor time that idle processes use together at most, as a share of the time that passes: they poll their logs"""
 POLL_S = 0.1
 PATIENCE_S = 300.0
 SERVER, PRODUCER, OBSERVER = "server", "producer", "observer"
@@ -179,19 +179,24 @@ class FederationProcesses:
                 log.close()
 
     def _wait_until_idle(self) -> None:
-        """Return when no process has anything to do."""
-        until = time.monotonic() + READY_WITHIN_S
-        used = -np.inf
-        while time.monotonic() < until:
+        """Return when every process has started and sleeps. A busy machine gives them little time, so this may last."""
+        now = time.monotonic()
+        until, used, at = now + PATIENCE_S, 0.0, now
+        while at < until:
             time.sleep(QUIET_S)
             self.sample()
-            spent = sum(each.cpu_s for each in self.after.values())
-            begun = all((self.folder / "clients" / name / "noise.key").exists() for name in self.clients)
-            if begun and spent - used < QUIET_CPU_S:
+            now, spent = time.monotonic(), sum(each.cpu_s for each in self.after.values())
+            sleeping = all(is_asleep(process.pid) for process in self._running.values())
+            if self._begun() and sleeping and spent - used < QUIET_CPU * (now - at):
                 self.before = dict(self.after)
                 return
-            used = spent
-        raise TimeoutError(f"the processes were still busy after {READY_WITHIN_S:g} s")
+            used, at = spent, now
+        raise TimeoutError(f"the processes were still busy after {PATIENCE_S:g} s")
+
+    def _begun(self) -> bool:
+        """Whether the server has its checkpoint, and each client its key."""
+        keys = [self.folder / "clients" / name / "noise.key" for name in self.clients]
+        return all(file.exists() for file in [self._config.server.folder / "checkpoint.db", *keys])
 
     def _end(self) -> None:
         self._close_log()
