@@ -75,6 +75,11 @@ class Size:
     epsilon_per_feature: float = 20.0
     """epsilon; at 20 the blobs stand apart; at 5 noise hides them, and a model fills up to its limit of nodes"""
 
+    @property
+    def readings_total(self) -> int:
+        """Readings of all clients of all federations."""
+        return self.readings * self.clients * max(1, self.regions)
+
 
 @dataclass(frozen=True)
 class Cost:
@@ -131,7 +136,9 @@ def cost_of(size: Size, folder: Path) -> Cost:
                     upstream_s += stepped_s(copy) + stepped_s(above.server.step)
             federations.append(federation)
         nodes, clusters = _sizes((above or federations[0]).server)
-        absorbed = sum(client.readings for each in federations for client in each.server.status().clients)
+        absorbed = sum(absorbed_by(each.server) for each in federations)
+        if absorbed != size.readings_total:
+            raise RuntimeError(f"{absorbed} readings absorbed of {size.readings_total}")
     clients = sum(_folder_bytes(each.config.client.folder) for each in federations)
     readings = sum(_folder_bytes(each.config.client.folder, "readings.db*") for each in federations)
     return Cost(
@@ -148,6 +155,12 @@ def cost_of(size: Size, folder: Path) -> Cost:
         nodes=nodes,
         clusters=clusters,
     )
+
+
+def absorbed_by(server: ServerNode) -> int:
+    """Readings behind the updates that the first model of a server has absorbed."""
+    model = next(iter(server.models().values()))
+    return sum(readings for _, _, readings, _ in model.clients.totals())
 
 
 def opened(stack: ExitStack, folder: Path, name: str, size: Size, upstream: str = "") -> Federation:

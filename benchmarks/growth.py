@@ -90,19 +90,16 @@ def main(quick: bool, longer: bool, names: tuple[str, ...], out: Path) -> None:
     if not Path("/proc/self/status").exists():
         raise click.UsageError("this system has no /proc to read the footprint of a process from; run it on Linux")
     kernels = os.environ.get("SHOAL_KERNELS") or ("compiled" if find_spec("numba") and not quick else "numpy")
-    machine, axes = facts(("shoal", "numpy", "msgpack", "numba")), []
+    flags = " --quick" * quick + " --long" * longer + "".join(f" --axis {name}" for name in names)
+    made_by, machine = f"python -m benchmarks.growth{flags}", facts(("shoal", "numpy", "msgpack", "numba"))
+    found = earlier(out) if names else {}
     run(Size(readings=1_000), kernels)  # which compiles the kernels where that has not been done
     for axis in AXES:
         if not names or axis.size in names:
-            axes.append(measured(axis, axis.sizes(quick, longer), kernels, quick))
-    flags = " --quick" * quick + " --long" * longer + "".join(f" --axis {name}" for name in names)
-    result = {
-        "made_by": f"python -m benchmarks.growth{flags}",
-        "machine": machine,
-        "kernels": kernels,
-        "axes": axes,
-        "load_after": round(os.getloadavg()[0], 2),
-    }
+            about = {"made_by": made_by, "machine": facts(())}
+            found[axis.size] = about | measured(axis, axis.sizes(quick, longer), kernels, quick)
+    axes = [found[axis.size] for axis in AXES if axis.size in found]
+    result = {"made_by": made_by, "machine": machine, "kernels": kernels, "axes": axes}
     write(out, "growth", result, markdown(result))
     if find_spec("matplotlib"):
         from benchmarks.growth_picture import draw  # noqa: PLC0415 - the extra plot
@@ -111,15 +108,20 @@ def main(quick: bool, longer: bool, names: tuple[str, ...], out: Path) -> None:
     click.echo(f"written to {out}/growth.json and {out}/growth.md")
 
 
+def earlier(folder: Path) -> dict[str, Any]:
+    """The axes of the results in a folder, by name; those that are measured again are replaced."""
+    file = folder / "growth.json"
+    axes = json.loads(file.read_text(encoding="utf-8"))["axes"] if file.exists() else []
+    return {axis["axis"]: axis for axis in axes}
+
+
 def measured(axis: Axis, sizes: Sequence[int], kernels: str, quick: bool = False) -> dict[str, Any]:
     """The costs at each size, and the slope of each cost."""
     base = replace(axis.base, readings=QUICK_READINGS) if quick else axis.base
     points = []
     for number in sizes:
         size = replace(base, **{axis.size: number})
-        points.append(
-            {"size": number, "readings": size.readings * size.clients * max(1, size.regions)} | run(size, kernels)
-        )
+        points.append({"size": number, "readings": size.readings_total} | run(size, kernels))
         click.echo(f"{time.strftime('%H:%M:%S')} {axis.size} = {number}: {points[-1]['client_s']:.2f} CPU s")
     slopes = {cost: slope(sizes, [point[cost] for point in points]) for cost in axis.exponents}
     return {
@@ -168,7 +170,6 @@ def markdown(result: dict[str, Any]) -> str:
         f"contributes after {rounded(CONTRIBUTE_READINGS)} readings; times and states of servers, and logs, are those "
         "of all regions, nodes and clusters the upstream server's. Memory is the peak of the "
         f"process; state is what is on the disk. Kernels: {result['kernels']}.\n",
-        f"Load average {result['machine']['load_average_1min']} before, {result['load_after']} after.\n",
         one_line(result["machine"]) + "\n",
     ]
     return "\n".join(parts)
@@ -183,9 +184,11 @@ def _axis_table(axis: dict[str, Any]) -> str:
     slopes, may = axis["slopes"], axis["exponents"]
     lines.append(["**slope**", *(f"**{slopes[cost]:.2f}**" if cost in slopes else "" for cost in heads), "", ""])
     lines.append(["may", *(f"{may[cost]:g}" if cost in may else "" for cost in heads), "", ""])
-    return f"## {axis['axis'].capitalize()}\n\n" + table(
-        [axis["axis"], *heads.values(), "nodes of the server", "clusters"], lines
+    heading, machine = [axis["axis"], *heads.values(), "nodes of the server", "clusters"], axis["machine"]
+    made = (
+        f"`{axis['made_by']}`, {machine['measured_at']}, {machine['cpu']}, load {machine['load_average_1min']} before"
     )
+    return f"## {axis['axis'].capitalize()}\n\n{table(heading, lines)}\n{made}.\n"
 
 
 def _shown(cost: str, point: dict[str, Any]) -> str:

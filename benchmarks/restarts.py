@@ -18,7 +18,7 @@ from typing import Any
 
 import click
 
-from benchmarks.grown_federation import Size, opened, stepped_s, steps
+from benchmarks.grown_federation import Size, absorbed_by, opened, stepped_s, steps
 from benchmarks.machine import facts, one_line
 from benchmarks.results import out_option, rounded, table, write
 from server_node.bootstrap import open_server
@@ -50,7 +50,7 @@ def measured(clients: int, folder: Path) -> dict[str, Any]:
         many = opened(stack, folder / "many", "first", Size(readings=READINGS, clients=REAL))
         _publish(many.config, updates, clients // REAL)
         ingest_s = stepped_s(many.server.step)
-        absorbed = _absorbed(many.server)
+        absorbed = absorbed_by(many.server)
     assert absorbed == clients * READINGS, absorbed
     folder = many.config.server.folder
     size = (folder / "checkpoint.db").stat().st_size
@@ -94,16 +94,11 @@ def _until_all_is_there(opening: AbstractContextManager[ServerNode], absorbed: i
     with opening as server:
         while server.step():
             pass
-        there = _absorbed(server)
+        server.status()  # which a page would show
+        there = absorbed_by(server)
         spent_s = time.process_time() - began
     assert there == absorbed, f"{there} readings instead of {absorbed}"
     return spent_s
-
-
-def _absorbed(server: ServerNode) -> int:
-    server.status()  # which a page would show; it lists 1000 clients at most
-    (model,) = server.models().values()
-    return sum(readings for _, _, readings, _ in model.clients.totals())
 
 
 @click.command(context_settings={"max_content_width": 100})
