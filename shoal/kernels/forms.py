@@ -115,7 +115,8 @@ class Forms:
         return self._kernels
 
     def _load_in_background(self) -> None:
-        # The thread is awaited when the process ends: a compiler that is cut off can crash the interpreter.
+        # The thread is awaited when the process ends, as a compiler that is cut off can crash the interpreter; but for
+        # the kernel that it compiles only, not for the minute that all of them take.
         with self._starting:
             if self._loading is None:
                 self._loading = threading.Thread(target=self._try_to_load, name="shoal-kernels")
@@ -125,7 +126,7 @@ class Forms:
         # NumPy's form computes on, with the same results.
         try:
             self.load()
-        except MissingExtra as problem:
+        except (MissingExtra, ProcessEnds) as problem:
             self.why_numpy = str(problem)
         except ShoalError as problem:
             self._report(str(problem))
@@ -144,10 +145,20 @@ class Forms:
             self.why_numpy = "this process was forked while its parent loaded the compiled kernels"
 
 
+class ProcessEnds(Exception):
+    """The process ends before its kernels are compiled."""
+
+
+def check_process() -> None:
+    """Raises `ProcessEnds` where the main thread has ended and Python waits for the others."""
+    if not threading.main_thread().is_alive():
+        raise ProcessEnds("this process ended before the kernels were compiled")
+
+
 def load_compiled() -> CompiledKernels:
     """Import the compiled kernels; that compiles them, unless Numba's cache has them.
 
-    Raises `MissingExtra` without Numba, and `ShoalError` where they cannot be compiled.
+    Raises `MissingExtra` without Numba, `ShoalError` where they cannot be compiled, and `ProcessEnds`.
     """
     if importlib.util.find_spec("numba") is None:
         raise MissingExtra("The compiled form of the kernels", "fast")
@@ -159,7 +170,7 @@ def load_compiled() -> CompiledKernels:
     try:
         from shoal.kernels.compiled.kernels import compiled_kernels  # noqa: PLC0415 - see above
 
-        return compiled_kernels()
+        return compiled_kernels(check_process)
     except (NumbaError, ImportError, OSError, RuntimeError) as problem:
         raise ShoalError(_why_not_compiled(problem)) from problem
 

@@ -175,6 +175,22 @@ def test_a_process_loads_what_its_environment_chooses(chosen: str, loaded: bool,
     assert ended.stdout.split() == [str(loaded), "6000"]
 
 
+ENDS = """
+from shoal.kernels.forms import PROCESS, ROWS_BEFORE_LOADING
+PROCESS.on_problem = print
+PROCESS.compiled_for(2 * ROWS_BEFORE_LOADING)
+"""
+
+
+def test_a_process_that_ends_does_not_wait_until_all_kernels_are_compiled(numba: None, tmp_path: Path) -> None:
+    environment = os.environ | {VARIABLE: "auto", "NUMBA_CACHE_DIR": str(tmp_path)}
+    command = [sys.executable, "-W", "error", "-c", ENDS]
+    ended = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    assert ended.stdout + ended.stderr == ""
+    # Numba is loaded after the end of the main thread, so at most the first kernels are in its empty cache.
+    assert len(list(tmp_path.rglob("*.nbi"))) < len(CompiledKernels._fields) / 2
+
+
 def test_the_digest_changes_with_any_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     copies = [Path(shutil.copy(file, tmp_path / f"{number}.py")) for number, file in enumerate(compiled.source_files())]
     monkeypatch.setattr(compiled, "source_files", lambda: copies)

@@ -6,8 +6,9 @@ The digest keeps a kernel of another version from being taken from Numba's cache
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from shoal.kernels import art_workspace, constants
 from shoal.kernels.compiled import (
@@ -43,32 +44,40 @@ def digest_of_sources() -> str:
     return hashlib.sha256(b"".join(hashlib.sha256(file.read_bytes()).digest() for file in source_files())).hexdigest()
 
 
-def compiled_kernels() -> CompiledKernels:
-    """Raises what Numba raises where it cannot compile, and `LoopsNotFound`."""
+def compiled_kernels(check: Callable[[], None]) -> CompiledKernels:
+    """All kernels, one after the other; `check` is called before each, and may raise to end this.
+
+    Kernels that were compiled until then are in Numba's cache. Raises what Numba raises where it cannot compile, and
+    `LoopsNotFound`.
+    """
     # First, as without them nothing has to be compiled, which can take a minute.
     loops, sources = numpy_loops(), digest_of_sources()
-    return CompiledKernels(
-        learn_ca_plus=ca_plus.kernel(sources),
-        learn_caefc=caefc.kernel(sources),
-        assign_rows=lloyd.kernel(sources),
-        draw_words=noise.words_kernel(sources),
-        release_laplace=noise.release_kernel(sources),
-        core_distances=density_tree.cores_kernel(sources),
-        mass_around=density_tree.around_kernel(sources),
-        spanning_tree=density_tree.tree_kernel(sources),
-        join_groups=density_tree.join_kernel(sources),
-        locate=sketching.locate_kernel(sources),
-        near_pairs=sketching.pairs_kernel(sources),
-        unite=sketching.unite_kernel(sources),
-        merge_points=sketching.merge_kernel(sources),
-        all_exceed=sketching.exceed_kernel(sources),
-        find_valleys=density_tree.valleys_kernel(sources),
-        count_window=counting.window_kernel(sources),
-        count_in_table=counting.table_kernel(sources),
-        count_in_slots=counting.slots_kernel(sources),
-        fuzzy_weights=fuzzy.kernel(sources),
-        nearest_weights=landmarks.weights_kernel(sources),
-        add_gram=landmarks.gram_kernel(sources),
-        mixture_responsibilities=gaussian.kernel(sources),
-        loops=loops,
-    )
+    makers = {
+        "learn_ca_plus": ca_plus.kernel,
+        "learn_caefc": caefc.kernel,
+        "assign_rows": lloyd.kernel,
+        "draw_words": noise.words_kernel,
+        "release_laplace": noise.release_kernel,
+        "core_distances": density_tree.cores_kernel,
+        "mass_around": density_tree.around_kernel,
+        "spanning_tree": density_tree.tree_kernel,
+        "join_groups": density_tree.join_kernel,
+        "locate": sketching.locate_kernel,
+        "near_pairs": sketching.pairs_kernel,
+        "unite": sketching.unite_kernel,
+        "merge_points": sketching.merge_kernel,
+        "all_exceed": sketching.exceed_kernel,
+        "find_valleys": density_tree.valleys_kernel,
+        "count_window": counting.window_kernel,
+        "count_in_table": counting.table_kernel,
+        "count_in_slots": counting.slots_kernel,
+        "fuzzy_weights": fuzzy.kernel,
+        "nearest_weights": landmarks.weights_kernel,
+        "add_gram": landmarks.gram_kernel,
+        "mixture_responsibilities": gaussian.kernel,
+    }
+    made: dict[str, Callable[..., Any]] = {}
+    for name, make in makers.items():
+        check()
+        made[name] = make(sources)
+    return CompiledKernels(**made, loops=loops)
