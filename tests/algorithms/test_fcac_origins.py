@@ -9,8 +9,9 @@ import pytest
 
 from benchmarks.robustness.bridge import run
 from shoal.algorithms.fcac.caefc import CAEFC
-from shoal.algorithms.fcac.edges import Origins
+from shoal.algorithms.fcac.edges import CLIENTS_COUNTED_MAX, Origins
 from shoal.algorithms.registry import streaming_algorithm
+from shoal.algorithms.state_reader import StateReader
 from shoal.algorithms.streaming import Contribution
 from shoal.errors import InvalidState, SettingsError
 from shoal.estimators.fcac import FCAC
@@ -65,6 +66,29 @@ def test_nodes_of_one_client_belong_to_the_group_that_they_have_most_edges_with(
 def test_a_client_with_just_the_bound_does_not_exceed_it() -> None:
     assert groups(origins_of("aaaab", "aaaab"), (0, 1)) == [0, 0]
     assert groups(origins_of("aaaaab", "cd", "de"), (0, 1), (0, 2)) == [0, 0, 1]
+
+
+def test_a_node_of_many_clients_counts_those_with_most_inputs_and_finds_one_that_has_nearly_all() -> None:
+    rng = np.random.default_rng(5)
+    names = [f"client-{number}" for number in range(5 * CLIENTS_COUNTED_MAX)]
+    # Two nodes are shared; of the one between them a client has 96 of 100 inputs, among those of all others.
+    inputs = [(node, name) for node in range(3) for name in names] + [(1, "loud")] * (24 * len(names))
+    origins, again = Origins(), Origins()
+    for number, place in enumerate([*range(0, 3 * len(names), len(names)), *rng.permutation(len(inputs)).tolist()]):
+        position, client = inputs[place]
+        for each in (origins, again):
+            each.expect([client])
+            each.count(position)
+        if number % 97 == 0 and number > 2:
+            again = Origins.restored(StateReader({"version": 1, **again.state()}, 1), 3)
+    state = origins.state()
+    assert len(state["origin"]) == 3 * CLIENTS_COUNTED_MAX
+    counts = [state["origin"][state["origin"][:, 0] == node, 2] for node in range(3)]
+    assert [one.sum() for one in counts] == [len(names) + 1, 25 * len(names) + 1, len(names) + 1]
+    assert 24 * len(names) <= counts[1].max() < 24.1 * len(names)
+    assert pack(again.state()) == pack(state), "a restart at any time changes nothing"
+    assert groups(origins, (0, 1), (1, 2), share_max=0.95) == [0, 0, 1]
+    assert groups(origins, (0, 1), (1, 2), share_max=0.97) == [0, 0, 0]
 
 
 def contributions(number: int) -> list[Contribution]:

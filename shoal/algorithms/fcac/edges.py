@@ -18,6 +18,8 @@ from shoal.kernels.graph import age_threshold, components
 NEIGHBOURS_MIN = 8
 """least width of a table"""
 CLIENTS_UNBOUNDED = 3
+CLIENTS_COUNTED_MAX = 100
+"""clients whose inputs a node counts one by one"""
 NodeCounts = tuple[Ints, Ints]
 """ids (k,) and winning counts (k,) of nodes"""
 EdgeTable = tuple[Ints, Ints, Ints]
@@ -144,7 +146,12 @@ class Edges:
 
 
 class Origins:
-    """Number of inputs that each node has had from each client. Nodes are named by position, as in `Nodes`."""
+    """Number of inputs that each node has had from each client. Nodes are named by position, as in `Nodes`.
+
+    A node counts `CLIENTS_COUNTED_MAX` clients. A further one takes the place, and the count, of the one with the fewest
+    inputs (Space-Saving: Metwally, Agrawal, El Abbadi 2005). So memory does not grow with the clients, the counts
+    still add up to all inputs, none is too low, and that of a client with nearly all inputs is hardly too high.
+    """
 
     def __init__(self) -> None:
         self._inputs: list[Counter[str]] = []
@@ -160,7 +167,7 @@ class Origins:
         client = self._queue.popleft() if self._queue else ""
         if position == len(self._inputs):
             self._inputs.append(Counter())
-        self._inputs[position][client] += 1
+        self._add(position, client, 1)
 
     def ahead(self, most: int) -> int:
         """Number of the next inputs, at most `most`, that come from the same client."""
@@ -181,8 +188,16 @@ class Origins:
         known = len(self._inputs)
         won = counts[:known] - counts_before[stays]
         for position in np.flatnonzero(won).tolist():
-            self._inputs[position][client] += int(won[position])
+            self._add(position, client, int(won[position]))
         self._inputs.extend(Counter({client: count}) for count in counts[known:].tolist())
+
+    def _add(self, position: int, client: str, number: int) -> None:
+        inputs = self._inputs[position]
+        if client not in inputs and len(inputs) >= CLIENTS_COUNTED_MAX:
+            fewest = min(inputs.values())
+            # Of several the first by name: a restored node lists its clients in another order.
+            number += inputs.pop(min(name for name, count in inputs.items() if count == fewest))
+        inputs[client] += number
 
     def keep(self, mask: Bools) -> None:
         """Forget the nodes where `mask` is false."""
@@ -215,7 +230,7 @@ class Origins:
         """Plain values and arrays for `restored`."""
         names = sorted({client for inputs in self._inputs for client in inputs})
         index = {name: number for number, name in enumerate(names)}
-        # A row for each node and client: as many as 10^6, and they are saved each second.
+        # A row for each node and client: up to 10^5, and they are saved each second.
         lengths = [len(inputs) for inputs in self._inputs]
         origin = np.empty((sum(lengths), 3), np.int64)
         origin[:, 0] = np.repeat(np.arange(len(lengths)), lengths)
@@ -241,5 +256,5 @@ class Origins:
 
 def _owner(inputs: Counter[str], share_max: float) -> str:
     """The client that has more than `share_max` of the inputs; empty: none has."""
-    client, most = max(inputs.items(), key=lambda one: one[1], default=("", 0))
+    client, most = max(inputs.items(), key=lambda one: (one[1], one[0]), default=("", 0))
     return client if most > share_max * inputs.total() else ""

@@ -46,7 +46,8 @@ class FcacOptions(AlgorithmOptions):
     client_share_max: float = option(
         1.0,
         "on the server, nodes with more than this share of their inputs from one client belong to one group of other "
-        "nodes at most, so that no client alone can join two clusters (not in the paper). 1.0: no bound",
+        "nodes at most, so that no client alone can join two clusters (not in the paper); a node counts the inputs of "
+        "100 clients, in place of whom others come. 1.0: no bound",
         above=0.0,
         most=1.0,
     )
