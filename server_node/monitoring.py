@@ -25,7 +25,7 @@ from server_node.models.base import (
     ServedModel,
 )
 from server_node.regions.hierarchy import Hierarchy
-from server_node.status import CLIENTS_SHOWN_MAX, ClientStatus
+from server_node.status import ClientStatus, newest_clients
 from shoal.algorithms.view import ClusteringView
 from shoal.config.contract import within
 from shoal.config.resolved import ResolvedContract
@@ -36,6 +36,8 @@ from shoal.protocol.rejected import REASONS
 from shoal.telemetry.events import log_event
 from shoal.telemetry.metrics import ServerMetrics
 
+CLIENTS_LABELLED_MAX = 1000
+"""clients and regions that have metrics of their own"""
 CLUSTERS_LABELLED_MAX = 100
 """clusters of a model that have metrics of their own, those with the largest recent shares"""
 FEATURES_LABELLED_MAX = 16
@@ -240,7 +242,7 @@ class ServerMonitoring:
                 self._sizes(model.snapshot, model.view, model.lineage)
             known = model.status().events
             self._clusters.births_and_ends(name, (BirthOrEnd(one.kind, one.cluster, one.text, one.at) for one in known))
-        for client in clients:
+        for client in newest_clients(clients, CLIENTS_LABELLED_MAX):
             self._last_seen(client.client, client.last_seen)
 
     def observe(self, outcome: StepOutcome) -> None:
@@ -274,7 +276,7 @@ class ServerMonitoring:
 
     def observe_hierarchy(self, hierarchy: Hierarchy) -> None:
         """The regions below, and how many contributions wait for the upstream federation."""
-        self._regions.show({(region.path,): region.clients for region in hierarchy.regions[:CLIENTS_SHOWN_MAX]})
+        self._regions.show({(region.path,): region.clients for region in hierarchy.regions[:CLIENTS_LABELLED_MAX]})
         if (waiting := hierarchy.waiting) is not None:
             self._metrics.lag.labels(topic=self._contract.contract.contributions_topic).set(waiting)
 
@@ -409,7 +411,7 @@ class ServerMonitoring:
 
     def _last_seen(self, client: str, at: float) -> None:
         """A label for each client, but not without bound: any writer to the updates topic can make up names."""
-        if client in self._labelled or len(self._labelled) < CLIENTS_SHOWN_MAX:
+        if client in self._labelled or len(self._labelled) < CLIENTS_LABELLED_MAX:
             self._labelled.add(client)
             self._metrics.last_seen.labels(client=client).set(at)
 

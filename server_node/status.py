@@ -18,9 +18,6 @@ from shoal.protocol.messages import Snapshot
 from shoal.protocol.quarantine import QuarantinedClient
 from shoal.protocol.regions import Region
 
-CLIENTS_SHOWN_MAX = 1000
-"""clients in a status and in the labels of metrics: those seen last"""
-
 
 class ClientStatus(NamedTuple):
     """A client as the server knows it: from its updates alone."""
@@ -142,7 +139,12 @@ def client_statuses(models_clients: Iterable[Clients], now: float) -> list[Clien
                 )
             rejected = max((n for n in (status.rejected, clients.rejected(client)) if n is not None), default=None)
             merged[client] = status._replace(last_seen=max(status.last_seen, last_seen), rejected=rejected, daily=daily)
-    newest = sorted(merged.values(), key=lambda client: -client.last_seen)[:CLIENTS_SHOWN_MAX]
+    return sorted(merged.values(), key=lambda client: client.client)
+
+
+def newest_clients(clients: Iterable[ClientStatus], most: int) -> list[ClientStatus]:
+    """Of the clients the `most` that were seen last, sorted by name."""
+    newest = sorted(clients, key=lambda client: -client.last_seen)[:most]
     return sorted(newest, key=lambda client: client.client)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from bisect import bisect_right
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
@@ -48,7 +49,9 @@ from server_node.web.operations import (
     REQUESTED_NAME,
     RULES,
     SNAPSHOT,
+    TEXT,
     Operation,
+    Parameter,
     Schema,
     routes_of,
 )
@@ -74,7 +77,7 @@ from server_node.web.responses import (
     shoal_error,
     tagged,
 )
-from server_node.web.topic_pages import OpenLog, TopicPages
+from server_node.web.topic_pages import OpenLog, TopicPages, whole_number
 from shoal.config.privacy_report import privacy_report
 from shoal.config.resolved import ResolvedContract
 from shoal.errors import MissingExtra, ShoalError
@@ -90,6 +93,11 @@ PublishRequest = Callable[[OperatorRequest], None]
 """publishes the request to the log; it is called in a thread of its own"""
 LOGS_MAX = 2
 """logs that are open for requests about clusters at once"""
+CLIENTS_AT_ONCE_MAX = 1000
+AFTER_CLIENT = Parameter("after", TEXT, "the name after which to begin: `next` of the answer before")
+CLIENTS_LIMIT = Parameter(
+    "limit", {"type": "integer", "minimum": 1, "maximum": CLIENTS_AT_ONCE_MAX}, "clients at most, by default 1000"
+)
 
 COMPRESSED_FROM_BYTES = 1000
 COMPRESSION_LEVEL = 6
@@ -187,7 +195,7 @@ class Endpoints:
                 "/v1/predict", self.predict, PREDICTIONS, method="POST", body=readings, errors=(404, 413, 415, 422)
             ),
             Operation("/v1/rules", self.rules, RULES, errors=(404,), etag=True),
-            Operation("/v1/clients", self.clients, CLIENTS, (), etag=True),
+            Operation("/v1/clients", self.clients, CLIENTS, (AFTER_CLIENT, CLIENTS_LIMIT), errors=(400,), etag=True),
             Operation("/v1/privacy", self.privacy, PRIVACY, (), etag=True),
             asking("name", self.name, NEW_NAME, REQUESTED_NAME),
             asking("alerts", self.alerts, NEW_ALERTS, REQUESTED_ALERTS),
@@ -299,13 +307,19 @@ class Endpoints:
         return tagged(request, privacy_report(self._board.status.contract))
 
     async def clients(self, request: Request) -> Response:
-        """The clients as the server knows them from their updates: of very many the thousand seen last."""
-        status = self._board.status
-        return tagged(request, clients_json(status))
+        """The clients by name, as the server knows them from their updates, and how many there are in `total`.
+
+        At most 1000 of them; ask again with `after` set to `next` until that is null.
+        """
+        asked = request.query_params
+        limit = whole_number(asked.get("limit"), "limit", CLIENTS_AT_ONCE_MAX, 1, CLIENTS_AT_ONCE_MAX)
+        return tagged(request, clients_json(self._board.status, asked.get("after", ""), limit))
 
 
-def clients_json(status: ServerStatus) -> dict[str, Any]:
-    """The clients, by name."""
+def clients_json(status: ServerStatus, after: str, limit: int) -> dict[str, Any]:
+    """At most `limit` clients whose names come after this one, by name."""
+    first = bisect_right(status.clients, after, key=lambda client: client.client)
+    listed, rest = status.clients[first : first + limit], len(status.clients) - first - limit
     quarantined: dict[str, list[str]] = {}
     for one in status.quarantined:
         quarantined.setdefault(one.client, []).append(one.model)
@@ -314,6 +328,8 @@ def clients_json(status: ServerStatus) -> dict[str, Any]:
         "clients": [
             {name: getattr(client, name) for name in fields}
             | {"quarantined": sorted(quarantined.get(client.client, []))}
-            for client in status.clients
-        ]
+            for client in listed
+        ],
+        "total": len(status.clients),
+        "next": listed[-1].client if rest > 0 else None,
     }

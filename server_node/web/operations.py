@@ -433,7 +433,11 @@ CLIENT = record(
     rejected=or_null(COUNT),
     quarantined={"type": "array", "items": TEXT, "description": "models that absorb nothing of it"},
 )
-CLIENTS = record(clients=many(CLIENT))
+CLIENTS = record(
+    clients=many(CLIENT),
+    total={**COUNT, "description": "clients that the server knows"},
+    next={"type": ["string", "null"], "description": "`after` of the next request; null: these are the last"},
+)
 HISTORY = record(
     model=TEXT,
     step_s=COUNT,

@@ -14,12 +14,13 @@ import numpy as np
 from server_node.clusters.history.store import HistoryReader
 from server_node.clusters.history.summary import recent_history, usual
 from server_node.clusters.lineage import Lineage
-from server_node.status import HistoryPoint, ModelStatus, RoundStatus, ServerStatus
+from server_node.status import HistoryPoint, ModelStatus, RoundStatus, ServerStatus, newest_clients
 from server_node.web.json_values import NO_SNAPSHOT, UNCHANGED, as_json, change, feature_json, feature_label, view_of
 from server_node.web.map import axis_sample, map_json, scatter, steady_axes
 from server_node.web.predictions import rules_table
 from server_node.web.regimes import beside_json, regimes_json, regimes_of
 from server_node.web.tables import (
+    CLIENTS_MAX,
     clients_note,
     clients_table,
     clusters_table,
@@ -152,7 +153,9 @@ class PageRenderer:
             described = _model_json(model, clustering, configured.counts_places)
             models.append(described | {"state": self._state(configured, model.snapshot)})
         regions = {region.path for region in status.regions}
-        devices = [client for client in status.clients if client.client not in regions]
+        # Chosen by time, listed by name: a row that jumped with each update could not be read.
+        listed = newest_clients(status.clients, CLIENTS_MAX)
+        devices = [client for client in listed if client.client not in regions]
         clients = [model.snapshot.clients for model in status.models.values() if model.snapshot]
         content = {
             "federation": contract.federation,
@@ -165,7 +168,7 @@ class PageRenderer:
             "lag_records": status.lag_records,
             "shown": shown,
             "models": models,
-            "clients": clients_table(status.clients),
+            "clients": clients_table(listed),
             "clients_total": max(len(status.clients), *clients, 0),
             "regions": [region._asdict() for region in status.regions[:REGIONS_MAX]],
             "quarantined": sorted({one.client for one in status.quarantined}),

@@ -142,18 +142,15 @@ def clients_note(contract: ResolvedContract) -> str:
 
 
 def clients_table(clients: Sequence[ClientStatus]) -> Mapping[str, list[Any]]:
-    """The clients by name, one list per column; where there are too many, those seen last."""
-    # Chosen by time, listed by name: a row that jumped with each update could not be read.
-    newest = sorted(clients, key=lambda client: -client.last_seen)[:CLIENTS_MAX]
-    listed = sorted(newest)
+    """The clients, one list per column."""
     return {
-        "name": [client.client for client in listed],
-        "last_seen": [round(client.last_seen, 1) for client in listed],
-        "readings": [client.readings for client in listed],
-        "rejected": [client.rejected for client in listed],
-        "readings_per_s": [round(client.readings_per_s, 2) for client in listed],
+        "name": [client.client for client in clients],
+        "last_seen": [round(client.last_seen, 1) for client in clients],
+        "readings": [client.readings for client in clients],
+        "rejected": [client.rejected for client in clients],
+        "readings_per_s": [round(client.readings_per_s, 2) for client in clients],
         "inactive_after_s": [
-            max(INACTIVE_AFTER_S_MIN, round(INACTIVE_INTERVALS * client.interval_s)) for client in listed
+            max(INACTIVE_AFTER_S_MIN, round(INACTIVE_INTERVALS * client.interval_s)) for client in clients
         ],
     }
 

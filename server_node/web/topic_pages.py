@@ -71,8 +71,8 @@ class TopicPages:
         if self._open_log is None:
             raise HTTPException(503, "this server reads no log for its page")
         asked = request.query_params
-        after = _count(asked.get("after"), "after", 0, 0, 10**PLACE_DIGITS_MAX)
-        limit = _count(asked.get("limit"), "limit", RECORDS_DEFAULT, 1, RECORDS_MAX)
+        after = whole_number(asked.get("after"), "after", 0, 0, 10**PLACE_DIGITS_MAX)
+        limit = whole_number(asked.get("limit"), "limit", RECORDS_DEFAULT, 1, RECORDS_MAX)
         wanted = {key: asked[key] for key in ("model", "client") if asked.get(key)}
         if "model" in wanted:
             requested_model(request, self._board.status)
@@ -131,7 +131,7 @@ def _is_label(label: Any) -> bool:
     return isinstance(label, dict) and set(LABEL["required"]) <= set(label) and label["schema"] == SCHEMA
 
 
-def _count(text: str | None, name: str, default: int, least: int, most: int) -> int:
+def whole_number(text: str | None, name: str, default: int, least: int, most: int) -> int:
     """A whole number of the query. Raises `HTTPException` (400)."""
     if text is None:
         return default

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from server_node.status import CLIENTS_SHOWN_MAX
+from server_node.monitoring import CLIENTS_LABELLED_MAX
 from shoal.protocol.regions import REGIONS_MAX, RegionUpdate
 from shoal.telemetry.metrics import ServerMetrics
 from tests.hostile.keyed_site import KeyedSite
@@ -30,6 +30,6 @@ def test_the_names_of_regions_that_are_gone_leave_the_metrics(tmp_path: Path) ->
             assert len(node.status().regions) == 2 * REGIONS_MAX
             (family,) = [one for one in metrics.registry.collect() if one.name == "shoal_region_clients"]
             shown = [sample.labels["region"] for sample in family.samples]
-            assert len(shown) == CLIENTS_SHOWN_MAX
+            assert len(shown) == CLIENTS_LABELLED_MAX
             assert all(path == "north" or path.startswith(f"north/{sequence}-") for path in shown)
     assert site.reasons() == []

@@ -207,8 +207,7 @@ def test_a_name_travels_with_its_cluster_and_survives_a_restart_and_a_rebuild(
 
 
 def test_labels_of_clients_are_bounded(site: ServerFixture, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("server_node.monitoring.CLIENTS_SHOWN_MAX", 3)
-    monkeypatch.setattr("server_node.status.CLIENTS_SHOWN_MAX", 3)
+    monkeypatch.setattr("server_node.monitoring.CLIENTS_LABELLED_MAX", 3)
     empty = {"weight": np.empty((0, 2)), "count": np.empty(0, np.int64)}
     site.send(*(an_update(site.contract, f"c{n}", 1, arrays=empty) for n in range(10)))
     site.send(an_update(site.contract, "c0", 2))
@@ -217,7 +216,7 @@ def test_labels_of_clients_are_bounded(site: ServerFixture, monkeypatch: pytest.
             pass
         page = [s for family in server.metrics.registry.collect() for s in family.samples if "client" in s.labels]
         assert len(page) == 3
-        assert len(server.status().clients) == 3
+        assert len(server.status().clients) == 10
 
 
 def test_the_status_has_the_lag(site: ServerFixture) -> None:

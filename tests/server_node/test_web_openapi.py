@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
 
-from server_node.status import StatusBoard
+from server_node.status import ClientStatus, StatusBoard
 from server_node.web import page_server
 from server_node.web.connections import Limits
 from shoal.config.settings import LogSettings
@@ -47,7 +47,8 @@ class Served:
         log.publish(contract.events_topic, b"no event")
         log.close()
         asked: list[OperatorRequest] = []
-        status = a_status(contract, [a_snapshot(contract, some_nodes(2, 3, 30))])
+        clients = [ClientStatus(name, 1.7e9, 2, 20, 0.5) for name in ("attic", "cellar", "loft")]
+        status = a_status(contract, [a_snapshot(contract, some_nodes(2, 3, 30))], clients=clients)
         self.web = page_server(
             StatusBoard(status),
             CollectorRegistry(),
@@ -214,6 +215,25 @@ def test_events_are_listed_from_a_place_on(served: Served) -> None:
     assert json.loads(served.answer("GET", "/v1/events?model=slow")[2])["events"] == []
     assert served.answer("GET", "/v1/events?limit=0")[0] == 400
     assert served.answer("GET", "/v1/events?model=other")[0] == 404
+
+
+def test_clients_are_listed_by_name_some_at_a_time(served: Served) -> None:
+    def answer(query: str) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(served.answer("GET", f"/v1/clients{query}")[2])
+        return found
+
+    def names(query: str) -> list[str]:
+        return [client["client"] for client in answer(query)["clients"]]
+
+    assert names("") == ["attic", "cellar", "loft"]
+    assert (names("?limit=2"), answer("?limit=2")["next"], answer("?limit=2")["total"]) == (
+        ["attic", "cellar"],
+        "cellar",
+        3,
+    )
+    assert (names("?limit=2&after=cellar"), answer("?limit=1&after=cellar")["next"]) == (["loft"], None)
+    assert answer("?after=zinc") == {"clients": [], "total": 3, "next": None}
+    assert served.answer("GET", "/v1/clients?limit=1001")[0] == 400
 
 
 def test_old_paths_are_gone(served: Served) -> None:
