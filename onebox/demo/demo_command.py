@@ -17,7 +17,7 @@ from typing import Any, Protocol, TextIO
 
 import click
 
-from onebox.demo.demo import Demo, open_demo, prepare_folder
+from onebox.demo.demo import ROWS, Demo, open_demo, prepare_folder
 from onebox.demo.findings import Result, names, occupancy, price, read_office, results, sentences, table
 from onebox.demo.plot import plot
 from server_node.bootstrap import initial_status
@@ -193,13 +193,7 @@ def demo(**options: Any) -> None:
     interactive = sys.stdout.isatty() and not options["as_json"]
     with (
         stopped_by_signals() as stop,
-        open_demo(
-            file,
-            options["clients"],
-            options["seconds"],
-            options["seed"],
-            first_status,
-        ) as run,
+        open_demo(file, options["clients"], options["seconds"], options["seed"], first_status) as run,
     ):
         registry, host = run.box.server.metrics.registry, run.config.server.host
         history = HistoryReader(run.config.server.folder / HISTORY_FILE)
@@ -215,7 +209,11 @@ def demo(**options: Any) -> None:
             if interactive and not options["no_browser"]:
                 webbrowser.open(page)
             seconds = _run(run, stop)
-            _report(run, seconds, options["folder"], file, options["as_json"], remark)
+            # Comparing the models and drawing take seconds, which somebody who stops it does not want to wait for.
+            if stop.is_set():
+                _report_stopped(run, seconds, options["as_json"])
+            else:
+                _report(run, seconds, options["folder"], file, options["as_json"], remark)
             if interactive and not options["no_wait"] and not stop.is_set():
                 click.echo(f"\nThe page stays up at {page} until you press Ctrl-C.", err=True)
                 while not stop.is_set():
@@ -240,6 +238,15 @@ def _run(run: Demo, stop: Event) -> float:
 def _show(run: Demo, progress: Progress, seconds: float) -> None:
     summary = run.summary(seconds)
     progress.show(run.rows(), summary, run.pump.position, run.pump.total)
+
+
+def _report_stopped(run: Demo, seconds: float, as_json: bool) -> None:
+    """Print how far a demo came that was stopped before the end of the stream."""
+    summary = run.summary(seconds)
+    if as_json:
+        click.echo(json.dumps(summary))
+    else:
+        click.echo(f"Stopped after {seconds:.0f} seconds and {summary['readings']:,} of {ROWS:,} readings.")
 
 
 def _report(run: Demo, seconds: float, folder: Path, file: Path, as_json: bool, remark: str) -> None:

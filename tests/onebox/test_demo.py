@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -156,14 +157,15 @@ def test_a_picture_shows_the_features_that_set_clusters_apart_and_the_times_of_e
 
 
 def test_ctrl_c_stops_it_in_order(tmp_path: Path) -> None:
-    running = shoal_demo(tmp_path, "--seconds", "60", "--json")
+    running = shoal_demo(tmp_path, "--seconds", "60")
     assert running.stderr is not None
     while "readings learnt" not in running.stderr.readline():
         pass
     running.send_signal(signal.SIGINT)
     output, log = running.communicate(timeout=900)
     assert running.returncode == 0, log
-    assert json.loads(output)["readings"] < ROWS
+    assert re.fullmatch(rf"Stopped after \d+ seconds and [\d,]+ of {ROWS:,} readings.\n", output)
+    assert not (tmp_path / "demo" / "clusters.png").exists()
     assert "Traceback" not in log
 
 

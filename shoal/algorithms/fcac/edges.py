@@ -148,9 +148,9 @@ class Edges:
 class Origins:
     """Number of inputs that each node has had from each client. Nodes are named by position, as in `Nodes`.
 
-    A node counts `CLIENTS_COUNTED_MAX` clients. A further one takes the place, and the count, of the one with the fewest
-    inputs (Space-Saving: Metwally, Agrawal, El Abbadi 2005). So memory does not grow with the clients, the counts
-    still add up to all inputs, none is too low, and that of a client with nearly all inputs is hardly too high.
+    A node counts `CLIENTS_COUNTED_MAX` clients. A further one takes the place, and the count, of the one with the
+    fewest inputs (Space-Saving: Metwally, Agrawal, El Abbadi 2005). So memory does not grow with the clients, the
+    counts still add up to all inputs, none is too low, and that of a client with nearly all inputs is hardly too high.
     """
 
     def __init__(self) -> None:
