@@ -143,7 +143,7 @@ def client_statuses(models_clients: Iterable[Clients], now: float) -> list[Clien
 
 
 def newest_clients(clients: Iterable[ClientStatus], most: int) -> list[ClientStatus]:
-    """Of the clients the `most` that were seen last, sorted by name."""
+    """The clients that were seen last, `most` of them, sorted by name."""
     newest = sorted(clients, key=lambda client: -client.last_seen)[:most]
     return sorted(newest, key=lambda client: client.client)
 

@@ -317,7 +317,7 @@ class Endpoints:
 
 
 def clients_json(status: ServerStatus, after: str, limit: int) -> dict[str, Any]:
-    """At most `limit` clients whose names come after this one, by name."""
+    """The first `limit` clients whose names come after this one, by name."""
     first = bisect_right(status.clients, after, key=lambda client: client.client)
     listed, rest = status.clients[first : first + limit], len(status.clients) - first - limit
     quarantined: dict[str, list[str]] = {}
