@@ -24,6 +24,7 @@ from client_nodes.monitoring import ClientMonitoring
 from shoal.config.settings import load_config
 from shoal.privacy.formal import FormalNoise
 from shoal.runtime.checkpoint import Outbox
+from shoal.runtime.service import resumed
 from shoal.transports.sqlite.log import SqliteLog
 
 PARTS: dict[str, tuple[Any, str]] = {
@@ -66,7 +67,7 @@ def measure(case: Case, readings: int, form: str) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         site = Site(Path(folder) / "site", case)
         site.write(readings)
-        with open_client(load_config(site.file), CLIENT) as client, timed() as spent:
+        with resumed(open_client(load_config(site.file), CLIENT)) as client, timed() as spent:
             started, used = time.monotonic(), time.process_time()
             while client.step():
                 pass

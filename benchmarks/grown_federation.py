@@ -32,6 +32,7 @@ from shoal.protocol.messages import Update
 from shoal.protocol.readings import Reading
 from shoal.protocol.topics import READINGS, readings_settings
 from shoal.runtime.logs import open_client_log
+from shoal.runtime.service import resumed
 from shoal.transports import open_log
 from shoal.transports.base import RecordBatch, publish_batch
 
@@ -171,21 +172,21 @@ def opened(stack: ExitStack, folder: Path, name: str, size: Size, upstream: str 
     config = load_config(file)
     found = load_upstream(config)
     state = None if found is None else UpstreamState(found, config.upstream)
-    return Federation(config, stack.enter_context(open_server(config, upstream=state)))
+    return Federation(config, stack.enter_context(resumed(open_server(config, upstream=state))))
 
 
 def _bridge_step(stack: ExitStack, region: Config) -> Callable[[], bool]:
     """One step of the bridge of a region."""
     upstream = load_upstream(region)
     assert upstream is not None
-    return stack.enter_context(open_bridge(region, upstream.config, lambda snapshot: None)).step
+    return stack.enter_context(resumed(open_bridge(region, upstream.config, lambda snapshot: None))).step
 
 
 def steps(federation: Federation, size: Size) -> Iterator[None]:
     """Let each client learn each block of its readings, and the server absorb what it has published."""
     for number in range(1, size.clients + 1):
         for block in _blocks(size, federation.config, number):
-            with open_client(federation.config, f"client-{number}") as client:
+            with resumed(open_client(federation.config, f"client-{number}")) as client:
                 block()
                 federation.client_s += stepped_s(client.step)
             if number % STEP_CLIENTS == 0 or number > size.clients - size.clients % STEP_CLIENTS:

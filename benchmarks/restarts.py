@@ -26,6 +26,7 @@ from server_node.node import ServerNode
 from shoal.config.settings import Config
 from shoal.kernels.forms import PROCESS
 from shoal.protocol.messages import Update
+from shoal.runtime.service import resumed
 from shoal.transports import open_log
 from shoal.transports.base import Record, beginning
 
@@ -54,9 +55,9 @@ def measured(clients: int, folder: Path) -> dict[str, Any]:
     assert absorbed == clients * READINGS, absorbed
     folder = many.config.server.folder
     size = (folder / "checkpoint.db").stat().st_size
-    restart_s = _until_all_is_there(open_server(many.config), absorbed)
+    restart_s = _until_all_is_there(resumed(open_server(many.config)), absorbed)
     shutil.rmtree(folder)
-    rebuild_s = _until_all_is_there(open_server(many.config, rebuild=True), absorbed)
+    rebuild_s = _until_all_is_there(resumed(open_server(many.config, rebuild=True)), absorbed)
     return {
         "clients": clients,
         "updates": clients // REAL * len(updates),

@@ -43,11 +43,11 @@ def open_client(
     *,
     needs_contract: bool = False,
 ) -> Iterator[ClientNode]:
-    """The client, resumed from the checkpoint in its folder; closed at the end.
+    """The client whose checkpoint is in its folder, to be resumed; closed at the end.
 
     Raises `ContractDiffers`; with `needs_contract` `ContractMissing` where a new client finds no contract that the
     server has published; `InvalidState` when only one of checkpoint and noise key is there, or neither and the readings
-    log says that it was released; and as `ClientNode.resume` does.
+    log says that it was released; and as the logs do.
     """
     folder = config.client.folder / check_client_name(client)
     contract = config.resolved
@@ -82,9 +82,7 @@ def open_client(
             releases=releases,
             published=published,
         )
-        node = ClientNode(contract, client, config.client, resources, log, metrics, clock, config.log.update_bytes_max)
-        node.resume()
-        yield node
+        yield ClientNode(contract, client, config.client, resources, log, metrics, clock, config.log.update_bytes_max)
 
 
 def checkpoint_owner(config: Config, client: str) -> str:

@@ -22,7 +22,7 @@ from shoal.config.settings import Config, load_config
 from shoal.errors import ContractMissing, InvalidData, LogError
 from shoal.kernels.forms import PROCESS
 from shoal.protocol.reading_faults import Rejected, unusable
-from shoal.runtime.service import Heartbeat, run, stopped_by_signals
+from shoal.runtime.service import Heartbeat, resumed, run, stopped_by_signals
 from shoal.telemetry.events import log_event, start_logging
 from shoal.transports import check_installed
 
@@ -124,7 +124,7 @@ def _counted(
     """
     heartbeat.beat()
     try:
-        with open_client(config, name, metrics, needs_contract=contract_by is not None) as node:
+        with resumed(open_client(config, name, metrics, needs_contract=contract_by is not None)) as node:
             try:
                 yield node
             finally:

@@ -122,8 +122,8 @@ class ClientNode:
     ) -> None:
         """`log` is the federation's; both logs have their topics. `update_bytes_max`: largest record for updates.
 
-        `metrics` None: none are served. Raises `SettingsError` for a name that no client can have, and when a noise
-        key is missing.
+        `metrics` None: none are served. Raises `SettingsError` for a name that no client can have, and for settings
+        that the contract does not allow.
         """
         self._client = check_client_name(client)
         self._contract = contract
@@ -133,17 +133,17 @@ class ClientNode:
         self._clock = clock
         self.metrics = metrics
         _check_repeats(contract, settings)
+        self._update_bytes_max = update_bytes_max
         self._totals = Totals()
         self._labels_to_publish: list[OutboxRecord] = []
         """labels that go to the outbox with the state they belong to"""
-        self._make_stages(update_bytes_max)
 
-    def _make_stages(self, update_bytes_max: int) -> None:
+    def _make_stages(self) -> None:
         """Make every stage of a step, in the order in which a batch passes them. Raises as they do."""
         contract, client, settings, resources = self._contract, self._client, self._settings, self._resources
         windows = _windows_class(contract)
         validator = Validator(contract)
-        self._publisher = publisher = Publisher(contract, client, validator, update_bytes_max)
+        self._publisher = publisher = Publisher(contract, client, validator, self._update_bytes_max)
         key, readings_log = resources.noise_key, resources.readings.identity(READINGS)
         self._own_updates = OwnUpdates(self._log, contract, client, key, resources.noise_key_is_new)
         headers = all_headers(self._own_updates.headers, make_signer(resources.signing_key))
@@ -177,12 +177,13 @@ class ClientNode:
         )
 
     def resume(self) -> None:
-        """Restore the checkpoint and publish its outbox again. Once, before the first step.
+        """Make every stage, restore the checkpoint into them and publish its outbox again. Once, before the first step.
 
-        Raises `InvalidState` when the checkpoint does not belong to the contract, the noise key and
-        the readings log, the log has updates made with its noise key that it does not know, or the server has refused
-        an update because another one has its number; and as the logs do.
+        Raises `SettingsError` when a noise key is missing; `InvalidState` when the checkpoint does not belong to the
+        contract, the noise key and the readings log, the log has updates made with its noise key that it does not
+        know, or the server has refused an update because another one has its number; and as the logs do.
         """
+        self._make_stages()
         self._saved = self._saved_parts()
         self._updates_log = self._log.identity(self._contract.contract.updates_topic)
         state = self._resources.checkpoint.load()

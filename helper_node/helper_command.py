@@ -13,7 +13,7 @@ from shoal.cli.options import config_option, log_json_option, until_idle_option,
 from shoal.config.settings import load_config
 from shoal.protocol.signatures import read_keys
 from shoal.runtime.health import serve
-from shoal.runtime.service import Heartbeat, run, stopped_by_signals
+from shoal.runtime.service import Heartbeat, resumed, run, stopped_by_signals
 from shoal.telemetry.events import log_event, start_logging
 from shoal.transports import check_installed
 
@@ -66,7 +66,7 @@ def helper(
             serve(host, port, metrics.registry, heartbeat)
             log_event("metrics_served", address=f"http://{host}:{port}/metrics")
         run(
-            lambda: open_helper(config, secret, folder or key.parent, metrics, rounds),
+            lambda: resumed(open_helper(config, secret, folder or key.parent, metrics, rounds)),
             stop,
             until_idle,
             on_step=lambda _: heartbeat.beat(),

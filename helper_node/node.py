@@ -366,10 +366,10 @@ def open_helper(
     metrics: HelperMetrics | None = None,
     rounds: dict[str, int] | None = None,
 ) -> Iterator[HelperNode]:
-    """The helper, resumed from the checkpoint in its folder; closed at the end.
+    """The helper whose checkpoint is in this folder, to be resumed; closed at the end.
 
     Its newest rounds are copied to `rounds` then. Raises `SettingsError` for a key that the contract does not have, and
-    as `HelperNode.resume` does.
+    as the checkpoint and the log do.
     """
     name = helper_name(config.resolved, secret)
     with ExitStack() as stack:
@@ -382,7 +382,6 @@ def open_helper(
         log = stack.enter_context(closing(open_federation_log(config)))
         ensure_topics(log, config.contract, config.log)
         node = HelperNode(config.resolved, secret, log, checkpoint, metrics)
-        node.resume()
         try:
             yield node
         finally:

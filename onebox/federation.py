@@ -14,6 +14,7 @@ from server_node.ingest.request_commands import request_wake
 from server_node.node import ServerNode
 from shoal.config.settings import Config
 from shoal.errors import SettingsError
+from shoal.runtime.service import resumed
 from shoal.transports import open_log
 
 
@@ -32,9 +33,9 @@ class OneBox:
         self._stack = ExitStack()
         with ExitStack() as opening:
             # The server first: clients compare their contract with the one that it publishes.
-            self.server: ServerNode = opening.enter_context(open_server(config, clock=clock))
+            self.server: ServerNode = opening.enter_context(resumed(open_server(config, clock=clock)))
             self.clients: dict[str, ClientNode] = {
-                name: opening.enter_context(open_client(config, name, clock=clock)) for name in sorted(clients)
+                name: opening.enter_context(resumed(open_client(config, name, clock=clock))) for name in sorted(clients)
             }
             self._stack = opening.pop_all()
 

@@ -22,6 +22,7 @@ from shoal.protocol.signatures import read_keys
 from shoal.protocol.topics import ensure_topics
 from shoal.runtime.checkpoint import Checkpoint
 from shoal.runtime.logs import open_federation_log
+from shoal.runtime.service import resumed
 from shoal.telemetry.metrics import ServerMetrics
 from shoal.transports.base import Log, latest
 
@@ -46,13 +47,13 @@ def open_server(
     upstream: UpstreamState | None = None,
     accept_changes: bool = False,
 ) -> Iterator[ServerNode]:
-    """The server, resumed from the checkpoint in its folder; closed at the end.
+    """The server whose checkpoint is in its folder, to be resumed; closed at the end.
 
     `lease`: acquire the lease of the federation first, so that no other server serves it, and release it at the end;
     `renewal`: renew it meanwhile; `upstream`: the upstream federation, if there is one; `accept_changes`: go on under
     another contract than the federation's so far, where it can follow that one.
     Raises `SettingsError` for another one without that, or that cannot follow; `LeaseHeld`, `LeaseUncertain`, and as
-    `Checkpoint`, `open_log` and `ServerNode.resume` do.
+    `Checkpoint` and `open_log` do.
     """
     with ExitStack() as stack:
         path = config.server.folder / "checkpoint.db"
@@ -69,7 +70,7 @@ def open_server(
         contract = _followed(config, log, checkpoint, upstream, accept_changes)
         history = stack.enter_context(closing(HistoryStore(contract, config.server.folder / HISTORY_FILE)))
         record_bytes = config.log.update_bytes_max
-        node = ServerNode(
+        yield ServerNode(
             contract,
             config.server,
             log,
@@ -82,8 +83,6 @@ def open_server(
             upstream=upstream,
             server_keys=config.log.server_keys,
         )
-        node.resume()
-        yield node
 
 
 def _followed(
@@ -130,7 +129,9 @@ class OwnHelper:
                 "[server] helper_key_file: the server must not be the only helper, because it could take the mask of "
                 "every client away; add a helper that another party runs to [[privacy.helpers]]"
             )
-        with open_helper(self._config, read_keys(file)[0], self._config.server.folder / "helper") as self._node:
+        with resumed(
+            open_helper(self._config, read_keys(file)[0], self._config.server.folder / "helper")
+        ) as self._node:
             yield
 
     def step(self) -> bool:

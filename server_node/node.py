@@ -163,23 +163,27 @@ class ServerNode:
         self._log = log
         self._checkpoint = checkpoint
         self._clock = clock
-        self._validator = Validator(contract)
-        self._statements = {model.name: model.statement for model in contract.models.values()}
-        signer = request_signer(settings, as_server=True)
-        self._keys = ServerKeys(settings, server_keys)
-        self._outbox = Outbox(checkpoint, log, signer)
+        self._update_bytes_max = update_bytes_max
+        self._server_keys = server_keys
         self.metrics = metrics or ServerMetrics()
-        self._monitoring = ServerMonitoring(self.metrics, contract)
-        self._rejections = Rejections(self._contract, update_bytes_max)
         self._rebuild = rebuild
         self._history = history
         self._upstream = upstream
-        self._make_parts()
         self._positions: Positions = {}
         self._left: _Batch | None = None
         """records that were read and are not processed yet"""
         self._ends_at_start: Positions = {}
         self._started_at = clock()
+
+    def _make_stages(self) -> None:
+        """Make what lives as long as the node: nothing in it is restored. Raises as they do."""
+        contract, settings = self._resolved, self._settings
+        self._validator = Validator(contract)
+        self._statements = {model.name: model.statement for model in contract.models.values()}
+        self._keys = ServerKeys(settings, self._server_keys)
+        self._outbox = Outbox(self._checkpoint, self._log, request_signer(settings, as_server=True))
+        self._monitoring = ServerMonitoring(self.metrics, contract)
+        self._rejections = Rejections(self._contract, self._update_bytes_max)
 
     def _make_parts(self) -> None:
         """Make every part that a checkpoint is restored into, each in its state before the first update."""
@@ -204,11 +208,12 @@ class ServerNode:
         self._ingest = Ingest(parts, self._clock, self._rejections, self._keys, self._masked)
 
     def resume(self) -> None:
-        """Restore the checkpoint, and publish its outbox again and the contract. Once, before the first step.
+        """Make every stage, restore the checkpoint, publish its outbox again and the contract. Once, before a step.
 
-        Raises `InvalidState`: a checkpoint of another contract, or none although snapshots have been published; and as
-        the log does.
+        Raises `SettingsError` for a key that cannot be read; `InvalidState`: a checkpoint of another contract, or none
+        although snapshots have been published; and as the log does.
         """
+        self._make_stages()
         # Before the checkpoint is restored: the server is ready once it has read what was there when it began.
         self._ends_at_start = dict(self._ends())
         restored = self._restore()
@@ -219,7 +224,8 @@ class ServerNode:
         self._history.catch_up(self._log)
 
     def _restore(self) -> bool:
-        """Whether there was a checkpoint."""
+        """Make the parts anew and restore the checkpoint into them; whether there was one."""
+        self._make_parts()
         state = self._checkpoint.load()
         if state is None:
             self._positions = start_fresh(self._resolved, self._validator, self._log, self._models, self._rebuild)
@@ -329,7 +335,6 @@ class ServerNode:
         """Go back to the checkpoint, as after a kill: models are unknown after a record that made one fail."""
         self._rejections.failed.add(failed)
         self._left = None
-        self._make_parts()
         self._restore()
 
     @property

@@ -26,7 +26,7 @@ from shoal.config.upstream import load_upstream
 from shoal.errors import MissingExtra
 from shoal.kernels.forms import PROCESS
 from shoal.runtime.logs import open_federation_log
-from shoal.runtime.service import run, stopped_by_signals
+from shoal.runtime.service import resumed, run, stopped_by_signals
 from shoal.telemetry.events import log_event, start_logging
 from shoal.telemetry.metrics import ServerMetrics
 from shoal.transports import check_installed, open_log
@@ -85,7 +85,7 @@ def server(
     @contextmanager
     def build() -> Iterator[ServerNode]:
         with (
-            opened(lease=lease, renewal=renewal, upstream=bridge.upstream) as node,
+            resumed(opened(lease=lease, renewal=renewal, upstream=bridge.upstream)) as node,
             bridge.running(),
             updater.until_closed(node),
             own_helper.running(),

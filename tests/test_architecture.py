@@ -193,9 +193,10 @@ from pathlib import Path
 import client_nodes.client_command
 from client_nodes.bootstrap import open_client
 from shoal.config.settings import load_config
+from shoal.runtime.service import resumed
 config = load_config(Path(sys.argv[1]))
 for client in ("attic", "cellar"):
-    with open_client(config, client) as node:
+    with resumed(open_client(config, client)) as node:
         node.step()
 loaded = {name.split(".")[0] for name in sys.modules} - before - set(sys.stdlib_module_names)
 print(*sorted(loaded))
@@ -222,8 +223,9 @@ from pathlib import Path
 import client_nodes.client_command
 from client_nodes.bootstrap import open_client
 from shoal.config.settings import load_config
+from shoal.runtime.service import resumed
 for _ in range(2):
-    with open_client(load_config(Path(sys.argv[1])), "attic") as node:
+    with resumed(open_client(load_config(Path(sys.argv[1])), "attic")) as node:
         while node.step():
             pass
 print(*sys.modules)

@@ -19,6 +19,7 @@ from shoal.config.settings import Config, load_config
 from shoal.protocol.readings import Reading
 from shoal.protocol.topics import READINGS
 from shoal.runtime.logs import open_readings
+from shoal.runtime.service import resumed
 
 D, K, SEED = 16, 10, 3
 ALGORITHM = "kmeans"
@@ -36,8 +37,8 @@ def measured_clients(clients: int, rows: int, rounds: int) -> dict[str, Any]:
             _write_readings(
                 config, f"client-{number}", np.clip(centres[generator.integers(K, size=rows)] + noise, 0, 1)
             )
-            nodes.append(stack.enter_context(open_client(config, f"client-{number}")))
-        server = stack.enter_context(open_server(config))
+            nodes.append(stack.enter_context(resumed(open_client(config, f"client-{number}"))))
+        server = stack.enter_context(resumed(open_server(config)))
         while not all(node.up_to_date and len(node.window) == rows for node in nodes):
             _round(nodes, server)
         _round(nodes, server)  # not timed: it also makes the clients known to the server

@@ -27,6 +27,15 @@ from shoal.protocol.readings import Reading
 from shoal.protocol.topics import READINGS
 from shoal.runtime.logs import open_readings
 
+try:
+    from shoal.runtime.service import resumed
+except ImportError:  # in a version whose nodes are resumed where they are opened
+
+    def resumed(opened: Any) -> Any:
+        """What is opened, which is resumed."""
+        return opened
+
+
 MODEL = "clusters"
 CLIENTS = 4
 DIMENSIONS = 8
@@ -73,7 +82,7 @@ def _streaming(folder: Path, updates: int, seed: int) -> dict[str, Any]:
             found["client"] += used
     for name, settings in SERVERS.items():
         shutil.copy(folder / "clients.db", folder / f"{name}.db")
-        with open_server(_config(folder, name, CLIENTS, STREAMING, settings), clock=_clock) as server:
+        with resumed(open_server(_config(folder, name, CLIENTS, STREAMING, settings), clock=_clock)) as server:
             began = time.process_time()
             _run(server)
             found[name] = time.process_time() - began
@@ -89,7 +98,7 @@ def _rounds(folder: Path, rounds: int, seed: int) -> dict[str, Any]:
     found = {"answer": 0.0, "combine": 0.0}
     with (
         _open_clients(config, ANSWERING, WINDOW_ROWS, seed) as clients,
-        open_server(config, clock=_clock) as server,
+        resumed(open_server(config, clock=_clock)) as server,
     ):
         while _turn(clients):
             pass  # all readings are in the windows then
@@ -148,7 +157,7 @@ def _open_clients(config: Config, clients: int, readings: int, seed: int) -> Ite
             _set_secrets(generator)
             _write_readings(config, f"client-{number}", centres[kinds] + generator.normal(0, SPREAD, (readings, 8)))
             _set_secrets(generator)
-            nodes.append(stack.enter_context(open_client(config, f"client-{number}", clock=_clock)))
+            nodes.append(stack.enter_context(resumed(open_client(config, f"client-{number}", clock=_clock))))
         yield nodes
 
 

@@ -17,6 +17,7 @@ from shoal.kernels.arrays import Floats
 from shoal.protocol.messages import Update
 from shoal.protocol.readings import USER_ID, Reading
 from shoal.protocol.topics import READINGS, readings_settings
+from shoal.runtime.service import resumed
 from shoal.transports import open_log
 from shoal.transports.base import Log, Positions, Record, beginning
 from shoal.transports.sqlite.log import SqliteLog
@@ -69,7 +70,7 @@ class AuditedClient:
             self._number = 0
             self._readings = opening.enter_context(closing(written))
             self._readings.ensure(READINGS, readings_settings(config.client))
-            self.node: ClientNode = opening.enter_context(open_client(config, name, clock=lambda: NOW))
+            self.node: ClientNode = opening.enter_context(resumed(open_client(config, name, clock=lambda: NOW)))
             self._log = opening.enter_context(closing(open_log(config.log)))
             self._positions: Positions = beginning(self._log, config.contract.updates_topic)
             self.step_s = 0.0

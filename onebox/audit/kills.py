@@ -41,6 +41,7 @@ from shoal.protocol.messages import Update
 from shoal.protocol.readings import USER_ID, Reading
 from shoal.protocol.topics import READINGS, readings_settings
 from shoal.runtime.logs import open_readings
+from shoal.runtime.service import resumed
 from shoal.transports import open_log
 from shoal.transports.base import Positions, beginning
 
@@ -197,7 +198,7 @@ class KilledRuns:
 
 
 def _release_for_ever(config: Config, stepped: Connection) -> None:
-    with open_client(config, NAME, clock=lambda: NOW) as client:
+    with resumed(open_client(config, NAME, clock=lambda: NOW)) as client:
         while True:
             stepped.send_bytes(b".")
             client.step(timeout_s=0.05)
@@ -214,7 +215,7 @@ def _spent(config: Config, model: ResolvedModel) -> Spent:
 
 
 def _run_server(config: Config) -> None:
-    with open_server(config, clock=lambda: NOW) as server:
+    with resumed(open_server(config, clock=lambda: NOW)) as server:
         while server.step():
             pass
 
@@ -290,7 +291,7 @@ def audit_masked_kills(
             for name in CLIENTS
         },
     }
-    with open_server(audited, clock=_clock):
+    with resumed(open_server(audited, clock=_clock)):
         pass  # so that clients find topics and contract
     seen, short = Seen(audited), 0
     # In the order in which a round goes on, so that there are many of them; a process that was killed too early to do
@@ -321,7 +322,7 @@ def _clock() -> float:
 
 
 def _step_for_ever(opened: Callable[[], AbstractContextManager[Any]], stepped: Connection) -> None:
-    with opened() as node:
+    with resumed(opened()) as node:
         while True:
             stepped.send_bytes(b".")
             node.step(timeout_s=STEP_S)

@@ -46,6 +46,7 @@ from shoal.privacy.gaussian import ROUNDED, epsilon_of
 from shoal.privacy.masked import Masked, clip_order, readings_within
 from shoal.privacy.masks import helper_public, mask, pair_key
 from shoal.protocol.masked import HelperSum, MaskedCounts, signed_counts, words_of
+from shoal.runtime.service import resumed
 from shoal.transports import open_log
 from shoal.transports.base import Positions, beginning
 
@@ -72,11 +73,11 @@ class MaskedScene:
         assert self.model.counts is not None
         self._counter = self.model.counts.algorithm.counter(self.model.options, self.contract.width)
         with ExitStack() as opening:
-            self._server: ServerNode = opening.enter_context(open_server(self._config, clock=lambda: NOW))
+            self._server: ServerNode = opening.enter_context(resumed(open_server(self._config, clock=lambda: NOW)))
             self.client = opening.enter_context(AuditedClient(self._config))
             self.other = opening.enter_context(AuditedClient(self._config, OTHER))
             self._helpers: list[HelperNode] = [
-                opening.enter_context(open_helper(self._config, key, folder / "helpers" / name))
+                opening.enter_context(resumed(open_helper(self._config, key, folder / "helpers" / name)))
                 for name, key in self._keys.items()
             ]
             self._log = opening.enter_context(closing(open_log(self._config.log)))

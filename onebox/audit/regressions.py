@@ -32,6 +32,7 @@ from shoal.protocol.conflicts import CONFLICTS_KEY, ConflictList, PublishedDiges
 from shoal.protocol.messages import Update
 from shoal.protocol.readings import USER_ID, Reading
 from shoal.protocol.topics import READINGS, readings_settings
+from shoal.runtime.service import resumed
 from shoal.transports import open_log
 from shoal.transports.base import Log, beginning, latest
 from shoal.transports.sqlite.log import SqliteLog
@@ -91,7 +92,7 @@ def audit_lost_state(config: Config, folder: Path, readings: Floats) -> EventFin
 
 def _starts_and_publishes(config: Config, before: int) -> bool:
     try:
-        with open_client(config, NAME, clock=lambda: NOW) as node:
+        with resumed(open_client(config, NAME, clock=lambda: NOW)) as node:
             while node.step():
                 pass
     except (InvalidState, SettingsError):
@@ -115,13 +116,13 @@ def audit_copies(config: Config, folder: Path, readings: Floats) -> EventFinding
     copy = audited.model_copy(update={"client": audited.client.model_copy(update={"folder": folder / "copy"})})
     shutil.copytree(audited.client.folder, copy.client.folder)
     with ExitStack() as stack:
-        nodes = [stack.enter_context(open_client(each, NAME, clock=lambda: NOW)) for each in (audited, copy)]
+        nodes = [stack.enter_context(resumed(open_client(each, NAME, clock=lambda: NOW))) for each in (audited, copy)]
         # The older process publishes something new after the newer one.
         for number, (each, node) in enumerate(((audited, nodes[0]), (copy, nodes[1]), (audited, nodes[0])), start=1):
             _write(each, np.roll(readings, number, axis=0))
             while node.step():
                 pass
-    with open_server(audited, clock=lambda: NOW) as server:
+    with resumed(open_server(audited, clock=lambda: NOW)) as server:
         while server.step():
             pass
     with closing(open_log(audited.log)) as log:
@@ -183,7 +184,7 @@ def audit_shared_ledger(config: Config, folder: Path, readings: Floats) -> Event
     )
     with AuditedClient(first) as client:
         client.publish(readings)
-    with open_client(second, NAME, clock=lambda: NOW) as node:
+    with resumed(open_client(second, NAME, clock=lambda: NOW)) as node:
         while node.step():
             pass
     held = read_spending(first.client.folder / NAME / LEDGER)
@@ -219,7 +220,7 @@ def _by_the_clock(config: Config, present: bool, generator: np.random.Generator)
     """Updates of a client in some windows by the clock."""
     now = [NOW]
     (config.client.folder / NAME).mkdir(parents=True)
-    with open_client(config, NAME, clock=lambda: now[0]) as node:
+    with resumed(open_client(config, NAME, clock=lambda: now[0])) as node:
         for _ in range(CLOCK_WINDOWS):
             now[0] += CLOCK_WINDOW_S
             if present:

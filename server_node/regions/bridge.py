@@ -32,7 +32,7 @@ from shoal.protocol.topics import ensure_topics
 from shoal.protocol.validation import Validator
 from shoal.runtime.checkpoint import Checkpoint
 from shoal.runtime.logs import open_federation_log
-from shoal.runtime.service import RETRY_FIRST_S, RETRY_MAX_S
+from shoal.runtime.service import RETRY_FIRST_S, RETRY_MAX_S, resumed
 from shoal.telemetry.events import log_event
 from shoal.transports.base import Headers, Log, Positions, Record, beginning, latest
 
@@ -224,7 +224,7 @@ class BridgeThread:
         try:
             while not stop.is_set():
                 try:
-                    with open_bridge(self._config, upstream, self._keep) as bridge:
+                    with resumed(open_bridge(self._config, upstream, self._keep)) as bridge:
                         self._work(bridge, stop)
                 except ShoalError as error:
                     if not error.retriable:
@@ -258,9 +258,9 @@ class BridgeThread:
 
 @contextmanager
 def open_bridge(config: Config, upstream: Config, on_snapshot: Callable[[Snapshot], None]) -> Iterator[Bridge]:
-    """The bridge of a region, resumed from its checkpoint; closed at the end.
+    """The bridge of a region, to be resumed; closed at the end.
 
-    Raises as `Bridge.resume` does, and `LogUnavailable` where the upstream federation has no log yet.
+    Raises as the logs do, and `LogUnavailable` where the upstream federation has no log yet.
     """
     names = config.contract.federation, upstream.contract.federation
     with ExitStack() as stack:
@@ -270,9 +270,7 @@ def open_bridge(config: Config, upstream: Config, on_snapshot: Callable[[Snapsho
         ensure_topics(own_log, config.contract, config.log, upstream=True)
         upstream_log = stack.enter_context(closing(_open_upstream_log(upstream)))
         ensure_topics(upstream_log, upstream.contract, upstream.log)
-        bridge = Bridge(config, upstream, own_log, upstream_log, checkpoint, on_snapshot)
-        bridge.resume()
-        yield bridge
+        yield Bridge(config, upstream, own_log, upstream_log, checkpoint, on_snapshot)
 
 
 def _open_upstream_log(upstream: Config) -> Log:

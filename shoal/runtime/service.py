@@ -50,28 +50,37 @@ class Steppable(Protocol):
         ...
 
 
-class Node(Steppable, Protocol):
-    """A client or a server: it keeps a checkpoint, so it can be killed at any instant and built again.
+class Node(Protocol):
+    """A client, a server, a helper or a bridge: it keeps a checkpoint, so it can be killed at any instant.
 
-    Its constructor opens nothing and publishes nothing.
+    Its constructor reads nothing and publishes nothing.
     """
 
     def resume(self) -> None:
-        """Restore the checkpoint and publish its outbox again. Once, before the first step."""
+        """Make every stage, restore the checkpoint into them and publish its outbox again. Once, before a step."""
         ...
 
 
-AnyNode = TypeVar("AnyNode", bound=Steppable)
+AnySteppable = TypeVar("AnySteppable", bound=Steppable)
+AnyNode = TypeVar("AnyNode", bound=Node)
+
+
+@contextmanager
+def resumed(opened: AbstractContextManager[AnyNode]) -> Iterator[AnyNode]:
+    """The node whose files and logs `opened` opens, resumed: a start, a restart and the end of an outage are this."""
+    with opened as node:
+        node.resume()
+        yield node
 
 
 def run(
-    build: Callable[[], AbstractContextManager[AnyNode]],
+    build: Callable[[], AbstractContextManager[AnySteppable]],
     stop: threading.Event,
     until_idle_s: float | None = None,
     poll_s: float = 0.25,
-    on_step: Callable[[AnyNode], None] = lambda _: None,
+    on_step: Callable[[AnySteppable], None] = lambda _: None,
 ) -> None:
-    """Step what `build` gives, a resumed node, until `stop` is set or nothing arrived for `until_idle_s` seconds.
+    """Step what `build` gives, a producer or a resumed node, until `stop` is set or nothing arrived for `until_idle_s` seconds.
 
     `on_step` is called before every step. An error that it raises counts as one of the step.
 

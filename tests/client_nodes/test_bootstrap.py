@@ -16,6 +16,7 @@ from shoal.errors import InvalidState, LogUnavailable, SettingsError
 from shoal.protocol.readings import Reading
 from shoal.protocol.topics import READINGS, READINGS_SETTINGS
 from shoal.runtime.checkpoint import Checkpoint
+from shoal.runtime.service import resumed
 from shoal.transports import open_log
 from shoal.transports.sqlite.log import SqliteLog
 from tests.client_nodes.site import readings
@@ -50,14 +51,14 @@ def config(tmp_path: Path) -> Config:
 def folder_of_a_used_client(config: Config, client: str, n: int = 20) -> Path:
     """The folder of a client that has learnt `n` readings."""
     folder = config.client.folder / client
-    with open_client(config, client):
+    with resumed(open_client(config, client)):
         pass
     log = open_log(f"sqlite:{folder / 'readings.db'}")
     log.ensure(READINGS, READINGS_SETTINGS)
     for values in readings(n):
         log.publish(READINGS, Reading(1e9, values).encode(), None, Reading.headers())
     log.close()
-    with open_client(config, client) as node:
+    with resumed(open_client(config, client)) as node:
         while node.step():
             pass
         assert node.totals["learned"] == n
@@ -65,7 +66,7 @@ def folder_of_a_used_client(config: Config, client: str, n: int = 20) -> Path:
 
 
 def test_a_new_client_creates_its_files(config: Config) -> None:
-    with open_client(config, "attic") as node:
+    with resumed(open_client(config, "attic")) as node:
         assert not node.step()
     folder = config.client.folder / "attic"
     assert sorted(path.name for path in folder.iterdir()) == ["checkpoint.db", "ledger.db", "noise.key", "readings.db"]
@@ -74,13 +75,13 @@ def test_a_new_client_creates_its_files(config: Config) -> None:
 
 def test_a_client_that_learnt_nothing_can_be_opened_again(config: Config) -> None:
     for _ in range(3):
-        with open_client(config, "attic") as node:
+        with resumed(open_client(config, "attic")) as node:
             assert not node.step()
 
 
 def test_a_client_continues_where_it_was(config: Config) -> None:
     folder_of_a_used_client(config, "attic")
-    with open_client(config, "attic") as node:
+    with resumed(open_client(config, "attic")) as node:
         assert node.totals["learned"] == 20
         assert not node.step()
 
@@ -110,11 +111,11 @@ def test_a_new_client_does_not_read_what_others_have_published_and_an_old_one_do
     """With many clients, each of which starts for the first time, the starts would take a time of clients squared."""
     folder_of_a_used_client(config, "attic", 2 * config.client.publish_readings)
     read = topics_of_records(monkeypatch)
-    with open_client(config, "cellar"):
+    with resumed(open_client(config, "cellar")):
         assert read.count(config.contract.updates_topic) == 1, "the newest one: it finds out that it may read"
     (config.client.folder / "cellar" / "checkpoint.db").unlink()
     Checkpoint(config.client.folder / "cellar" / "checkpoint.db", "client cellar of plant").close()
-    with open_client(config, "cellar"):
+    with resumed(open_client(config, "cellar")):
         assert read.count(config.contract.updates_topic) > 1, (
             "the key may have been used before the checkpoint was lost"
         )
@@ -132,10 +133,10 @@ def test_a_client_that_waited_for_its_log_at_its_first_start_is_still_new(
     with monkeypatch.context() as away:
         away.setattr(bootstrap, call, unavailable)
         for _ in range(2):
-            with pytest.raises(LogUnavailable), open_client(config, "cellar"):
+            with pytest.raises(LogUnavailable), resumed(open_client(config, "cellar")):
                 pass
     read = topics_of_records(monkeypatch)
-    with open_client(config, "cellar"):
+    with resumed(open_client(config, "cellar")):
         assert read.count(config.contract.updates_topic) == 1, "the newest one: it finds out that it may read"
 
 
@@ -151,12 +152,16 @@ def test_a_client_is_not_new_if_another_process_made_its_key_meanwhile(
         return Checkpoint(path, owner)
 
     monkeypatch.setattr(bootstrap, "Checkpoint", open_later)
-    with open_client(config, "attic"):
+    with resumed(open_client(config, "attic")):
         assert read.count(config.contract.updates_topic) > 1
 
 
 def test_a_second_process_of_the_same_client_is_refused(config: Config) -> None:
-    with open_client(config, "attic"), pytest.raises(InvalidState, match="in use"), open_client(config, "attic"):
+    with (
+        resumed(open_client(config, "attic")),
+        pytest.raises(InvalidState, match="in use"),
+        resumed(open_client(config, "attic")),
+    ):
         pass
 
 
@@ -166,7 +171,7 @@ def test_a_checkpoint_and_a_key_are_refused_without_each_other(config: Config, m
     (folder / missing).unlink()
     with (
         pytest.raises(InvalidState, match=rf"{present} is present but {missing} is missing: restore it"),
-        open_client(config, "attic"),
+        resumed(open_client(config, "attic")),
     ):
         pass
     assert not (folder / missing).exists(), "and no new one is created"
@@ -175,14 +180,14 @@ def test_a_checkpoint_and_a_key_are_refused_without_each_other(config: Config, m
 def test_a_used_client_without_its_readings_log_is_refused(config: Config) -> None:
     folder = folder_of_a_used_client(config, "attic")
     (folder / "readings.db").unlink()
-    with pytest.raises(InvalidState, match="the readings log was created anew"), open_client(config, "attic"):
+    with pytest.raises(InvalidState, match="the readings log was created anew"), resumed(open_client(config, "attic")):
         pass
 
 
 def test_an_empty_checkpoint_file_is_refused(config: Config) -> None:
     folder = folder_of_a_used_client(config, "attic")
     (folder / "checkpoint.db").write_bytes(b"")
-    with pytest.raises(InvalidState, match="damaged"), open_client(config, "attic"):
+    with pytest.raises(InvalidState, match="damaged"), resumed(open_client(config, "attic")):
         pass
 
 
@@ -191,7 +196,7 @@ def test_the_checkpoint_of_another_client_is_refused(config: Config) -> None:
     shutil.copytree(folder, folder.with_name("cellar"))
     with (
         pytest.raises(InvalidState, match="the checkpoint of client attic of plant, not of client cellar"),
-        open_client(config, "cellar"),
+        resumed(open_client(config, "cellar")),
     ):
         pass
 
@@ -199,23 +204,23 @@ def test_the_checkpoint_of_another_client_is_refused(config: Config) -> None:
 def test_a_key_that_other_users_may_read_is_refused(config: Config) -> None:
     folder = folder_of_a_used_client(config, "attic")
     (folder / "noise.key").chmod(0o644)
-    with pytest.raises(SettingsError, match="open to others"), open_client(config, "attic"):
+    with pytest.raises(SettingsError, match="open to others"), resumed(open_client(config, "attic")):
         pass
 
 
 def test_a_client_killed_between_creating_checkpoint_and_key_can_be_opened_again(config: Config) -> None:
     """The checkpoint is created before the key, and the ledger after: without key and state nothing was learnt yet."""
-    with open_client(config, "attic"):
+    with resumed(open_client(config, "attic")):
         pass
     for name in ("noise.key", "ledger.db"):
         (config.client.folder / "attic" / name).unlink()
-    with open_client(config, "attic") as node:
+    with resumed(open_client(config, "attic")) as node:
         assert not node.step()
 
 
 @pytest.mark.parametrize("name", ["../attic", "Attic", ""])
 def test_an_invalid_client_name_creates_no_folder(config: Config, name: str) -> None:
-    with pytest.raises(SettingsError, match="client name"), open_client(config, name):
+    with pytest.raises(SettingsError, match="client name"), resumed(open_client(config, name)):
         pass
     assert not config.client.folder.exists()
 
@@ -224,8 +229,8 @@ def test_an_error_while_opening_closes_every_file(config: Config) -> None:
     folder = folder_of_a_used_client(config, "attic")
     key = (folder / "noise.key").read_bytes()
     (folder / "noise.key").write_bytes(bytes(32))
-    with pytest.raises(InvalidState), open_client(config, "attic"):
+    with pytest.raises(InvalidState), resumed(open_client(config, "attic")):
         pass
     (folder / "noise.key").write_bytes(key)
-    with open_client(config, "attic") as node:
+    with resumed(open_client(config, "attic")) as node:
         assert node.totals["learned"] == 20

@@ -13,6 +13,7 @@ from shoal.config.settings import Config, load_config
 from shoal.errors import InvalidState, SettingsError
 from shoal.privacy.ledger import Spending, read_spending
 from shoal.runtime.checkpoint import Checkpoint
+from shoal.runtime.service import resumed
 from tests.house.counting_federation import create
 from tests.house.small_federation import clock, contents, updates_by_client
 
@@ -29,7 +30,7 @@ def limited(file: Path, epsilon_max: float, **more: object) -> Config:
 
 
 def run(config: Config) -> ClientNode:
-    with open_client(config, "attic", clock=clock) as node:
+    with resumed(open_client(config, "attic", clock=clock)) as node:
         while node.step():
             pass
     return node
@@ -58,7 +59,7 @@ def test_a_client_pauses_at_its_limit_and_goes_on_when_the_limit_is_raised(
     assert spending(config).of_person() <= 4 * 150
     run(limited(files["limited"], 4 * 150))
     assert node.totals["read"] == 150, "also after a restart"
-    with open_client(config, "attic", clock=clock) as again:
+    with resumed(open_client(config, "attic", clock=clock)) as again:
         while again.step():
             pass
         assert (again.totals["read"], again.totals["refused"]) == (PLACES, 0)

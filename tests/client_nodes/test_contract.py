@@ -20,6 +20,7 @@ from shoal.config.settings import Config, load_config
 from shoal.errors import ContractDiffers, ContractMissing, LogError
 from shoal.protocol.ed25519 import PrivateKey, write_public_keys
 from shoal.protocol.published_contract import CONTRACT_KEY, PublishedContract, check_contract, publish_contract
+from shoal.runtime.service import resumed
 from shoal.transports import open_log
 from shoal.transports.base import Record
 from tests.client_nodes.site import readings
@@ -31,7 +32,7 @@ from tests.small_plant import plant
 def agreed(tmp_path: Path) -> Config:
     """The configuration of a federation, whose server has published its contract."""
     config = load_config(write_federation(tmp_path))
-    with open_server(config):
+    with resumed(open_server(config)):
         pass
     return config
 
@@ -52,11 +53,11 @@ def test_a_client_whose_contract_differs_publishes_nothing_and_starts_under_its_
     other = changed(agreed, "high = 50", "high = 60")
     with (
         pytest.raises(ContractDiffers, match=r"\n  features\.warm\.high: ours 60; the federation's 50$"),
-        open_client(other, "attic"),
+        resumed(open_client(other, "attic")),
     ):
         pass
     assert not all_records(agreed.log.address, agreed.contract.updates_topic)
-    with open_client(agreed, "attic") as node:
+    with resumed(open_client(agreed, "attic")) as node:
         while node.step():
             pass
         assert node.totals["learned"] == 120
@@ -67,13 +68,13 @@ def test_a_new_client_waits_for_the_contract_and_a_known_one_does_not(tmp_path: 
     config = load_config(write_federation(tmp_path))
     with (
         pytest.raises(ContractMissing, match="start `shoal server`"),
-        open_client(config, "attic", needs_contract=True),
+        resumed(open_client(config, "attic", needs_contract=True)),
     ):
         pass
-    with open_server(config), open_client(config, "attic", needs_contract=True):
+    with resumed(open_server(config)), resumed(open_client(config, "attic", needs_contract=True)):
         pass
     (tmp_path / "federation.db").unlink()
-    with open_client(config, "attic", needs_contract=True):
+    with resumed(open_client(config, "attic", needs_contract=True)):
         pass
 
 
@@ -90,10 +91,10 @@ def test_a_command_that_ends_when_idle_ends_without_a_server_unless_it_need_not_
 def test_a_client_that_reads_snapshots_ends_when_a_server_takes_another_contract(agreed: Config) -> None:
     write_readings(agreed, "attic", readings(40))
     other = changed(agreed, "damp", "dusty")
-    with open_client(agreed, "attic") as node:
+    with resumed(open_client(agreed, "attic")) as node:
         node.step()
         empty = other.server.model_copy(update={"folder": other.server.folder / "other"})
-        with open_server(other.model_copy(update={"server": empty}), accept_changes=True):
+        with resumed(open_server(other.model_copy(update={"server": empty}), accept_changes=True)):
             pass
         with pytest.raises(ContractDiffers, match=r"features\.damp: ours there; the federation's left out"):
             _ = [node.step() for _ in range(100)]
@@ -106,7 +107,7 @@ def test_with_a_server_key_only_a_signed_contract_counts(agreed: Config) -> None
     signed = other.model_copy(update={"log": other.log.model_copy(update={"server_keys": keys})})
     with closing(open_log(agreed.log)) as log:
         publish_contract(log, agreed.resolved)
-    with pytest.raises(ContractMissing), open_client(signed, "attic", needs_contract=True):
+    with pytest.raises(ContractMissing), resumed(open_client(signed, "attic", needs_contract=True)):
         pass
 
 

@@ -30,6 +30,7 @@ from shoal.protocol.labels import Label
 from shoal.protocol.topics import LABELS
 from shoal.runtime.checkpoint import Checkpoint, Outbox
 from shoal.runtime.logs import open_client_log
+from shoal.runtime.service import resumed
 from shoal.transports import open_log
 from shoal.transports.base import latest
 from tests.house.small_federation import create_federation, run_to_end, weather, write_readings
@@ -63,7 +64,7 @@ def labelled(file: Path) -> Path:
 
 
 def run_client(file: Path) -> None:
-    with open_client(load_config(file), CLIENT) as node:
+    with resumed(open_client(load_config(file), CLIENT)) as node:
         while node.step():
             pass
 
@@ -234,7 +235,7 @@ def rename(file: Path, identity: int) -> None:
     config = load_config(file)
     with closing(open_log(config.log)) as log:
         request_name(config, log, "clusters", identity, "warm corner")
-    with open_server(config) as server:
+    with resumed(open_server(config)) as server:
         while server.step():
             pass
 
@@ -308,7 +309,10 @@ def pending_updates(config: Config) -> int:
 
 def test_relabelling_a_running_client_says_what_to_do(labelled: Path) -> None:
     config = load_config(labelled)
-    with open_client(config, CLIENT), pytest.raises(CheckpointInUse, match="stop client attic, relabel, then start"):
+    with (
+        resumed(open_client(config, CLIENT)),
+        pytest.raises(CheckpointInUse, match="stop client attic, relabel, then start"),
+    ):
         relabel_readings(config, CLIENT)
 
 

@@ -22,6 +22,7 @@ from shoal.errors import SettingsError
 from shoal.privacy.ledger import read_spending
 from shoal.protocol.readings import USER_ID, Reading
 from shoal.protocol.topics import READINGS, READINGS_SETTINGS
+from shoal.runtime.service import resumed
 from shoal.transports.sqlite.log import SqliteLog
 from tests.house.counting_federation import create, rooms
 from tests.house.small_federation import all_records, contents, updates_by_client
@@ -68,7 +69,7 @@ class Feed:
         """A process for each of these times, which runs until the clock arrives there."""
         now = [BEGIN]
         for time in until:
-            with open_client(self.config, CLIENT, clock=lambda: now[0]) as node:
+            with resumed(open_client(self.config, CLIENT, clock=lambda: now[0])) as node:
                 for reached in (now[0], BEGIN + time):
                     now[0] = reached
                     self.take_in(reached - BEGIN)
@@ -141,7 +142,7 @@ def test_the_server_learns_from_windows_that_close_by_the_clock(tmp_path: Path) 
     feed = Feed(tmp_path / "served")
     feed.write([0.9 * number for number in range(600)])
     feed.run(600)
-    with open_server(feed.config, clock=lambda: BEGIN + 600) as server:
+    with resumed(open_server(feed.config, clock=lambda: BEGIN + 600)) as server:
         while server.step():
             pass
         assert server.status().rejected == {}
@@ -214,7 +215,7 @@ def test_a_reading_that_the_log_took_in_with_a_clock_ahead_moves_no_other(
         feed = Feed(tmp_path / name, batch_readings_max=1)
         windows.append([])
         now = [BEGIN]
-        with open_client(feed.config, CLIENT, clock=lambda: now[0]) as node:  # noqa: B023 - called within its turn of the loop only
+        with resumed(open_client(feed.config, CLIENT, clock=lambda: now[0])) as node:  # noqa: B023 - called within its turn of the loop only
             for time in (20.0, *ahead, *EVERY_5_S[5:9]):
                 feed.write([time], seed=round(time))
                 # One reading is taken in by a clock that is 400 s ahead.
@@ -246,7 +247,7 @@ def test_when_a_window_is_published_does_not_depend_on_readings_around_its_end(t
         feed = Feed(tmp_path / str(number))
         now = [BEGIN]
         at: list[float] = []
-        with open_client(feed.config, CLIENT, clock=lambda: now[0]) as node:  # noqa: B023 - called within its turn of the loop only
+        with resumed(open_client(feed.config, CLIENT, clock=lambda: now[0])) as node:  # noqa: B023 - called within its turn of the loop only
             begin = node._windows._begin_of(node._windows._window_at(BEGIN) + 1) - BEGIN
             feed.write([begin + time for time in times], number)
             for tick in range(int(2 * begin) - 20, int(2 * begin) + 150):
@@ -271,7 +272,7 @@ def test_a_client_waits_for_readings_only_until_its_window_ends_and_for_none_onc
 
     monkeypatch.setattr(Intake, "read", noting)
     now = [BEGIN]
-    with open_client(Feed(tmp_path / "waiting").config, CLIENT, clock=lambda: now[0]) as node:
+    with resumed(open_client(Feed(tmp_path / "waiting").config, CLIENT, clock=lambda: now[0])) as node:
         while node.step():
             pass
         end = node._windows._begin_of(node._windows._window_at(BEGIN) + 1)

@@ -20,6 +20,7 @@ from shoal.protocol.readings import Reading
 from shoal.protocol.topics import READINGS, RELEASES, readings_settings
 from shoal.runtime.checkpoint import Checkpoint
 from shoal.runtime.logs import open_readings
+from shoal.runtime.service import resumed
 from shoal.transports.base import latest
 from tests.house.counting_federation import create, rooms
 from tests.house.small_federation import all_records, clock, updates_by_client
@@ -46,7 +47,7 @@ def config(request: pytest.FixtureRequest, tmp_path: Path) -> Config:
 
 
 def run(config: Config, steps: int = 1000) -> None:
-    with open_client(config, CLIENT, clock=clock) as node:
+    with resumed(open_client(config, CLIENT, clock=clock)) as node:
         while steps and node.step():
             steps -= 1
 
@@ -233,7 +234,7 @@ def test_only_the_first_note_of_a_process_waits_for_the_disk_and_none_is_read_ba
 
 
 def test_what_a_kill_kept_from_the_log_is_noted_before_it_is_published(config: Config) -> None:
-    with pytest.MonkeyPatch.context() as kill, open_client(config, CLIENT, clock=clock) as node:
+    with pytest.MonkeyPatch.context() as kill, resumed(open_client(config, CLIENT, clock=clock)) as node:
 
         def dies(_: Releases) -> None:
             raise KeyboardInterrupt
@@ -243,7 +244,7 @@ def test_what_a_kill_kept_from_the_log_is_noted_before_it_is_published(config: C
             while node.step():
                 pass
     assert published(config) == 0, "nothing is published before the note"
-    with open_client(config, CLIENT, clock=clock), closing(open_readings(config, CLIENT)) as log:
+    with resumed(open_client(config, CLIENT, clock=clock)), closing(open_readings(config, CLIENT)) as log:
         assert published(config) > 0
         assert len(latest(log, RELEASES)) == 1
     run(config)
@@ -282,7 +283,7 @@ def test_the_limit_of_a_client_counts_what_other_federations_have_spent(config: 
     run(config)
     spent = sum(each.of_person() for each in read_spending(folder(config) / "ledger.db").values())
     office = shared(config, tmp_path, epsilon_max=spent + 4 * 60)
-    with open_client(office, CLIENT, clock=clock) as node:
+    with resumed(open_client(office, CLIENT, clock=clock)) as node:
         while node.step():
             pass
         assert node.totals["read"] == 60
@@ -300,7 +301,7 @@ def test_two_federations_that_read_at_once_do_not_pass_the_limit_together(
     # As if the other one had always charged a moment after this one looked.
     monkeypatch.setattr(Budget, "_read_others", lambda budget: None)
     with ExitStack() as stack:
-        nodes = [stack.enter_context(open_client(each, CLIENT, clock=clock)) for each in configs]
+        nodes = [stack.enter_context(resumed(open_client(each, CLIENT, clock=clock))) for each in configs]
         for _ in range(6):
             for node in nodes:
                 node.step()

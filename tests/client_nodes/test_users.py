@@ -21,6 +21,7 @@ from shoal.privacy.ledger import read_spending
 from shoal.protocol.readings import USER_ID, Reading
 from shoal.protocol.topics import READINGS, REJECTED
 from shoal.runtime.logs import open_client_log
+from shoal.runtime.service import resumed
 from shoal.transports import open_log
 from shoal.transports.base import beginning
 from tests.house.counting_federation import create, rooms
@@ -43,7 +44,7 @@ def federation(folder: Path, users: Sequence[str | None], window: int = WINDOW) 
 
 def run(config: Config, steps: int | None = None) -> None:
     """Until idle, or so many steps."""
-    with open_client(config, "attic", clock=clock) as node:
+    with resumed(open_client(config, "attic", clock=clock)) as node:
         while (steps is None or steps > 0) and node.step():
             steps = None if steps is None else steps - 1
 

@@ -56,7 +56,8 @@ import re, sys
 from pathlib import Path
 from server_node.bootstrap import open_server
 from shoal.config.settings import load_config
-with open_server(load_config(Path(sys.argv[1]))) as node:
+from shoal.runtime.service import resumed
+with resumed(open_server(load_config(Path(sys.argv[1])))) as node:
     while node.step(2.0) or not node.up_to_date:
         pass
     # The peak of this process alone: what getrusage says includes its parent's.

@@ -16,6 +16,7 @@ from shoal.errors import InvalidState
 from shoal.protocol.readings import Reading
 from shoal.protocol.topics import READINGS
 from shoal.runtime.logs import open_client_log
+from shoal.runtime.service import resumed
 from shoal.transports import open_log
 from shoal.transports.base import latest
 from tests.hostile.test_row_01_compressed_zeros import FILE
@@ -44,14 +45,14 @@ def feed(config: Config, seed: int, readings: int = 100) -> None:
 
 def run_client(config: Config, clock: Clock) -> None:
     clock.now += 100
-    with open_client(config, "attic", clock=clock) as node:
+    with resumed(open_client(config, "attic", clock=clock)) as node:
         while node.step() or not node.up_to_date:
             clock.now += 20
 
 
 def run_server(config: Config) -> int:
     """Updates behind the newest snapshot after the server has read everything."""
-    with open_server(config) as node:
+    with resumed(open_server(config)) as node:
         while node.step() or not node.up_to_date:
             pass
         snapshot = node.status().models["clusters"].snapshot
@@ -77,7 +78,7 @@ def test_a_client_from_an_older_copy_stops_at_its_start_and_the_newest_copy_goes
     shutil.move(attic, tmp_path / "newest")
     shutil.copytree(tmp_path / "older", attic)
     feed(config, 3)
-    with pytest.raises(InvalidState, match="Restore the newest copy"), open_client(config, "attic"):
+    with pytest.raises(InvalidState, match="Restore the newest copy"), resumed(open_client(config, "attic")):
         pass
     assert run_server(config) == 4
     assert reasons(config) == [], "nothing was published"
@@ -98,7 +99,10 @@ def test_of_two_machines_with_one_name_the_later_one_stops(tmp_path: Path) -> No
     feed(config, 2)
     run_client(config, clock)
     assert run_server(config) == 2
-    with pytest.raises(InvalidState, match="another machine runs under this name"), open_client(config, "attic"):
+    with (
+        pytest.raises(InvalidState, match="another machine runs under this name"),
+        resumed(open_client(config, "attic")),
+    ):
         pass
     shutil.rmtree(config.client.folder / "attic")
     shutil.move(first, config.client.folder / "attic")

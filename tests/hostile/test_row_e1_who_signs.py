@@ -24,6 +24,7 @@ from shoal.protocol.signatures import HEADER
 from shoal.runtime import logs
 from shoal.runtime.checkpoint import OutboxRecord
 from shoal.runtime.logs import SignedTopic, open_federation_log
+from shoal.runtime.service import resumed
 from shoal.transports import open_log
 from shoal.transports.base import Headers, Record, TopicSettings, beginning
 from tests.house.processes import wait_until
@@ -109,19 +110,22 @@ def _rest(record: OutboxRecord) -> tuple[Headers, bytes | None]:
 
 
 def test_a_server_without_its_private_key_or_with_another_one_does_not_start(config: Config, tmp_path: Path) -> None:
-    with open_server(config):
+    with resumed(open_server(config)):
         pass
     without = config.model_copy(update={"server": config.server.model_copy(update={"signing_key_file": None})})
-    with pytest.raises(SettingsError, match=r"set signing_key_file in \[server\]"), open_server(without):
+    with pytest.raises(SettingsError, match=r"set signing_key_file in \[server\]"), resumed(open_server(without)):
         pass
     other = PrivateKey(b"o" * 32).public.hex()
     (tmp_path / "public" / "server.pub").write_text(f"public {other}\n", encoding="ascii")
-    with pytest.raises(SettingsError, match="does not have the public key that belongs to"), open_server(config):
+    with (
+        pytest.raises(SettingsError, match="does not have the public key that belongs to"),
+        resumed(open_server(config)),
+    ):
         pass
 
 
 def requests_rejected(config: Config) -> list[str]:
-    with open_server(config) as node:
+    with resumed(open_server(config)) as node:
         while node.step():
             pass
     with closing(open_federation_log(config)) as log:
@@ -149,7 +153,7 @@ def test_requests_count_when_an_operator_or_the_server_has_signed_them(config: C
             log.publish(record.topic, record.value, record.key, record.headers + more)
         log.flush()
     assert requests_rejected(config) == ["cluster", "cluster", *["signature"] * 4], "there is no cluster yet"
-    with open_server(config) as node:
+    with resumed(open_server(config)) as node:
         assert [one.client for one in node.status().quarantined] == ["attic"]
 
 
@@ -157,7 +161,7 @@ def test_with_a_new_key_the_records_of_the_old_one_are_still_read(config: Config
     file = str(tmp_path / "plant.toml")
     before = read_public_keys(config.log.server_keys or Path())
     request = ClusterName("plant", config.contract.digest, "clusters", 8, "south", made_at=1.0)
-    with open_server(config) as node:
+    with resumed(open_server(config)) as node:
         publish = request_publisher(config)  # of the page
         assert CliRunner().invoke(keys, ["server", "--config", file, "--rotate"]).exit_code == 0
         publish(request)
@@ -184,7 +188,7 @@ def test_on_kafka_too_requests_count_when_an_operator_or_the_server_has_signed_t
         assert CliRunner().invoke(keys, [command, "--config", str(file)]).exit_code == 0
     config = load_config(file)
     contract = config.contract
-    with open_server(config):
+    with resumed(open_server(config)):
         pass
     assert CliRunner().invoke(quarantine, ["--config", str(file), "attic"]).exit_code == 0
     request = ClusterName(contract.federation, contract.digest, "clusters", 8, "south", made_at=1.0)
@@ -200,7 +204,7 @@ def test_on_kafka_too_requests_count_when_an_operator_or_the_server_has_signed_t
         log.flush()
     assert CliRunner().invoke(keys, ["server", "--config", str(file), "--rotate"]).exit_code == 0
     topic, reasons = contract.rejected_topic, list[str]()
-    with open_server(config) as node, closing(open_log(config.log)) as log:
+    with resumed(open_server(config)) as node, closing(open_log(config.log)) as log:
 
         def all_are_rejected() -> bool:
             node.step()

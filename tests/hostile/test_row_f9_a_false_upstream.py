@@ -18,6 +18,7 @@ from shoal.config.sections import ServerSettings
 from shoal.config.settings import load_config
 from shoal.config.upstream import load_upstream
 from shoal.protocol.messages import Snapshot
+from shoal.runtime.service import resumed
 from shoal.transports import open_log
 from shoal.transports.base import Log
 from tests.house.region_federations import UPSTREAM, write_file
@@ -63,7 +64,7 @@ def upstream(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[F
     with (
         closing(open_log(world.config.log)) as log,
         closing(open_log(region.log)),
-        open_bridge(region, world.config, model.follow) as bridge,
+        resumed(open_bridge(region, world.config, model.follow)) as bridge,
     ):
         found = FalseUpstream(bridge, log, true, contract.snapshots_topic)
         bridge._clock = lambda: found.now

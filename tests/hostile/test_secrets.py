@@ -28,6 +28,7 @@ from shoal.config.reference import declared_sections
 from shoal.config.settings import load_config
 from shoal.errors import LogUnavailable
 from shoal.protocol.events import ClusterEventMessage
+from shoal.runtime.service import resumed
 from tests.house.small_federation import clock, create_federation
 from tests.server_node.web_client import WebClient
 
@@ -153,10 +154,10 @@ def needles(folder: Path) -> dict[str, bytes]:
 def test_no_secret_is_printed_logged_served_or_stored(file: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     config, run, shown = load_config(file), CliRunner(), list[str]()
-    with open_client(config, "attic", clock=clock) as node:
+    with resumed(open_client(config, "attic", clock=clock)) as node:
         while node.step():
             pass
-    with open_server(config, clock=clock) as server:
+    with resumed(open_server(config, clock=clock)) as server:
         while server.step():
             pass
         shown.append(repr(server.status()))

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from client_nodes.bootstrap import open_client
 from server_node.bootstrap import open_server
 from shoal.config.settings import load_config
+from shoal.runtime.service import resumed
 from tests.house.small_federation import clock, write_readings
 
 FILE = """
@@ -94,7 +95,7 @@ def run(file: Path, clients: Sequence[str] = CLIENTS) -> None:
     """Let clients and server take steps in turn until all are idle."""
     config = load_config(file)
     with ExitStack() as stack:
-        nodes = [stack.enter_context(open_client(config, client, clock=clock)) for client in clients]
-        server = stack.enter_context(open_server(config, clock=clock))
+        nodes = [stack.enter_context(resumed(open_client(config, client, clock=clock))) for client in clients]
+        server = stack.enter_context(resumed(open_server(config, clock=clock)))
         while any([*(node.step() for node in nodes), server.step()]):
             pass

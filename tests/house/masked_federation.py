@@ -23,6 +23,7 @@ from shoal.protocol.codec import pack
 from shoal.protocol.readings import Reading
 from shoal.protocol.signatures import write_keys
 from shoal.protocol.topics import READINGS, READINGS_SETTINGS
+from shoal.runtime.service import resumed
 from shoal.transports import open_log
 from shoal.transports.base import Record, beginning
 from shoal.transports.sqlite.log import SqliteLog
@@ -148,19 +149,19 @@ class MaskedFederation:
     @contextmanager
     def client(self, name: str) -> Iterator[ClientNode]:
         """One client, resumed."""
-        with open_client(self.config, name, clock=self.clock) as node:
+        with resumed(open_client(self.config, name, clock=self.clock)) as node:
             yield node
 
     @contextmanager
     def helper(self, name: str) -> Iterator[HelperNode]:
         """One helper, resumed."""
-        with open_helper(self.config, self.secret(name), self.key_file(name).parent) as node:
+        with resumed(open_helper(self.config, self.secret(name), self.key_file(name).parent)) as node:
             yield node
 
     @contextmanager
     def server(self, **options: Any) -> Iterator[ServerNode]:
         """The server, resumed."""
-        with open_server(self.config, clock=self.clock, **options) as node:
+        with resumed(open_server(self.config, clock=self.clock, **options)) as node:
             yield node
 
     def run(

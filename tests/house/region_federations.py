@@ -17,6 +17,7 @@ from shoal.config.settings import Config, load_config
 from shoal.config.upstream import load_upstream
 from shoal.protocol.messages import Snapshot
 from shoal.protocol.regions import Contribute
+from shoal.runtime.service import resumed
 from shoal.transports import open_log
 from tests.house.counting_federation import rooms
 from tests.house.small_federation import clock, write_readings
@@ -131,9 +132,9 @@ def running_region(
 
     with ExitStack() as stack:
         state = UpstreamState(upstream, config.upstream, newest.get)
-        server = stack.enter_context(open_server(config, rebuild, clock=clock, upstream=state))
-        bridge = stack.enter_context(open_bridge(config, upstream.config, keep))
-        nodes = [stack.enter_context(open_client(config, client, clock=clock)) for client in clients]
+        server = stack.enter_context(resumed(open_server(config, rebuild, clock=clock, upstream=state)))
+        bridge = stack.enter_context(resumed(open_bridge(config, upstream.config, keep)))
+        nodes = [stack.enter_context(resumed(open_client(config, client, clock=clock))) for client in clients]
         yield RegionNodes(nodes, server, bridge)
 
 
@@ -149,7 +150,7 @@ def step_all(folder: Path, regions: Mapping[str, Sequence[str]]) -> None:
     """Let the nodes of these regions, their clients and the upstream server take steps until none has more to do."""
     with ExitStack() as stack:
         nodes = [stack.enter_context(running_region(file_of(folder, name), regions[name])) for name in regions]
-        world = stack.enter_context(open_server(load_config(file_of(folder, WORLD)), clock=clock))
+        world = stack.enter_context(resumed(open_server(load_config(file_of(folder, WORLD)), clock=clock)))
         while any([*(region.step() for region in nodes), world.step()]):
             pass
 

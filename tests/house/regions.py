@@ -17,6 +17,7 @@ from shoal.protocol.messages import Snapshot, Update
 from shoal.protocol.published_contract import CONTRACT_KEY
 from shoal.protocol.topics import ensure_topics
 from shoal.runtime.checkpoint import OutboxRecord
+from shoal.runtime.service import resumed
 from shoal.transports import open_log
 from shoal.transports.base import Log, Record, partition_of
 from tests.house.processes import Process, wait_until
@@ -51,7 +52,7 @@ class Region:
         alone = self.config.model_copy(update={"log": LogSettings(address=f"sqlite:{folder / 'made.db'}")})
         for place, client in enumerate(CLIENTS):
             write_readings(alone, client, weather(readings_each, 100 * seed + place))
-            with open_client(alone, client, clock=clock) as node:
+            with resumed(open_client(alone, client, clock=clock)) as node:
                 while node.step():
                     pass
         made = all_records(alone.log.address, self.config.contract.updates_topic)

@@ -10,6 +10,7 @@ from onebox.federation import OneBox
 from shoal.config.settings import Config, load_config
 from shoal.protocol.codec import pack
 from shoal.protocol.messages import Snapshot
+from shoal.runtime.service import resumed
 from tests.house.small_federation import CLIENTS, all_records, clock, create_federation
 
 KMEANS = """
@@ -37,7 +38,7 @@ def run_in_rounds(file: Path, clients: Sequence[str] = CLIENTS) -> None:
     """Run every client until it is idle, then the federation until all are."""
     config = load_config(file)
     for client in sorted(clients):
-        with open_client(config, client, clock=clock) as node:
+        with resumed(open_client(config, client, clock=clock)) as node:
             while node.step():
                 pass
     with OneBox(config, clients, clock) as box:

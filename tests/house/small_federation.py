@@ -20,6 +20,7 @@ from shoal.protocol.messages import Update
 from shoal.protocol.readings import Reading
 from shoal.protocol.topics import READINGS, READINGS_SETTINGS
 from shoal.runtime.checkpoint import Checkpoint
+from shoal.runtime.service import resumed
 from shoal.transports import open_log
 from shoal.transports.base import Record, beginning
 from shoal.transports.sqlite.log import SqliteLog
@@ -140,10 +141,10 @@ def run_to_end(file: Path, clients: Sequence[str] = CLIENTS) -> None:
     """Run one client after the other, then the server, each until idle, so that the order of the log is fixed."""
     config = load_config(file)
     for client in clients:
-        with open_client(config, client, clock=clock) as node:
+        with resumed(open_client(config, client, clock=clock)) as node:
             while node.step():
                 pass
-    with open_server(config, clock=clock) as server:
+    with resumed(open_server(config, clock=clock)) as server:
         while server.step():
             pass
 
@@ -160,7 +161,7 @@ def model_bytes(server: ServerNode) -> bytes:
 
 def final_model(file: Path) -> bytes:
     """The model in the server's checkpoint, encoded."""
-    with open_server(load_config(file), clock=clock) as server:
+    with resumed(open_server(load_config(file), clock=clock)) as server:
         return model_bytes(server)
 
 

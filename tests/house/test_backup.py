@@ -13,6 +13,7 @@ from server_node.bootstrap import open_server
 from shoal.config.settings import load_config
 from shoal.errors import LogError
 from shoal.protocol.topics import ensure_topics
+from shoal.runtime.service import resumed
 from shoal.transports import open_log
 from tests.house.federation_processes import undisturbed_updates, updates_by_client
 from tests.house.small_federation import (
@@ -57,11 +58,11 @@ def test_a_server_restored_from_an_old_backup_learns_the_rest_again_to_the_same_
 def test_a_stopped_client_whose_folder_was_moved_continues(address: str, tmp_path: Path) -> None:
     file = create_federation(tmp_path, ["attic"], readings=200, pool_clients=1, address=address)
     config = load_config(file)
-    with open_client(config, "attic", clock=clock) as client:
+    with resumed(open_client(config, "attic", clock=clock)) as client:
         assert client.step()
     shutil.move(config.client.folder, tmp_path / "elsewhere")
     moved = config.model_copy(update={"client": config.client.model_copy(update={"folder": tmp_path / "elsewhere"})})
-    with open_client(moved, "attic", clock=clock) as client:
+    with resumed(open_client(moved, "attic", clock=clock)) as client:
         while client.step():
             pass
     expected = undisturbed_updates(moved, "attic", tmp_path / "undisturbed")
@@ -83,5 +84,5 @@ def test_a_log_that_ends_before_the_servers_position_is_refused(tmp_path: Path) 
     assert len(all_records(config.log.address, config.contract.updates_topic)) > 0
     with closing(open_log(config.log)) as log:
         ensure_topics(log, config.contract, config.log)
-    with pytest.raises(LogError, match="the log ends at"), open_server(config, clock=clock) as server:
+    with pytest.raises(LogError, match="the log ends at"), resumed(open_server(config, clock=clock)) as server:
         server.step()

@@ -21,6 +21,7 @@ from shoal.config.settings import Config, load_config
 from shoal.protocol.codec import pack
 from shoal.protocol.messages import Update
 from shoal.runtime.checkpoint import Checkpoint
+from shoal.runtime.service import resumed
 from shoal.transports import open_log
 from shoal.transports.base import Log
 from shoal.transports.sqlite.log import SqliteLog
@@ -62,7 +63,7 @@ def outcome(file: Path) -> dict[str, Any]:
         chunk = Update.decode(record.value, record.headers)
         arrays = pack(dict(chunk.arrays))
         assert chunks.setdefault((chunk.client, chunk.sequence, chunk.chunk, chunk.chunks), arrays) == arrays
-    with open_server(config, clock=clock) as server:
+    with resumed(open_server(config, clock=clock)) as server:
         incomplete = len(server._reassembly)
     return {"model": final_model(file), "chunks": chunks, "incomplete": incomplete, "rejected": rejected(file)}
 
@@ -112,7 +113,7 @@ def test_a_client_killed_between_two_chunks_publishes_all_of_them_again(address:
     config = small_config(file)
 
     def until_the_third_chunk_is_stored() -> None:
-        with open_client(config, "attic", clock=clock) as client:
+        with resumed(open_client(config, "attic", clock=clock)) as client:
             kind = type(client._outbox._log)
             flush_after_each_record(kind)
             publish, chunks = kind.publish, itertools.count(1)
@@ -128,14 +129,14 @@ def test_a_client_killed_between_two_chunks_publishes_all_of_them_again(address:
 
     assert run_forked(until_the_third_chunk_is_stored) == signal.SIGKILL
     assert published_chunks(config) == [1, 2, 3]
-    with open_server(config, clock=clock) as server:
+    with resumed(open_server(config, clock=clock)) as server:
         assert server.step(10.0)
         assert len(server._reassembly) == 1
     run_to_end(file, ["attic"])
     expected = published_chunks(config)[-1]
     assert expected > 3
     assert published_chunks(config) == [1, 2, 3, *range(1, expected + 1)]
-    with open_server(config, clock=clock) as server:
+    with resumed(open_server(config, clock=clock)) as server:
         snapshot = server.models()["clusters"].snapshot
         assert len(server._reassembly) == 0
     assert snapshot is None or snapshot.updates == 1

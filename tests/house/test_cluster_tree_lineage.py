@@ -14,6 +14,7 @@ from server_node.bootstrap import open_server
 from server_node.node import ServerNode
 from shoal.config.settings import Config, load_config
 from shoal.protocol.events import ClusterEventMessage
+from shoal.runtime.service import resumed
 from tests.house.small_federation import all_records, clock, write_federation, write_readings
 
 CLIENTS = ("attic", "cellar")
@@ -29,8 +30,8 @@ class Plant:
 
     def __init__(self, config: Config, stack: ExitStack) -> None:
         self._config = config
-        self._nodes = [stack.enter_context(open_client(config, name, clock=clock)) for name in CLIENTS]
-        self.server: ServerNode = stack.enter_context(open_server(config, clock=clock))
+        self._nodes = [stack.enter_context(resumed(open_client(config, name, clock=clock))) for name in CLIENTS]
+        self.server: ServerNode = stack.enter_context(resumed(open_server(config, clock=clock)))
         self._random = np.random.default_rng(0)
         self._seen = 0
 

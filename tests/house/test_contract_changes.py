@@ -27,6 +27,7 @@ from shoal.protocol.codec import pack
 from shoal.protocol.history import DAY_S, pairs
 from shoal.protocol.messages import ClusterName, Update
 from shoal.runtime.checkpoint import Outbox
+from shoal.runtime.service import resumed
 from shoal.transports import open_log
 from shoal.transports.base import latest
 from tests.house.small_federation import all_records, clock, weather, write_federation, write_readings
@@ -71,8 +72,10 @@ class Federation:
     def run(self, accept: bool = False, rebuild: bool = False, clients: tuple[str, ...] = CLIENTS) -> dict[str, Any]:
         """Run server and clients until nothing is left to do; what the server has in the end."""
         with ExitStack() as stack:
-            server = stack.enter_context(open_server(self.config, rebuild=rebuild, clock=clock, accept_changes=accept))
-            nodes = [stack.enter_context(open_client(self.config, one, clock=clock)) for one in clients]
+            server = stack.enter_context(
+                resumed(open_server(self.config, rebuild=rebuild, clock=clock, accept_changes=accept))
+            )
+            nodes = [stack.enter_context(resumed(open_client(self.config, one, clock=clock))) for one in clients]
             while any([server.step(), *(node.step() for node in nodes)]):
                 pass
             return known(server)
@@ -133,10 +136,10 @@ def federation(tmp_path: Path) -> Federation:
 
 def test_models_come_and_go_and_the_others_are_untouched_to_the_bit(federation: Federation) -> None:
     federation.run()
-    with open_server(federation.config, clock=clock) as server:
+    with resumed(open_server(federation.config, clock=clock)) as server:
         before = digest_of(server.models()["clusters"].state())
     federation.change(HEAPS, TREES)
-    with open_server(federation.config, clock=clock, accept_changes=True) as server:
+    with resumed(open_server(federation.config, clock=clock, accept_changes=True)) as server:
         assert digest_of(server.models()["clusters"].state()) == before
         assert list(server.models()) == ["clusters", "trees"]
     with closing(open_log(federation.config.log)) as log:
@@ -168,10 +171,10 @@ def latest_rejected(federation: Federation) -> dict[bytes, Any]:
 
 def rebuilt_is_the_same(federation: Federation) -> None:
     """A server that has lost its checkpoint gets the same models, identities and names from the log."""
-    with open_server(federation.config, clock=clock) as server:
+    with resumed(open_server(federation.config, clock=clock)) as server:
         models, shown = halves(server), names(server)
     shutil.rmtree(federation.config.server.folder)
-    with open_server(federation.config, rebuild=True, clock=clock) as server:
+    with resumed(open_server(federation.config, rebuild=True, clock=clock)) as server:
         while server.step():
             pass
         assert halves(server) == models
@@ -197,7 +200,7 @@ def test_clusters_keep_identity_name_and_history_by_where_they_lie(tmp_path: Pat
             federation.rename(model, identity, f"{model} {identity}")
     federation.run()
     counted = federation.readings_in_history("clusters")
-    with open_server(federation.config, clock=clock) as server:
+    with resumed(open_server(federation.config, clock=clock)) as server:
         total = {name: model.snapshot.readings for name, model in server.models().items() if model.snapshot}
     if change == "bounds":
         federation.change("high = 50", "high = 80")
@@ -211,7 +214,7 @@ def test_clusters_keep_identity_name_and_history_by_where_they_lie(tmp_path: Pat
         assert {one: nearest.get(one) for one in before[model]} == {one: one for one in before[model]}, (model, nearest)
         assert {one: clusters[one][0] for one in before[model]} == {one: f"{model} {one}" for one in before[model]}
     assert federation.readings_in_history("clusters") > counted > 0
-    with open_server(federation.config, clock=clock) as server:
+    with resumed(open_server(federation.config, clock=clock)) as server:
         for name, model in server.models().items():
             assert model.snapshot is not None
             assert model.snapshot.readings > total[name], "clients and their readings are counted on"
@@ -235,14 +238,17 @@ def test_what_cannot_be_kept_is_refused_with_words(federation: Federation) -> No
     ):
         federation.change(before, after)
         if words is not None:
-            with pytest.raises(SettingsError, match=words), open_server(federation.config, clock=clock):
+            with pytest.raises(SettingsError, match=words), resumed(open_server(federation.config, clock=clock)):
                 pass
         federation.file.write_text(file, encoding="utf-8")
     # There and back: the second time the same contract needs another number.
     federation.change(HEAPS, "")
     federation.run(accept=True)
     federation.file.write_text(file, encoding="utf-8")
-    with pytest.raises(SettingsError, match="count up `revision`"), open_server(federation.config, accept_changes=True):
+    with (
+        pytest.raises(SettingsError, match="count up `revision`"),
+        resumed(open_server(federation.config, accept_changes=True)),
+    ):
         pass
     federation.change('name = "house"', 'name = "house"\nrevision = 2')
     said = CliRunner().invoke(shoal, ["check", "--changes", str(federation.file)])
@@ -260,16 +266,16 @@ def test_a_client_that_lags_ends_with_words_and_goes_on_with_the_new_file(federa
     federation.measure()
     changed = federation.config
     with (
-        open_client(old, "attic", clock=clock) as lagging,
-        open_server(changed, clock=clock, accept_changes=True),
+        resumed(open_client(old, "attic", clock=clock)) as lagging,
+        resumed(open_server(changed, clock=clock, accept_changes=True)),
         pytest.raises(ContractDiffers, match=r"models\.trees"),
     ):
         _ = [lagging.step() for _ in range(100)]
-    with pytest.raises(ContractDiffers), open_client(old, "cellar", clock=clock):
+    with pytest.raises(ContractDiffers), resumed(open_client(old, "cellar", clock=clock)):
         pass
     federation.run()
     assert not latest_rejected(federation), "what it published under the earlier contract counts, or is passed over"
-    with open_server(federation.config, clock=clock) as server:
+    with resumed(open_server(federation.config, clock=clock)) as server:
         (attic,) = (one for one in server.status().clients if one.client == "attic")
         assert attic.readings > 0
     rebuilt_is_the_same(federation)
@@ -282,7 +288,10 @@ def test_a_server_that_is_killed_in_the_middle_goes_on(federation: Federation, m
     for method in ("store", "publish_pending"):
         with monkeypatch.context() as patched:
             patched.setattr(Outbox, method, killed)
-            with pytest.raises(LogUnavailable), open_server(federation.config, clock=clock, accept_changes=True):
+            with (
+                pytest.raises(LogUnavailable),
+                resumed(open_server(federation.config, clock=clock, accept_changes=True)),
+            ):
                 pass
         if method == "store":  # nothing has happened: the old file is still that of the federation
             changed = federation.file.read_text(encoding="utf-8")

@@ -19,6 +19,7 @@ from shoal.config.settings import Config, load_config
 from shoal.errors import InvalidState
 from shoal.protocol.conflicts import AUTHOR_HEADER, CONFLICTS_KEY, INCARNATION_HEADER, ConflictList
 from shoal.protocol.messages import Update
+from shoal.runtime.service import resumed
 from shoal.transports import open_log
 from shoal.transports.base import Headers, Record, latest
 from tests.house.counting_federation import create, rooms
@@ -39,7 +40,7 @@ class Clones:
         self.config = load_config(self.file)
         self.now = 1e9
         self._stack = ExitStack()
-        with open_client(self.config, CLIENT, clock=clock) as node:
+        with resumed(open_client(self.config, CLIENT, clock=clock)) as node:
             run(node)
         self.copied = self.config.model_copy(
             update={"client": self.config.client.model_copy(update={"folder": folder / "copy"})}
@@ -47,13 +48,13 @@ class Clones:
         shutil.copytree(self.config.client.folder, folder / "copy")
 
     def start(self, config: Config) -> ClientNode:
-        return self._stack.enter_context(open_client(config, CLIENT, clock=lambda: self.now))
+        return self._stack.enter_context(resumed(open_client(config, CLIENT, clock=lambda: self.now)))
 
     def feed(self, config: Config, seed: int) -> None:
         write_readings(config, CLIENT, rooms(100, seed))
 
     def serve(self) -> None:
-        with open_server(self.config, clock=clock) as server:
+        with resumed(open_server(self.config, clock=clock)) as server:
             while server.step():
                 pass
 
@@ -116,7 +117,7 @@ def test_a_client_that_starts_again_and_again_is_one_process_after_the_other(
     with Clones(tmp_path, *COUNTS) as clones, caplog.at_level("ERROR", logger="shoal"):
         for seed in range(3):
             clones.feed(clones.config, seed)
-            with open_client(clones.config, CLIENT, clock=clock) as node:
+            with resumed(open_client(clones.config, CLIENT, clock=clock)) as node:
                 run(node)
         # Somebody publishes old records again: they are repeated.
         for record in clones.records()[:2]:

@@ -17,6 +17,7 @@ from shoal.privacy.ledger import Ledger, read_spending
 from shoal.protocol.readings import Reading
 from shoal.protocol.topics import READINGS
 from shoal.runtime.checkpoint import Checkpoint
+from shoal.runtime.service import resumed
 from shoal.transports import open_log
 from shoal.transports.sqlite.log import SqliteLog
 from tests.house.counting_federation import CLIENTS, create, rooms, run
@@ -33,7 +34,7 @@ from tests.house.small_federation import (
 
 def found(file: Path) -> Any:
     """The status of the model."""
-    with open_server(load_config(file), clock=clock) as server:
+    with resumed(open_server(load_config(file), clock=clock)) as server:
         return server.models()["clusters"].view
 
 
@@ -72,7 +73,7 @@ def test_rows_and_counts_go_side_by_side_and_their_epsilons_add_up(tmp_path: Pat
     assert config.resolved.total_epsilon == 205
     spent, limit = config.resolved.epsilon_spent
     assert 204 < spent <= limit == 205
-    with open_server(config, clock=clock) as server:
+    with resumed(open_server(config, clock=clock)) as server:
         assert all(model.snapshot is not None for model in server.models().values())
         assert {name: model.snapshot.privacy["epsilon"] for name, model in server.models().items()} == {
             "clusters": 4,
@@ -119,7 +120,7 @@ def test_the_times_of_private_counts_are_those_of_the_log_whatever_the_newest_re
     log.close()
     records = all_records(address, READINGS)
     now = [1e9]
-    with open_client(config, "attic", clock=lambda: now[0]) as client:
+    with resumed(open_client(config, "attic", clock=lambda: now[0])) as client:
         while client.step():
             pass
         now[0] += config.contract.privacy.window_s + 0.25
@@ -133,7 +134,7 @@ def test_a_window_that_is_not_full_is_counted_when_its_time_is_over(tmp_path: Pa
     file = create(tmp_path, 30, window=400)
     config = load_config(file)
     now = [1e9]
-    with open_client(config, "attic", clock=lambda: now[0]) as client:
+    with resumed(open_client(config, "attic", clock=lambda: now[0])) as client:
         while client.step():
             pass
         assert updates_by_client(config) == {}
@@ -148,7 +149,7 @@ def test_a_window_that_is_not_full_is_counted_when_its_time_is_over(tmp_path: Pa
 def run_clients(file: Path) -> None:
     """The clients one after the other, under the first plan; a window depends on the readings log alone."""
     for client in CLIENTS:
-        with open_client(load_config(file), client, clock=clock) as node:
+        with resumed(open_client(load_config(file), client, clock=clock)) as node:
             while node.step():
                 pass
 
@@ -198,7 +199,7 @@ def test_a_ledger_that_does_not_fit_stops_the_start_with_what_to_do(tmp_path: Pa
     saved = (folder / "ledger.db").read_bytes()
 
     def start() -> None:
-        with open_client(config, "attic", clock=clock):
+        with resumed(open_client(config, "attic", clock=clock)):
             pass
 
     start()
@@ -219,14 +220,14 @@ def test_a_checkpoint_older_than_the_ledger_is_refused(tmp_path: Path) -> None:
     file = create(tmp_path, 400)
     config = load_config(file)
     folder = config.client.folder / "attic"
-    with open_client(config, "attic", clock=clock) as client:
+    with resumed(open_client(config, "attic", clock=clock)) as client:
         client.step()
     old = (folder / "checkpoint.db").read_bytes()
     run_clients(file)
     for leftover in folder.glob("checkpoint.db-*"):
         leftover.unlink()
     (folder / "checkpoint.db").write_bytes(old)
-    with pytest.raises(InvalidState, match="older than the ledger"), open_client(config, "attic", clock=clock):
+    with pytest.raises(InvalidState, match="older than the ledger"), resumed(open_client(config, "attic", clock=clock)):
         pass
 
 

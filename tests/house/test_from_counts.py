@@ -14,6 +14,7 @@ from shoal.config.settings import load_config
 from shoal.privacy.ledger import LEDGER, Ledger, read_spending
 from shoal.protocol.codec import pack
 from shoal.runtime.checkpoint import Checkpoint
+from shoal.runtime.service import resumed
 from shoal.transports.sqlite.log import SqliteLog
 from tests.house.counting_federation import CLIENTS, create, run
 from tests.house.power_cut import cut_at_every_call
@@ -41,7 +42,7 @@ def test_both_algorithms_find_three_clusters_in_one_stream_of_counts_at_an_epsil
     run(file)
     config = load_config(file)
     assert config.resolved.total_epsilon == 4, "they share the counts and their price"
-    with open_server(config, clock=clock) as server:
+    with resumed(open_server(config, clock=clock)) as server:
         for model in server.models().values():
             assert model.view is not None
             heavy = model.view.centres[model.view.centre_mass > 0.05 * model.view.centre_mass.sum()]
@@ -57,7 +58,7 @@ def test_k_means_on_rows_drawn_from_counts_finds_as_many_clusters_as_it_is_told(
     run(file)
     config = load_config(file)
     assert config.resolved.total_epsilon == 8, "it has counts of its own"
-    with open_server(config, clock=clock) as server:
+    with resumed(open_server(config, clock=clock)) as server:
         view = server.models()["told"].view
         assert view is not None
         assert len(view.centres) == 3
@@ -83,7 +84,7 @@ def test_models_that_share_counts_publish_the_same_ones_and_are_charged_once(tmp
 def test_without_noise_every_reading_becomes_a_row(tmp_path: Path) -> None:
     file = create(tmp_path, 1000, mode="off", privacy="", first="cluster_tree_from_counts")
     run(file)
-    with open_server(load_config(file), clock=clock) as server:
+    with resumed(open_server(load_config(file), clock=clock)) as server:
         view = server.models()["clusters"].view
         assert len(view.centres) == 3
         learnt = 2 * 1000 // 50 * 50
@@ -95,16 +96,16 @@ def test_a_client_of_one_that_has_four_features_does_not_start(tmp_path: Path) -
     more = "".join(f'[[features]]\nname = "f{n}"\nlow = 0\nhigh = 1\n' for n in range(2))
     file.write_text(file.read_text().replace("[privacy]", f"{more}[privacy]"))
     with pytest.raises(Exception, match="at most 3 features, and there are 4; take density_tree"):
-        open_client(load_config(file), "attic", clock=clock).__enter__()
+        resumed(open_client(load_config(file), "attic", clock=clock)).__enter__()
 
 
 def run_clients_then_server(file: Path) -> None:
     """The clients one after the other, so that the order of the log is known, then the server."""
     for client in CLIENTS:
-        with open_client(load_config(file), client, clock=clock) as node:
+        with resumed(open_client(load_config(file), client, clock=clock)) as node:
             while node.step():
                 pass
-    with open_server(load_config(file), clock=clock) as server:
+    with resumed(open_server(load_config(file), clock=clock)) as server:
         while server.step():
             pass
 
@@ -118,7 +119,7 @@ def outcome(file: Path) -> dict[str, Any]:
             by_model = {update.model: {contents(one) for one in again if one.model == update.model} for update in again}
             assert all(len(answers) == 1 for answers in by_model.values()), "two answers for one window"
         found[client] = {number: sorted(set(map(contents, again))) for number, again in updates.items()}
-    with open_server(config, clock=clock) as server:
+    with resumed(open_server(config, clock=clock)) as server:
         for model in server.models().values():
             found[model.name] = pack(model.state()["half"])
     return found

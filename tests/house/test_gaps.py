@@ -15,6 +15,7 @@ from shoal.errors import OffsetOutOfRange
 from shoal.protocol.readings import Reading
 from shoal.protocol.topics import READINGS
 from shoal.runtime.logs import open_readings
+from shoal.runtime.service import resumed
 from shoal.telemetry.events import start_logging
 from shoal.transports import open_log
 from shoal.transports.base import TopicSettings
@@ -52,7 +53,7 @@ def test_readings_that_were_removed_before_they_were_learnt(accept_gap: bool, tm
     with closing(open_readings(config, "attic")) as log:
         assert log.bounds(READINGS) == {0: (0, 0)}
     publish(f"sqlite:{folder / 'readings.db'}", READINGS, readings[:10])
-    with open_client(config, "attic", clock=clock) as node:
+    with resumed(open_client(config, "attic", clock=clock)) as node:
         node.step()
         first = publish(f"sqlite:{folder / 'readings.db'}", READINGS, readings[10:])
         assert first > 10
@@ -71,11 +72,14 @@ def test_a_server_that_was_away_too_long_raises_or_skips_the_gap(tmp_path: Path)
     config = config_of(tmp_path, accept_gap=False)
     config = config.model_copy(update={"log": LogSettings(address=config.log.address, updates_retention_bytes=4000)})
     address, topic = config.log.address, config.contract.updates_topic
-    with open_server(config, clock=clock) as server:
+    with resumed(open_server(config, clock=clock)) as server:
         publish(address, topic, [b"not an update"] * 5)
         while server.step():
             pass
     first = publish(address, topic, [b"x" * 200] * 100)
     assert first > 5
-    with open_server(config, clock=clock) as server, pytest.raises(OffsetOutOfRange, match="set accept_gap = true"):
+    with (
+        resumed(open_server(config, clock=clock)) as server,
+        pytest.raises(OffsetOutOfRange, match="set accept_gap = true"),
+    ):
         server.step()

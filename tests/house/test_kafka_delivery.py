@@ -11,6 +11,7 @@ from server_node.bootstrap import open_server
 from shoal.config.settings import Config, LogSettings, load_config
 from shoal.protocol.messages import Update
 from shoal.protocol.topics import ensure_topics
+from shoal.runtime.service import resumed
 from shoal.transports import open_log
 from shoal.transports.base import Log, Record
 from tests.house.federation_processes import replayed_model
@@ -134,7 +135,7 @@ def test_updates_of_five_clients_count_once_over_a_network_that_repeats_and_reor
     assert all(sorted(numbers) == list(range(1, UPDATES_EACH + 1)) for numbers in delivered)
     assert all(numbers != sorted(numbers) for numbers in delivered), "nothing was reordered"
     assert len(network.carried) > 1.3 * UPDATES_EACH * len(CLIENTS), "nothing was repeated"
-    with open_server(there, clock=clock) as node:
+    with resumed(open_server(there, clock=clock)) as node:
         known = node.models()["clusters"].clients.totals()
         assert [entry[:3] for entry in known] == [(name, UPDATES_EACH, READINGS_EACH) for name in CLIENTS]
         assert node.status().rejected == {}

@@ -15,6 +15,7 @@ from server_node.bootstrap import open_server
 from shoal.config.settings import Config, load_config
 from shoal.errors import OffsetOutOfRange
 from shoal.protocol.messages import Update
+from shoal.runtime.service import resumed
 from shoal.transports import open_log
 from tests.house.federation_processes import check_exactly_once, finish, prepare_federation, start_all, wait_for_updates
 from tests.house.processes import Process, killed_on_exit
@@ -71,7 +72,10 @@ def test_a_server_that_retention_has_overtaken_names_the_loss_and_learns_nothing
                 log.publish(topic, record.value, record.key, record.headers)
     with closing(KafkaAdminClient(bootstrap_servers=kafka_bootstrap)) as admin:
         admin.delete_records({TopicPartition(topic, 0): end + 2})
-    with open_server(config, clock=clock) as server, pytest.raises(OffsetOutOfRange, match="2 records are lost"):
+    with (
+        resumed(open_server(config, clock=clock)) as server,
+        pytest.raises(OffsetOutOfRange, match="2 records are lost"),
+    ):
         server.step()
 
 
@@ -133,7 +137,7 @@ def test_updates_delivered_again_in_another_order_change_nothing(kafka_bootstrap
         random.Random(1).shuffle(records)
         for record in records + records:
             log.publish(topic, record.value, record.key, record.headers)
-    with open_server(config, clock=clock) as server:
+    with resumed(open_server(config, clock=clock)) as server:
         while server.step():
             pass
         assert server.up_to_date

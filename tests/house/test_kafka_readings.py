@@ -19,6 +19,7 @@ from shoal.errors import InvalidState, LogError, OffsetOutOfRange, SettingsError
 from shoal.protocol.codec import unpack
 from shoal.protocol.topics import LABELS, READINGS, REJECTED
 from shoal.runtime.logs import open_client_log, open_readings
+from shoal.runtime.service import resumed
 from shoal.transports import open_log
 from shoal.transports.base import beginning, latest
 from tests.house.federation_processes import check_exactly_once, finish, prepare_federation, start_all
@@ -98,7 +99,7 @@ def test_readings_from_a_broker_give_the_same_model_bit_for_bit(tmp_path: Path, 
     results = local_results(load_config(here))
     assert all(len(found) > 6 for found in results.values()), "labels too, not only the six rejected readings"
     assert local_results(load_config(there)) == results
-    with open_client(load_config(there), "attic", clock=clock) as client:
+    with resumed(open_client(load_config(there), "attic", clock=clock)) as client:
         assert client.totals == {
             "read": 240,
             "refused": 0,
@@ -141,7 +142,7 @@ def test_a_readings_topic_that_was_created_anew_is_refused(tmp_path: Path, kafka
     file = create_fed_federation(tmp_path, kafka_bootstrap, "formal")
     config = load_config(file)
     topic = f"{config.contract.federation}.attic.{READINGS}"
-    with open_client(config, "attic", clock=clock) as running:
+    with resumed(open_client(config, "attic", clock=clock)) as running:
         assert running.step()
         with closing(KafkaAdminClient(bootstrap_servers=kafka_bootstrap)) as admin:
             admin.delete_topics([topic])
@@ -152,7 +153,7 @@ def test_a_readings_topic_that_was_created_anew_is_refused(tmp_path: Path, kafka
         with pytest.raises(LogError, match="created again"):
             running.step()
         assert running.totals == learnt
-    with pytest.raises(InvalidState, match="created anew"), open_client(config, "attic", clock=clock):
+    with pytest.raises(InvalidState, match="created anew"), resumed(open_client(config, "attic", clock=clock)):
         pass
 
 
@@ -162,19 +163,19 @@ def test_readings_that_retention_removed_raise_or_are_skipped_as_an_accepted_gap
     file = create_fed_federation(tmp_path, kafka_bootstrap)
     config = load_config(file)
     place = TopicPartition(f"{config.contract.federation}.attic.{READINGS}", 0)
-    with open_client(config, "attic", clock=clock) as client:
+    with resumed(open_client(config, "attic", clock=clock)) as client:
         while client.step():
             pass
     feed(file, "--again")
     with closing(KafkaAdminClient(bootstrap_servers=kafka_bootstrap)) as admin:
         admin.delete_records({place: 300})
     with (
-        open_client(config, "attic", clock=clock) as client,
+        resumed(open_client(config, "attic", clock=clock)) as client,
         pytest.raises(OffsetOutOfRange, match=f"{place.topic}/0: the next position .* 240, .* 60 records are lost"),
     ):
         client.step()
     patient = config.model_copy(update={"client": config.client.model_copy(update={"accept_gap": True})})
-    with open_client(patient, "attic", clock=clock) as client:
+    with resumed(open_client(patient, "attic", clock=clock)) as client:
         while client.step():
             pass
         assert client.totals["learned"] + client.totals["rejected"] == 240 + 180
@@ -196,7 +197,7 @@ def test_the_federations_brokers_under_another_name_are_refused_too(tmp_path: Pa
     file = with_readings_on(f"127.1:{port}", prepare_federation(tmp_path, f"kafka://127.0.0.1:{port}"))
     with (
         pytest.raises(SettingsError, match="raw readings would leave the client's site"),
-        open_client(load_config(file), "attic", clock=clock),
+        resumed(open_client(load_config(file), "attic", clock=clock)),
     ):
         pass
 

@@ -18,6 +18,7 @@ from shoal.config.settings import Config, LogSettings, load_config
 from shoal.protocol.chunking import join_chunks
 from shoal.protocol.messages import Update
 from shoal.protocol.topics import ensure_topics
+from shoal.runtime.service import resumed
 from shoal.transports import open_log
 from shoal.transports.base import Record
 from shoal.transports.kafka.log import KafkaLog
@@ -58,7 +59,7 @@ def records_of(config: Config) -> list[Record]:
 
 def model_of(config: Config) -> tuple[bytes, int]:
     """The model, and how often it was published."""
-    with open_server(config, clock=clock) as server:
+    with resumed(open_server(config, clock=clock)) as server:
         while not server.up_to_date:
             server.step(1.0)
         snapshot = server.models()["clusters"].snapshot

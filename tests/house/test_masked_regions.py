@@ -32,6 +32,7 @@ from shoal.protocol.masked import CloseRound, HelperSum, MaskedCounts, RoundPlan
 from shoal.protocol.messages import Snapshot
 from shoal.protocol.regions import Region, RegionUpdate
 from shoal.protocol.validation import Validator
+from shoal.runtime.service import resumed
 from tests.house.masked_federation import FILE, MaskedFederation, model_state
 from tests.house.processes import wait_until
 from tests.house.small_federation import all_records
@@ -78,7 +79,7 @@ class World:
     @contextmanager
     def server(self) -> Iterator[ServerNode]:
         """The server of the world, resumed."""
-        with open_server(self.config, clock=self.clock) as node:
+        with resumed(open_server(self.config, clock=self.clock)) as node:
             yield node
 
     @contextmanager
@@ -93,8 +94,8 @@ class World:
 
         with ExitStack() as stack:
             state = UpstreamState(upstream, config.upstream, newest.get)
-            server = stack.enter_context(open_server(config, rebuild, clock=self.clock, upstream=state))
-            bridges = [stack.enter_context(open_bridge(config, upstream.config, keep))] if bridged else []
+            server = stack.enter_context(resumed(open_server(config, rebuild, clock=self.clock, upstream=state)))
+            bridges = [stack.enter_context(resumed(open_bridge(config, upstream.config, keep)))] if bridged else []
             yield server, bridges
 
     def run(

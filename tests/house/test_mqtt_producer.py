@@ -28,6 +28,7 @@ from shoal.config.settings import Config, load_config
 from shoal.protocol.readings import Reading
 from shoal.protocol.topics import READINGS
 from shoal.runtime.checkpoint import Checkpoint
+from shoal.runtime.service import resumed
 from tests.house.power_cut import cut_power_at, run_forked
 from tests.house.processes import TIMEOUT_S, Process, killed_on_exit
 from tests.house.small_federation import all_records, weather, write_federation
@@ -162,11 +163,11 @@ def test_values_of_sensors_become_clusters(tmp_path: Path, mosquitto_port: int) 
     with Sensor(mosquitto_port) as sensor:
         sensor.publish_all(messages_of(config, tmp_path, rows))
     assert ingest_all(config, 600).published == 600
-    with open_client(config, CLIENT) as client:
+    with resumed(open_client(config, CLIENT)) as client:
         while client.step():
             pass
         assert client.totals["learned"] == 600
-    with open_server(config) as server:
+    with resumed(open_server(config)) as server:
         while server.step():
             pass
         assert server.models()["clusters"].snapshot.clusters >= 2

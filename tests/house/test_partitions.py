@@ -14,6 +14,7 @@ from server_node.models.rounds import RoundsModel
 from shoal.config.settings import Config, load_config
 from shoal.errors import LogError
 from shoal.protocol.codec import pack
+from shoal.runtime.service import resumed
 from shoal.transports.base import partition_of
 from tests.house.rounds_federation import create_rounds_federation
 from tests.house.small_federation import CLIENTS, all_records, clock
@@ -89,7 +90,7 @@ def test_models_on_kafka_with_three_partitions_are_those_of_one_embedded_partiti
 
 def test_a_log_with_another_number_of_partitions_is_refused(tmp_path: Path) -> None:
     file = create_rounds_federation(tmp_path, MODELS)
-    with open_server(on_partitions(file, 1), clock=clock):
+    with resumed(open_server(on_partitions(file, 1), clock=clock)):
         pass
-    with pytest.raises(LogError, match="partitions is 1, not 3"), open_server(on_partitions(file, 3)):
+    with pytest.raises(LogError, match="partitions is 1, not 3"), resumed(open_server(on_partitions(file, 3))):
         pass

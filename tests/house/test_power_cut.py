@@ -19,6 +19,7 @@ from shoal.config.settings import load_config
 from shoal.protocol.codec import unpack
 from shoal.protocol.topics import LABELS, REJECTED
 from shoal.runtime.checkpoint import Checkpoint
+from shoal.runtime.service import resumed
 from shoal.transports import open_log
 from shoal.transports.base import latest
 from shoal.transports.sqlite.log import SqliteLog
@@ -66,7 +67,7 @@ def learn_and_label(file: Path) -> None:
     run_to_end(file, CLIENTS)
     config = load_config(file)
     for client in CLIENTS:
-        with open_client(config, client, clock=clock) as node:
+        with resumed(open_client(config, client, clock=clock)) as node:
             while node.step():
                 pass
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from client_nodes.bootstrap import open_client
 from shoal.config.settings import load_config
+from shoal.runtime.service import resumed
 from tests.house.federation_processes import (
     have_published,
     keep_feeding,
@@ -63,7 +64,7 @@ def test_a_full_readings_log_drops_the_oldest_readings_and_a_client_names_how_ma
     assert int(gone[1]) > 0
     lost = sum(map(int, re.findall(r"records_lost=(\d+)", lenient_client.log_text())))
     assert lost > 0
-    with open_client(load_config(lenient), CLIENTS[1]) as node:
+    with resumed(open_client(load_config(lenient), CLIENTS[1])) as node:
         assert node.totals["learned"] == readings_each(file) - lost
     for client in CLIENTS:
         first, end = stored_range(config, client)

@@ -20,6 +20,7 @@ from shoal.errors import SettingsError
 from shoal.protocol.events import ClusterEventMessage
 from shoal.protocol.labels import Label
 from shoal.runtime.logs import open_client_log
+from shoal.runtime.service import resumed
 from shoal.transports import open_log
 from tests.house.small_federation import CLIENTS, FILE, all_records, clock, model_bytes, write_readings
 from tests.house.test_same_log_same_model import replay
@@ -98,7 +99,7 @@ def test_regimes_are_born_unlearnt_and_rebuilt_with_their_names_and_without_an_e
     told = [*born, ("named", 1, None)]
     assert events_of(config) == told, "regimes wait for the first look of the model that begins again"
     shutil.rmtree(config.server.folder)
-    with open_server(config, clock=clock, rebuild=True) as server:
+    with resumed(open_server(config, clock=clock, rebuild=True)) as server:
         while server.step():
             pass
         rebuilt = server.models()["clusters"].status()

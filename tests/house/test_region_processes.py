@@ -10,6 +10,7 @@ from server_node.bootstrap import open_server
 from shoal.config.settings import load_config
 from shoal.protocol.codec import pack
 from shoal.protocol.topics import ensure_topics
+from shoal.runtime.service import resumed
 from shoal.transports import open_log
 from tests.house.processes import Process, killed_on_exit, wait_until
 from tests.house.region_federations import REGIONS, WORLD, file_of, write_world
@@ -63,7 +64,7 @@ def test_the_server_of_a_region_that_is_killed_goes_on_and_every_reading_counts_
         for update in updates:
             contents[region, update.sequence].add(pack(dict(vars(update))))
     assert all(len(same) == 1 for same in contents.values()), "what is published again has the same bytes"
-    with open_server(load_config(file_of(tmp_path, WORLD)), clock=clock) as world:
+    with resumed(open_server(load_config(file_of(tmp_path, WORLD)), clock=clock)) as world:
         while world.step():
             pass
         known = {name: readings for name, _, readings, _ in world.models()[MODEL].clients.totals()}

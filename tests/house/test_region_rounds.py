@@ -22,6 +22,7 @@ from shoal.config.settings import load_config
 from shoal.protocol.codec import pack
 from shoal.protocol.messages import Update
 from shoal.protocol.regions import Region, RegionUpdate, decode_update
+from shoal.runtime.service import resumed
 from tests.house.region_federations import (
     IN_ROUNDS,
     REGIONS,
@@ -54,7 +55,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Finished:
     params: dict[tuple[str, int], Arrays] = {}
     with ExitStack() as stack:
         regions = [stack.enter_context(running_region(file_of(folder, one), REGIONS[one])) for one in REGIONS]
-        world = stack.enter_context(open_server(load_config(file_of(folder, WORLD)), clock=clock))
+        world = stack.enter_context(resumed(open_server(load_config(file_of(folder, WORLD)), clock=clock)))
         while any([*(region.step() for region in regions), world.step()]):
             for model in world.models().values():
                 if model.snapshot is not None and model.snapshot.round is not None:
@@ -117,7 +118,7 @@ def test_the_next_parameters_are_those_of_a_flat_federation(finished: Finished, 
 
 def test_clients_of_a_region_have_the_parameters_of_the_upstream_federation(finished: Finished) -> None:
     with ExitStack() as stack:
-        world = stack.enter_context(open_server(load_config(file_of(finished.folder, WORLD)), clock=clock))
+        world = stack.enter_context(resumed(open_server(load_config(file_of(finished.folder, WORLD)), clock=clock)))
         for name in REGIONS:
             region = stack.enter_context(running_region(file_of(finished.folder, name), ())).server
             assert region.idle
@@ -137,7 +138,7 @@ def test_regions_that_stop_after_every_step_answer_each_round_once(tmp_path: Pat
     while not finished:
         with ExitStack() as stack:
             regions = [stack.enter_context(running_region(file_of(tmp_path, one), REGIONS[one])) for one in REGIONS]
-            world = stack.enter_context(open_server(load_config(file_of(tmp_path, WORLD)), clock=clock))
+            world = stack.enter_context(resumed(open_server(load_config(file_of(tmp_path, WORLD)), clock=clock)))
             for node in (*regions, world, *regions):
                 node.step()
             finished = world.idle and world.models()["means"].snapshot is not None
@@ -158,7 +159,7 @@ def test_a_region_that_has_lost_its_checkpoint_goes_on_with_its_numbers(world: P
     config = load_config(file_of(world, WORLD))
     shutil.rmtree(file_of(world, "north").parent / "server")
     with ExitStack() as stack:
-        server = stack.enter_context(open_server(config, clock=lambda: clock() + 3600))
+        server = stack.enter_context(resumed(open_server(config, clock=lambda: clock() + 3600)))
         north = stack.enter_context(running_region(file_of(world, "north"), REGIONS["north"], rebuild=True))
         south = stack.enter_context(running_region(file_of(world, "south"), REGIONS["south"]))
         while any([server.step(), north.step(), south.step()]):
@@ -173,7 +174,7 @@ def test_a_region_that_has_lost_its_checkpoint_goes_on_with_its_numbers(world: P
 def test_a_region_follows_newer_snapshots_alone(world: Path, version: int, made_at: float, adopted: bool) -> None:
     """After a start it sees those that are kept, oldest first; in a log that was made anew, versions begin again."""
     with (
-        open_server(load_config(file_of(world, WORLD)), clock=clock) as above,
+        resumed(open_server(load_config(file_of(world, WORLD)), clock=clock)) as above,
         running_region(file_of(world, "north"), ()) as north,
     ):
         newest, model = above.models()["means"].snapshot, north.server.models()["means"]
@@ -196,7 +197,7 @@ def test_a_region_of_a_region_adds_up_on_each_level(tmp_path: Path) -> None:
         harbour = stack.enter_context(running_region(file_of(tmp_path, "harbour"), REGIONS["north"]))
         middle = stack.enter_context(running_region(north, ()))
         south = stack.enter_context(running_region(file_of(tmp_path, "south"), REGIONS["south"]))
-        world = stack.enter_context(open_server(load_config(file_of(tmp_path, WORLD)), clock=clock))
+        world = stack.enter_context(resumed(open_server(load_config(file_of(tmp_path, WORLD)), clock=clock)))
         while any([harbour.step(), middle.step(), south.step(), world.step()]):
             pass
         assert world.status().regions == [Region("north", 0), Region("north/harbour", 2), Region("south", 2)]
@@ -228,7 +229,7 @@ def test_a_region_answers_before_the_deadline_of_the_upstream_federation_with_wh
     write_world(tmp_path, READINGS, models=["means"])
     now = clock()
     with (
-        open_server(load_config(file_of(tmp_path, WORLD)), clock=lambda: now) as world,
+        resumed(open_server(load_config(file_of(tmp_path, WORLD)), clock=lambda: now)) as world,
         running_region(file_of(tmp_path, "north"), ["attic"], clock=lambda: now) as north,
     ):
         while any([world.step(), north.step()]):
@@ -248,7 +249,7 @@ def test_a_region_without_answers_says_so_and_waits_for_the_next_request(tmp_pat
     write_world(tmp_path, READINGS, models=["means"])
     now = clock()
     with (
-        open_server(load_config(file_of(tmp_path, WORLD)), clock=lambda: now) as world,
+        resumed(open_server(load_config(file_of(tmp_path, WORLD)), clock=lambda: now)) as world,
         running_region(file_of(tmp_path, "north"), (), clock=lambda: now) as north,
     ):
         for _ in range(2):

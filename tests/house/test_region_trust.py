@@ -14,6 +14,7 @@ from server_node.node import ServerNode
 from shoal.cli.keys import keys
 from shoal.config.settings import load_config
 from shoal.errors import ContractDiffers
+from shoal.runtime.service import resumed
 from tests.house.counting_federation import rooms
 from tests.house.region_federations import (
     REGIONS,
@@ -63,7 +64,7 @@ def test_an_upstream_federation_that_asks_for_signatures_takes_those_of_its_regi
     copy_of(tmp_path, WORLD, "north", ('folder = "clients"', key))
     with ExitStack() as stack:
         regions = [stack.enter_context(running_region(file_of(tmp_path, name), REGIONS[name])) for name in REGIONS]
-        server = stack.enter_context(open_server(load_config(world), clock=clock))
+        server = stack.enter_context(resumed(open_server(load_config(world), clock=clock)))
         run_to_end([*regions, server])
         assert known(server) == {"north": 2 * READINGS}
         assert set(server.status().rejected) == {"signature"}
@@ -80,7 +81,7 @@ def test_a_region_with_another_contract_of_the_upstream_federation_than_its_own_
         regions = [stack.enter_context(running_region(file_of(tmp_path, name), REGIONS[name])) for name in REGIONS]
         # Before the upstream server has published its contract, with which a region compares its own.
         run_to_end(regions)
-        server = stack.enter_context(open_server(load_config(file_of(tmp_path, WORLD)), clock=clock))
+        server = stack.enter_context(resumed(open_server(load_config(file_of(tmp_path, WORLD)), clock=clock)))
         run_to_end([server])
         assert known(server) == {"north": 2 * READINGS}
         assert set(server.status().rejected) == {"contract"}

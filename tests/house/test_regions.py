@@ -26,6 +26,7 @@ from shoal.protocol.codec import pack
 from shoal.protocol.messages import Update
 from shoal.protocol.quarantine import QuarantineRequest
 from shoal.protocol.regions import Region, RegionUpdate, decode_update
+from shoal.runtime.service import resumed
 from shoal.transports import open_log
 from tests.house.region_federations import (
     MODELS,
@@ -74,7 +75,7 @@ def contributions_to(folder: Path) -> dict[tuple[str, str], list[Update]]:
 
 def world_models(folder: Path) -> Mapping[str, bytes]:
     """name -> state of each of the upstream federation's models, as bytes."""
-    with open_server(load_config(file_of(folder, WORLD)), clock=clock) as server:
+    with resumed(open_server(load_config(file_of(folder, WORLD)), clock=clock)) as server:
         return {name: pack(model.state()) for name, model in server.models().items()}
 
 
@@ -86,7 +87,7 @@ def test_every_reading_of_every_client_counts_once_in_the_upstream_federation(fi
         own = [one for one in updates_in(load_config(file_of(finished, region))) if one.model == model]
         assert sum(update.readings for update in updates) == sum(one.readings for one in own) > 0
         assert len(updates) < len(own), "a contribution is of several updates"
-    with open_server(load_config(file_of(finished, WORLD)), clock=clock) as server:
+    with resumed(open_server(load_config(file_of(finished, WORLD)), clock=clock)) as server:
         status = server.status()
     assert status.rejected == {}
     assert status.regions == [Region(region, len(clients)) for region, clients in REGIONS.items()]
@@ -121,7 +122,7 @@ def test_the_counts_in_the_upstream_federation_are_those_of_all_clients_to_the_l
 
 def test_clients_of_a_region_count_by_the_plan_of_the_upstream_federation(finished: Path) -> None:
     with ExitStack() as stack:
-        world = stack.enter_context(open_server(load_config(file_of(finished, WORLD)), clock=clock))
+        world = stack.enter_context(resumed(open_server(load_config(file_of(finished, WORLD)), clock=clock)))
         plan = world.models()["cells"].snapshot
         assert plan is not None
         for name in REGIONS:
@@ -143,7 +144,9 @@ def test_a_region_that_counts_by_the_upstream_plan_shows_the_clusters_shares_and
         return {one.identity: one.recent_share for one in model.lineage.known}, events
 
     with ExitStack() as stack:
-        shares, events = shown(stack.enter_context(open_server(load_config(file_of(finished, WORLD)), clock=clock)))
+        shares, events = shown(
+            stack.enter_context(resumed(open_server(load_config(file_of(finished, WORLD)), clock=clock)))
+        )
         assert len(shares) > 1
         assert sum(shares.values()) == pytest.approx(1.0)
         for name in REGIONS:
@@ -167,7 +170,7 @@ def test_what_a_region_publishes_is_a_function_of_its_log_of_updates_alone(world
         # The bridge has lost its place too: it copies what is in the topic of contributions, then what is made again.
         assert [pack(vars_of(one)) for one in twice] == 3 * [pack(vars_of(one)) for one in updates]
     models = world_models(world)
-    with open_server(load_config(file_of(world, WORLD)), clock=clock) as server:
+    with resumed(open_server(load_config(file_of(world, WORLD)), clock=clock)) as server:
         results = Counter[str]()
         while server.step():
             pass
@@ -181,7 +184,7 @@ def test_a_region_keeps_its_clusters_while_the_upstream_server_is_rebuilt(world:
     """Upstream snapshots made on the way show fewer clusters."""
     shutil.rmtree(file_of(world, WORLD).parent / "server")
     with (
-        open_server(load_config(file_of(world, WORLD)), rebuild=True, clock=clock) as upstream,
+        resumed(open_server(load_config(file_of(world, WORLD)), rebuild=True, clock=clock)) as upstream,
         running_region(file_of(world, "north"), ()) as north,
     ):
         model, rebuilt = north.server.models()["cells"], upstream.models()["cells"]
@@ -243,7 +246,7 @@ def test_contributions_wait_while_the_upstream_federation_is_away_and_get_there_
     (file.parent / "server" / "upstream.db").unlink()
     with running_region(file, ()) as region:
         assert region.bridge.step()
-    with open_server(load_config(file_of(tmp_path, WORLD)), clock=clock) as server:
+    with resumed(open_server(load_config(file_of(tmp_path, WORLD)), clock=clock)) as server:
         while server.step():
             pass
         ((client, updates, readings, _),) = server.models()["points"].clients.totals()
@@ -267,7 +270,7 @@ def test_an_update_that_has_come_through_the_federation_itself_is_rejected(world
             RegionUpdate.headers(),
         )
         log.flush()
-    with open_server(config, clock=clock) as server:
+    with resumed(open_server(config, clock=clock)) as server:
         while server.step():
             pass
         assert server.status().rejected == {"cycle": 1}
@@ -282,7 +285,7 @@ def test_a_region_of_a_region_is_named_with_its_path_and_clients(tmp_path: Path)
     with (
         running_region(file_of(tmp_path, "harbour"), REGIONS["north"]) as harbour,
         running_region(north, ()) as middle,
-        open_server(load_config(file_of(tmp_path, WORLD)), clock=clock) as world,
+        resumed(open_server(load_config(file_of(tmp_path, WORLD)), clock=clock)) as world,
     ):
         while any([harbour.step(), middle.step(), world.step()]):
             pass
@@ -322,10 +325,10 @@ def test_a_region_whose_number_another_one_has_used_stops_with_advice(world: Pat
         log.flush()
         own.publish(config.contract.contributions_topic, ours.encode(), key, RegionUpdate.headers())
         own.flush()
-    with open_bridge(config, upstream.config, lambda _: None) as bridge:
+    with resumed(open_bridge(config, upstream.config, lambda _: None)) as bridge:
         while bridge.step():
             pass
-    with open_server(load_config(file_of(world, WORLD)), clock=clock) as server:
+    with resumed(open_server(load_config(file_of(world, WORLD)), clock=clock)) as server:
         while server.step():
             pass
     with (
@@ -356,5 +359,5 @@ def test_the_upstream_server_learns_what_a_flat_federation_would_from_the_same_c
     half = DENSITY_TREE.server(config.resolved.models[model.name].options, 2)
     for update in updates:
         half.absorb([Contribution(update.client, update.sequence, update.arrays)], b"")
-    with open_server(config, clock=clock) as server:
+    with resumed(open_server(config, clock=clock)) as server:
         assert pack(half.state()) == pack(server.models()["cells"].state()["half"])

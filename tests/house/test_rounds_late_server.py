@@ -13,6 +13,7 @@ from server_node.bootstrap import open_server
 from server_node.node import ServerNode
 from server_node.status import RoundStatus
 from shoal.config.settings import load_config
+from shoal.runtime.service import resumed
 from tests.house.rounds_federation import KMEANS, create_rounds_federation
 from tests.house.small_federation import CLIENTS, clock
 
@@ -39,10 +40,10 @@ def test_a_broker_that_sends_one_answer_at_a_time_closes_no_round_early(
         before = rounds_of(box.server)
         assert before.received == 0
     for client in CLIENTS:
-        with open_client(config, client, clock=clock) as node:
+        with resumed(open_client(config, client, clock=clock)) as node:
             while node.step():
                 pass
-    with open_server(config, clock=lambda: clock() + 3600) as server:
+    with resumed(open_server(config, clock=lambda: clock() + 3600)) as server:
         steps = 0
         while rounds_of(server).round == before.round:
             assert server.step()

@@ -9,6 +9,7 @@ from server_node.bootstrap import open_server
 from shoal.config.settings import load_config
 from shoal.protocol.codec import pack
 from shoal.runtime.checkpoint import Checkpoint
+from shoal.runtime.service import resumed
 from shoal.transports.sqlite.log import SqliteLog
 from tests.house.power_cut import cut_at_every_call
 from tests.house.rounds_federation import KMEANS, create_rounds_federation, run_in_rounds, snapshots_by_version
@@ -22,7 +23,7 @@ def outcome(file: Path) -> dict[str, Any]:
     """Everything that must not depend on power cuts."""
     config = load_config(file)
     updates = updates_by_client(config)
-    with open_server(config, clock=clock) as server:
+    with resumed(open_server(config, clock=clock)) as server:
         rounds = server.models()["heaps"].state()["rounds"]
         names = ("phase", "params", "round", "closed_rounds", "request", "policy_state", "combined_readings")
         model = pack({name: rounds[name] for name in names})

@@ -25,6 +25,7 @@ from shoal.estimators.tsk import FederatedTSK
 from shoal.protocol.messages import Update
 from shoal.protocol.topics import LABELS
 from shoal.runtime.checkpoint import Checkpoint
+from shoal.runtime.service import resumed
 from shoal.transports import open_log
 from shoal.transports.base import latest
 from tests.house.rounds_federation import KMEANS, create_rounds_federation
@@ -61,7 +62,7 @@ ALL = FCAC + "".join(model_of(algorithm) for algorithm in rounds_names())
 def read_all_readings(file: Path) -> None:
     """Run each client alone until it has read all its readings."""
     for client in CLIENTS:
-        with open_client(load_config(file), client, clock=clock) as node:
+        with resumed(open_client(load_config(file), client, clock=clock)) as node:
             while node.step():
                 pass
 
@@ -183,7 +184,7 @@ def test_a_model_starts_from_what_the_streaming_model_found_in_the_same_step(tmp
         file.write_text(text, encoding="utf-8")
         read_all_readings(file)
         config = load_config(file)
-        with open_server(config, clock=clock) as server:
+        with resumed(open_server(config, clock=clock)) as server:
             heaps, clusters = server.models()["heaps"], server.models()["clusters"]
             assert isinstance(heaps, RoundsModel)
             assert isinstance(clusters, StreamingModel)
@@ -226,9 +227,9 @@ def test_a_server_that_lost_its_checkpoint_continues_from_its_snapshots(tmp_path
         assert published.round_request is not None
     for path in config.server.folder.iterdir():
         path.unlink()
-    with pytest.raises(InvalidState, match="--rebuild"), open_server(config, clock=clock):
+    with pytest.raises(InvalidState, match="--rebuild"), resumed(open_server(config, clock=clock)):
         pass
-    with open_server(config, rebuild=True, clock=clock) as server:
+    with resumed(open_server(config, rebuild=True, clock=clock)) as server:
         server.step()
     with OneBox(config, CLIENTS, clock) as box:
         box.run_until_idle()
@@ -249,7 +250,7 @@ def test_a_server_that_lost_its_checkpoint_continues_from_its_snapshots(tmp_path
 
 
 def test_the_status_counts_each_client_once(ended: Path) -> None:
-    with open_server(load_config(ended), clock=clock) as server:
+    with resumed(open_server(load_config(ended), clock=clock)) as server:
         picture = server.status()
     assert [client.client for client in picture.clients] == sorted(CLIENTS)
     assert all(client.readings == 400 for client in picture.clients)

@@ -23,6 +23,7 @@ from server_node.node import ServerNode
 from shoal.config.settings import Config, load_config
 from shoal.protocol.codec import pack
 from shoal.protocol.messages import Snapshot, Update
+from shoal.runtime.service import resumed
 from shoal.transports import open_log
 from shoal.transports.base import Log, latest
 from tests.house.processes import Process, kill_all, killed_on_exit
@@ -100,7 +101,7 @@ def federation(folder: Path, name: str, address: str = "sqlite:federation.db") -
     file.write_text(text.replace('"sqlite:federation.db"', f'"{address}"'), encoding="utf-8")
     config = load_config(file)
     for client in CLIENTS:
-        with open_client(config, client, clock=clock) as node:
+        with resumed(open_client(config, client, clock=clock)) as node:
             while node.step():
                 pass
     return config
@@ -180,5 +181,5 @@ def test_processes_killed_in_the_middle_of_rounds_end_as_if_nothing_had_happened
         wait_for(lambda: all_asleep(config, log), processes)
         for process in processes:
             assert process.stop() == 0, process.log_text()
-    with open_server(config, clock=clock) as server:
+    with resumed(open_server(config, clock=clock)) as server:
         assert outcome(config, server) == expected

@@ -17,6 +17,7 @@ from shoal.config.settings import Config, load_config
 from shoal.protocol.messages import Update
 from shoal.protocol.topics import ensure_topics
 from shoal.runtime.checkpoint import Checkpoint
+from shoal.runtime.service import resumed
 from shoal.transports import open_log
 from tests.house.small_federation import CLIENTS, clock, create_federation, model_bytes
 
@@ -24,8 +25,8 @@ from tests.house.small_federation import CLIENTS, clock, create_federation, mode
 def run_in_any_order(config: Config, chance: random.Random) -> bytes:
     """Step clients and server in random order until all are idle; returns the model."""
     with ExitStack() as stack:
-        clients = [stack.enter_context(open_client(config, name, clock=clock)) for name in CLIENTS]
-        server = stack.enter_context(open_server(config, clock=clock))
+        clients = [stack.enter_context(resumed(open_client(config, name, clock=clock))) for name in CLIENTS]
+        server = stack.enter_context(resumed(open_server(config, clock=clock)))
         nodes = [*clients, server]
         quiet = 0
         while quiet < 20 * len(nodes):
@@ -86,7 +87,7 @@ def test_the_first_pool_does_not_depend_on_the_order_of_clients(tmp_path: Path) 
 
 def copy_updates(config: Config, there: Config, client: str) -> None:
     """Run a client on the first log and copy its updates to another."""
-    with open_client(config, client, clock=clock) as node:
+    with resumed(open_client(config, client, clock=clock)) as node:
         while node.step():
             pass
     with closing(open_log(config.log.address)) as log, closing(open_log(there.log.address)) as other:

@@ -22,6 +22,7 @@ from shoal.protocol.chunking import encode_update
 from shoal.protocol.messages import Update, Wake
 from shoal.protocol.signatures import HEADER, read_keys, signature
 from shoal.protocol.topics import ensure_topics
+from shoal.runtime.service import resumed
 from shoal.transports import open_log
 from shoal.transports.base import Headers, latest
 from tests.house.small_federation import all_records, clock, create_federation, final_model, model_bytes, run_to_end
@@ -94,7 +95,7 @@ def test_clients_that_sign_make_the_model_that_unsigned_ones_would_make(tmp_path
     unasked = config.model_copy(
         update={"server": config.server.model_copy(update={"client_keys": None, "folder": tmp_path / "unasked"})}
     )
-    with open_server(unasked, rebuild=True, clock=clock) as server:
+    with resumed(open_server(unasked, rebuild=True, clock=clock)) as server:
         while server.step():
             pass
         assert server.models()["clusters"].snapshot is not None
@@ -104,7 +105,7 @@ def test_clients_that_sign_make_the_model_that_unsigned_ones_would_make(tmp_path
 def test_updates_in_the_name_of_another_client_are_rejected(tmp_path: Path) -> None:
     file = create_signed_federation(tmp_path)
     config = load_config(file)
-    with open_client(config, "attic", clock=clock) as client:
+    with resumed(open_client(config, "attic", clock=clock)) as client:
         while client.step():
             pass
     (genuine, _), *_ = updates_of(config, "attic")
@@ -121,7 +122,7 @@ def test_updates_in_the_name_of_another_client_are_rejected(tmp_path: Path) -> N
     publish(config, *forged)
     run_to_end(file, CLIENTS)
     assert rejected(config) == [("signature", value) for value, _ in forged]
-    with open_server(config, clock=clock) as server:
+    with resumed(open_server(config, clock=clock)) as server:
         absorbed = {client: updates for client, updates, *_ in server.models()["clusters"].clients.totals()}
         assert absorbed == {client: len(updates_of_signed(config, client)) for client in CLIENTS}
         assert absorbed["cellar"] > 0
@@ -166,7 +167,7 @@ def test_every_chunk_is_signed_and_a_forged_one_does_not_stop_reassembly(tmp_pat
     file = create_signed_federation(tmp_path, ["attic"], publish_readings=120)
     config = load_config(file)
     small = config.model_copy(update={"log": config.log.model_copy(update={"update_bytes_max": 1700})})
-    with open_client(small, "attic", clock=clock) as client:
+    with resumed(open_client(small, "attic", clock=clock)) as client:
         while client.step():
             pass
     messages = updates_of(config, "attic")
@@ -180,7 +181,7 @@ def test_every_chunk_is_signed_and_a_forged_one_does_not_stop_reassembly(tmp_pat
         }
     )
     publish(elsewhere, messages[0], (forged, messages[1][1]), (forged, Update.headers()), *messages[1:])
-    with open_server(elsewhere, clock=clock) as server:
+    with resumed(open_server(elsewhere, clock=clock)) as server:
         while server.step():
             pass
         assert [updates for _, updates, *_ in server.models()["clusters"].clients.totals()] == [1]
@@ -199,7 +200,7 @@ def test_updates_rejected_without_a_key_are_absorbed_when_requeued_with_it(tmp_p
         result = CliRunner().invoke(rejected_group, ["requeue", "--config", str(file), record.key.decode()])
         assert result.exit_code == 0, result.output
     run_to_end(file, CLIENTS)
-    with open_server(config, clock=clock) as server:
+    with resumed(open_server(config, clock=clock)) as server:
         assert [client for client, *_ in server.models()["clusters"].clients.totals()] == list(CLIENTS)
         assert server.status().rejected == {}
 
@@ -207,7 +208,7 @@ def test_updates_rejected_without_a_key_are_absorbed_when_requeued_with_it(tmp_p
 def test_a_key_is_changed_without_losing_an_update(tmp_path: Path) -> None:
     file = create_signed_federation(tmp_path)
     config = load_config(file)
-    with open_client(config, "attic", clock=clock) as client:
+    with resumed(open_client(config, "attic", clock=clock)) as client:
         client.step()
     old = key_of(file, "attic")
     make_key(file, "attic", "--rotate")
@@ -226,7 +227,7 @@ def test_a_key_is_changed_without_losing_an_update(tmp_path: Path) -> None:
 def test_updates_stored_before_a_client_had_a_key_are_signed_when_they_are_published(tmp_path: Path) -> None:
     file = create_federation(tmp_path, CLIENTS, readings=120, pool_clients=2)
     config = load_config(file)
-    with open_client(config, "attic", clock=clock) as client:
+    with resumed(open_client(config, "attic", clock=clock)) as client:
         client._outbox.publish_pending = lambda: 0  # type: ignore[method-assign]  # updates are stored and not published
         client.step()
     require_signatures(file)
@@ -239,7 +240,10 @@ def test_updates_stored_before_a_client_had_a_key_are_signed_when_they_are_publi
 def test_a_client_without_its_key_does_not_start(tmp_path: Path) -> None:
     file = create_signed_federation(tmp_path)
     (tmp_path / "attic" / "signing.key").unlink()
-    with pytest.raises(SettingsError, match=r"signing\.key cannot be read"), open_client(load_config(file), "attic"):
+    with (
+        pytest.raises(SettingsError, match=r"signing\.key cannot be read"),
+        resumed(open_client(load_config(file), "attic")),
+    ):
         pass
 
 

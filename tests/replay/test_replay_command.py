@@ -22,6 +22,7 @@ from server_node.bootstrap import open_server
 from shoal.cli.main import shoal
 from shoal.config.settings import load_config
 from shoal.errors import ShoalError
+from shoal.runtime.service import resumed
 from shoal.transports import open_log
 from shoal.transports.base import beginning
 from tests.replay.plant_files import CLIENTS, KEY, plan_of, replayed, write_files
@@ -149,7 +150,7 @@ def test_a_server_absorbs_every_published_update_once(
     summary = summary_of(ran.stdout)
     assert summary["published"] == summary["records"] > 0
     config = load_config(plant)
-    with open_server(config) as server:
+    with resumed(open_server(config)) as server:
         while server.step():
             pass
         status = server.status()

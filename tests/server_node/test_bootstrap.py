@@ -11,6 +11,7 @@ from server_node.bootstrap import STATUS_PER_S, StatusUpdater, initial_status, o
 from server_node.status import StatusBoard
 from shoal.config.settings import Config, load_config
 from shoal.errors import InvalidState, LogUnavailable
+from shoal.runtime.service import resumed
 from tests.server_node.server_fixture import ServerFixture
 from tests.small_plant import Clock, an_update
 
@@ -53,12 +54,12 @@ def test_the_board_has_a_status_before_the_first_step(config: Config) -> None:
 
 def test_a_server_locks_its_checkpoint_while_it_is_open(config: Config) -> None:
     for _ in range(2):
-        with open_server(config) as server:
+        with resumed(open_server(config)) as server:
             assert not server.step()
     with (
-        open_server(config),
+        resumed(open_server(config)),
         pytest.raises(InvalidState, match="is server of plant running already"),
-        open_server(config),
+        resumed(open_server(config)),
     ):
         pass
 

@@ -61,6 +61,7 @@ from shoal.protocol.history import (
     triples,
 )
 from shoal.protocol.messages import Update
+from shoal.runtime.service import resumed
 from shoal.transports.base import latest
 from tests.house.rounds_federation import KMEANS, create_rounds_federation, run_in_rounds
 from tests.house.small_federation import CLIENTS, clock
@@ -186,7 +187,7 @@ def test_the_rows_behind_the_answers_of_a_model_in_rounds_are_counted_too(tmp_pa
         assert readings_in(one) == sum(readings for _, readings in pairs(one.clients))
     assert {client for shares in found.feeding.values() for client, _ in shares} <= set(CLIENTS)
     shutil.rmtree(config.server.folder)
-    with open_server(config, rebuild=True, clock=clock) as server:
+    with resumed(open_server(config, rebuild=True, clock=clock)) as server:
         while server.step():
             pass
     assert reader.bins("heaps", FINE_S, *EVER) == bins, "though the rounds are not run again"

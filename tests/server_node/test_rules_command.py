@@ -17,6 +17,7 @@ from shoal.cli.check import check
 from shoal.config.resolved import resolve
 from shoal.config.settings import load_config
 from shoal.errors import SettingsError
+from shoal.runtime.service import resumed
 from tests.house.rounds_federation import create_rounds_federation
 from tests.house.small_federation import CLIENTS, clock
 
@@ -39,7 +40,7 @@ def ended(tmp_path_factory: pytest.TempPathFactory) -> Path:
     file = create_rounds_federation(tmp_path_factory.mktemp("federation"), MODELS)
     config = load_config(file)
     for client in CLIENTS:
-        with open_client(config, client, clock=clock) as node:
+        with resumed(open_client(config, client, clock=clock)) as node:
             while node.step():
                 pass
     with OneBox(config, CLIENTS, clock) as box:
@@ -120,7 +121,7 @@ quorum = 1
 """
     config = load_config(create_rounds_federation(tmp_path, models))
     for client in CLIENTS:
-        with open_client(config, client, clock=clock) as node:
+        with resumed(open_client(config, client, clock=clock)) as node:
             while node.step():
                 pass
     with OneBox(config, CLIENTS, clock) as box:

@@ -20,6 +20,7 @@ from shoal.config.sections import is_loopback
 from shoal.config.settings import load_config
 from shoal.errors import LogUnavailable
 from shoal.protocol.messages import ClusterName
+from shoal.runtime.service import resumed
 from shoal.transports import open_log
 from shoal.transports.base import beginning
 from tests.server_node.web_client import PROBLEM, WebClient
@@ -222,7 +223,7 @@ def test_requests_reach_the_log_that_the_server_reads(tmp_path: Path) -> None:
     file.write_text(FILE.format(folder=tmp_path), encoding="utf-8")
     config = load_config(file)
     request = ClusterName(config.contract.federation, config.contract.digest, "fcac", 0, "night", made_at=1.0)
-    with open_server(config) as server:
+    with resumed(open_server(config)) as server:
         request_publisher(config)(request)
         assert server.step(), "the server reads it, and rejects it: there is no such cluster yet"
     with closing(open_log(config.log)) as log:

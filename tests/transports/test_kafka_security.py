@@ -27,6 +27,7 @@ from shoal.errors import LogError, LogUnavailable, SettingsError
 from shoal.protocol.messages import Update
 from shoal.protocol.signatures import HEADER, signature, write_keys
 from shoal.protocol.topics import ensure_topics
+from shoal.runtime.service import resumed
 from shoal.transports import open_log
 from shoal.transports.kafka.log import KafkaLog
 from shoal.transports.kafka.settings import KafkaSettings
@@ -135,19 +136,19 @@ def test_a_client_and_a_server_with_the_rights_that_the_page_names_do_their_work
     config = load_config(file)
     as_client = config.model_copy(update={"log": settings_of(broker, "mill", SECRET)})
     as_server = config.model_copy(update={"log": settings_of(broker, "centre", SECRET)})
-    with open_client(as_client, "attic") as client:
+    with resumed(open_client(as_client, "attic")) as client:
         while client.step():
             pass
     with closing(open_log(as_client.log)) as log:
         log.publish(contract.updates_topic, b"nonsense", b"clusters", Update.headers())
-    with open_server(as_server) as server:
+    with resumed(open_server(as_server)) as server:
         while server.status().lag_records:
             server.step(1.0)
         assert server.models()["clusters"].status().snapshot is not None
         assert server.status().rejected == {"malformed": 1}
-    with open_client(as_client, "attic") as client:
+    with resumed(open_client(as_client, "attic")) as client:
         assert client.totals["learned"] == 100
-        with pytest.raises(LogError, match="TopicAuthorizationFailed"), open_server(as_client) as server:
+        with pytest.raises(LogError, match="TopicAuthorizationFailed"), resumed(open_server(as_client)) as server:
             server.step()
 
 
@@ -171,7 +172,9 @@ def test_an_update_in_another_clients_name_is_rejected_and_the_other_clients_is_
         others = (contract.rejected_topic, contract.events_topic, contract.history_topic)
         rules += tuple((topic, ACLOperation.DESCRIBE) for topic in others)
         admin.create_acls([allow(user, *rule) for user in ("attic", "cellar") for rule in rules])
-    with open_client(config.model_copy(update={"log": settings_of(broker, "cellar", SECRET)}), "cellar") as cellar:
+    with resumed(
+        open_client(config.model_copy(update={"log": settings_of(broker, "cellar", SECRET)}), "cellar")
+    ) as cellar:
         assert cellar.step()
     # The login and the key of attic, with cellar's name and next number in the update.
     with closing(log_of(broker, ADMIN, ADMIN_PASSWORD)) as log:
@@ -184,15 +187,15 @@ def test_an_update_in_another_clients_name_is_rejected_and_the_other_clients_is_
             log.publish(contract.updates_topic, forged, b"clusters", headers)
         log.flush()
     as_cellar = config.model_copy(update={"log": settings_of(broker, "cellar", SECRET)})
-    with pytest.raises(SettingsError, match="accept_unseen"), open_client(as_cellar, "cellar"):
+    with pytest.raises(SettingsError, match="accept_unseen"), resumed(open_client(as_cellar, "cellar")):
         pass
     accepting = as_cellar.client.model_copy(update={"accept_unseen": True})
-    with open_client(as_cellar.model_copy(update={"client": accepting}), "cellar") as cellar:
+    with resumed(open_client(as_cellar.model_copy(update={"client": accepting}), "cellar")) as cellar:
         while cellar.step():
             pass
         learnt = cellar.totals["updates"]
     as_admin = config.model_copy(update={"log": settings_of(broker, ADMIN, ADMIN_PASSWORD)})
-    with open_server(as_admin) as server:
+    with resumed(open_server(as_admin)) as server:
         while server.status().lag_records:
             server.step(1.0)
         assert server.status().rejected == {"signature": 2}

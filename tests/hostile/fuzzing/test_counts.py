@@ -8,6 +8,7 @@ from pathlib import Path
 from server_node.bootstrap import open_server
 from server_node.ingest.ingest import RecordFailed
 from shoal.config.settings import load_config
+from shoal.runtime.service import resumed
 from shoal.transports import open_log
 from tests.hostile.fuzzing import batches
 from tests.hostile.fuzzing.test_messages import Unforeseen, changed
@@ -25,7 +26,7 @@ def test_no_changed_update_of_counts_makes_a_server_fail(tmp_path: Path) -> None
         Message("clusters", record.value or b"", record.headers) for record in all_records(config.log.address, topic)
     ]
     assert seeds
-    with open_server(config, clock=clock) as node, closing(open_log(config.log)) as log:
+    with resumed(open_server(config, clock=clock)) as node, closing(open_log(config.log)) as log:
         node._rejections.failed = Unforeseen()
         for batch in batches("counts", 0.05):
             for case in [changed(number, seeds) for number in batch]:
