@@ -24,8 +24,8 @@ from shoal.config.sections import ClientSettings
 from shoal.errors import InvalidData, InvalidState, MessageRejected
 from shoal.kernels.arrays import Bools, Floats
 from shoal.protocol.codec import StoredPart
+from shoal.protocol.lease import VERSIONS_AHEAD_MAX
 from shoal.protocol.messages import RoundRequest, Snapshot, round_request_of
-from shoal.protocol.newest_snapshots import VERSIONS_AHEAD_MAX
 
 
 class Learner:

@@ -9,10 +9,9 @@ from shoal.config.contract import Contract
 from shoal.config.resolved import ResolvedContract
 from shoal.errors import ContractMissing, MessageRejected
 from shoal.protocol.conflicts import CONFLICTS_KEY
-from shoal.protocol.lease import is_for_servers, is_lease
+from shoal.protocol.lease import NewestSnapshots, is_for_servers, is_lease
 from shoal.protocol.masked import OpenRound, check_envelope, is_open_round
 from shoal.protocol.messages import Snapshot
-from shoal.protocol.newest_snapshots import NewestSnapshots
 from shoal.protocol.published_contract import CONTRACT_KEY, check_contract, with_earlier
 from shoal.protocol.validation import Validator
 from shoal.transports.base import Log, Positions, Record, beginning, latest

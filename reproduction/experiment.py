@@ -18,8 +18,7 @@ from typing import Any, Final
 import numpy as np
 
 from reproduction import datasets
-from reproduction.datasets import Dataset, Fill
-from reproduction.splits import FCAC_SPLITS, Split, deal, deal_sectors
+from reproduction.datasets import FCAC_SPLITS, Dataset, Fill, Split, deal, deal_sectors
 from shoal.errors import MissingExtra, SettingsError
 from shoal.kernels.arrays import Floats, Ints
 

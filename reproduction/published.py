@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from reproduction.datasets import Split
 from reproduction.experiment import SCORES, Figure
-from reproduction.splits import Split
 
 MEASURES: Final = ("ari", "ami", "nmi", "nodes", "clusters")
 TRIALS: Final = 20

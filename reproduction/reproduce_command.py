@@ -7,10 +7,10 @@ from typing import Final
 
 import click
 
-from reproduction import datasets, pictures
+from reproduction import datasets
 from reproduction.experiment import Experiment, Result, require_scikit_learn
 from reproduction.experiments import experiment_names, load_experiment
-from reproduction.report import Chapter, ReportOptions, Study, Table
+from reproduction.report import Chapter, ReportOptions, Study, Table, require_matplotlib
 from reproduction.report_pages import write_pages
 from reproduction.trials_command import (
     Options,
@@ -39,7 +39,7 @@ def _report(
     if data is None:
         raise SettingsError("say where the data are, with --data FOLDER or SHOAL_DATA: a folder of NAME.csv.gz files")
     require_scikit_learn()
-    pictures.require_matplotlib()
+    require_matplotlib()
     names = only or experiment_names()
     experiments = {name: load_experiment(name) for name in names}
     out.mkdir(parents=True, exist_ok=True)

@@ -11,11 +11,10 @@ from typing import Any, Final, get_args
 
 import click
 
-from reproduction import datasets, report, splits
-from reproduction.datasets import Dataset, Fill
+from reproduction import datasets, report
+from reproduction.datasets import Dataset, Fill, Split
 from reproduction.experiment import Experiment, Result, Setting, Synthetic, read, require_scikit_learn, summary
 from reproduction.experiments import trials_experiment
-from reproduction.splits import Split
 from shoal.errors import SettingsError, ShoalError
 from shoal.runtime import workers
 
@@ -246,13 +245,13 @@ def _clients(dataset: Dataset, split: Split, chosen: int | None, iid_clients: in
     if split == "iid" and iid_clients is not None:
         return chosen or iid_clients
     known = datasets.FCAC_DATASETS.get(datasets.fcac_name(dataset.name) or "")
-    number = chosen or (known.clients if known else splits.default_clients(len(dataset.rows)))
+    number = chosen or (known.clients if known else datasets.default_clients(len(dataset.rows)))
     if split != "niid":
         return number
     if chosen:
-        splits.deal(dataset.labels, number, split, 0)
+        datasets.deal(dataset.labels, number, split, 0)
         return number
-    feasible = splits.feasible_clients(dataset.labels, number)
+    feasible = datasets.feasible_clients(dataset.labels, number)
     if feasible != number:
         click.echo(
             f"{dataset.name}: too small for {number} clients in the non-IID split; {feasible} are used", err=True

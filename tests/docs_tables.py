@@ -15,8 +15,8 @@ from helper_node.node import HelperMetrics
 from server_node.status import ServerStatus, StatusBoard
 from server_node.web import create_app, predict
 from server_node.web.operations import operations_table
+from shoal.cli.check import settings_table
 from shoal.cli.main import shoal
-from shoal.config.reference import settings_table
 from shoal.config.resolved import resolve
 from shoal.telemetry.metrics import ClientMetrics, ServerMetrics
 from tests.asyncapi import document

@@ -12,9 +12,9 @@ from pathlib import Path
 import click
 import numpy as np
 
+from onebox.audit.attacks import audit_count_mechanism, audit_row_mechanism
 from onebox.audit.canaries import audit_canaries
 from onebox.audit.kills import audit_kills
-from onebox.audit.mechanisms import audit_count_mechanism, audit_row_mechanism
 from onebox.audit.regressions import audit_regressions
 from onebox.audit.rounds import audit_rounds
 from onebox.audit.statistics import ALPHA, Finding

@@ -12,10 +12,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from reproduction.datasets import Dataset
+from reproduction.datasets import Dataset, Split, deal
 from reproduction.experiment import Experiment, Keys, Setting, Synthetic, data_of, python_format
 from reproduction.experiments import gallery
-from reproduction.splits import Split, deal
 from shoal.algorithms.registry import streaming_algorithm
 from shoal.algorithms.rounds.base import InitHint
 from shoal.algorithms.rounds.choice import Landmarks, choose_clusters

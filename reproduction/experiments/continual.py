@@ -12,8 +12,7 @@ import numpy as np
 
 from reproduction import report
 from reproduction.experiment import Format, Result, python_format, require_scikit_learn, scores, summary
-from reproduction.pictures import TABLE, panels, require_matplotlib
-from reproduction.report import Chapter, Picture, ReportOptions, Study, Table
+from reproduction.report import TABLE, Chapter, Picture, ReportOptions, Study, Table, panels, require_matplotlib
 from shoal.algorithms.fcac import CAEFC, CAPlus
 from shoal.algorithms.fcac.art_network import ArtNetwork
 from shoal.algorithms.streaming import Arrays, Contribution

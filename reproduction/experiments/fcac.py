@@ -13,9 +13,8 @@ from typing import Final
 import numpy as np
 
 from reproduction import published
-from reproduction.datasets import FCAC_DATASETS
+from reproduction.datasets import FCAC_DATASETS, FCAC_SPLITS
 from reproduction.experiment import Experiment, Figure, Setting, clients_of, data_of, half_up, scores
-from reproduction.splits import FCAC_SPLITS
 from shoal.algorithms.fcac import CAEFC, CAPlus
 from shoal.algorithms.fcac.caefc import legacy_permutation
 from shoal.algorithms.streaming import Arrays, Contribution
@@ -84,7 +83,7 @@ magic_telescope the command takes 35 seconds on two cores and ends with exit cod
   clients, grey values scaled to -1..1).
 
 The protocol is that of the published program (commit c8d8af4 of Masuyama-lab/FCAC), with single trials of which tests
-compare it: `reproduction/splits.py` has the permutations and both splits. Clients learn raw values in the order of the
+compare it: `reproduction/datasets.py` has permutations and splits. Clients learn raw values in the order of the
 classes, and the server absorbs nodes with high winning counts first. Rows are drawn by number, so a file in another
 order than OpenML's gives other figures. Magic's column `ID`, which numbers the rows by class, is left out.
 

@@ -10,8 +10,8 @@ from typing import Final
 import numpy as np
 
 from reproduction import published
+from reproduction.datasets import FCAC_SPLITS
 from reproduction.experiment import Experiment, Figure, Setting, clients_of, data_of, python_format, scores, within
-from reproduction.splits import FCAC_SPLITS
 from shoal.algorithms.rounds.base import InitHint
 from shoal.algorithms.rounds.fcm import FCM
 from shoal.algorithms.rounds.simulation import run_rounds

@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from reproduction import published
+from reproduction.datasets import FCAC_SPLITS
 from reproduction.experiment import (
     SCORES,
     Experiment,
@@ -23,7 +24,6 @@ from reproduction.experiment import (
     within,
 )
 from reproduction.experiments.one_shot import DATASETS, published_column
-from reproduction.splits import FCAC_SPLITS
 from shoal.algorithms.rounds.base import InitHint, Params
 from shoal.algorithms.rounds.fcm import FCM
 from shoal.algorithms.rounds.ffcm import FFCM

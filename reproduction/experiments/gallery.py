@@ -12,8 +12,7 @@ import numpy as np
 
 from reproduction import report
 from reproduction.experiment import Figure, Result, python_format, require_scikit_learn, scores
-from reproduction.pictures import TABLE, panels, save_small
-from reproduction.report import Chapter, Picture, ReportOptions, Study, Table
+from reproduction.report import TABLE, Chapter, Picture, ReportOptions, Study, Table, panels, save_small
 from shoal.algorithms.counting import CountingAlgorithm
 from shoal.algorithms.registry import algorithm_names, load_algorithm, rounds_algorithm, streaming_algorithm
 from shoal.algorithms.rounds.base import RoundsAlgorithm

@@ -12,10 +12,9 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from reproduction.datasets import Dataset
+from reproduction.datasets import Dataset, Split
 from reproduction.experiment import Experiment, Figure, Setting, Synthetic, clients_of, data_of, scores, within
 from reproduction.experiments.one_shot import FORMATS
-from reproduction.splits import Split
 from shoal.algorithms.rounds.base import Params
 from shoal.algorithms.rounds.gmm import GMM, read_covariance_type
 from shoal.algorithms.rounds.gmm_local import GMM_LOCAL

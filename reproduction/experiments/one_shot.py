@@ -8,6 +8,7 @@ from typing import Final
 import numpy as np
 
 from reproduction import published
+from reproduction.datasets import FCAC_SPLITS
 from reproduction.experiment import (
     SCORES,
     Experiment,
@@ -20,7 +21,6 @@ from reproduction.experiment import (
     within,
 )
 from reproduction.published import TRIALS
-from reproduction.splits import FCAC_SPLITS
 from shoal.algorithms.rounds.base import RoundsAlgorithm
 from shoal.algorithms.rounds.kfed import KFED
 from shoal.algorithms.rounds.mufc import MUFC

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from reproduction import published
-from reproduction.datasets import FCAC_DATASETS, fcac_name
+from reproduction.datasets import FCAC_DATASETS, FCAC_SPLITS, Split, fcac_name
 from reproduction.experiment import (
     SCORES,
     Experiment,
@@ -24,7 +24,6 @@ from reproduction.experiment import (
 )
 from reproduction.experiments.contestants import PUBLISHED, Task, contestants
 from reproduction.published import COLUMNS, COMPARED
-from reproduction.splits import FCAC_SPLITS, Split
 from shoal.algorithms.rounds.dbscan import FEATURES_MAX
 from shoal.errors import InvalidData, SettingsError
 from shoal.kernels.arrays import Floats

@@ -31,9 +31,8 @@ from reproduction.experiments.ranks import (
     ranking,
     scopes,
 )
-from reproduction.pictures import require_matplotlib
 from reproduction.published import EPSILONS
-from reproduction.report import Chapter, Picture, ReportOptions, Study, Table
+from reproduction.report import Chapter, Picture, ReportOptions, Study, Table, require_matplotlib
 from reproduction.trials_command import Options, TrialStore, data_option, jobs_option, plan, resume_option, run_trials
 from shoal.errors import SettingsError
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from reproduction.datasets import Dataset
+from reproduction.datasets import Dataset, Split
 from reproduction.experiment import (
     Experiment,
     Figure,
@@ -21,7 +21,6 @@ from reproduction.experiment import (
     python_format,
     scores,
 )
-from reproduction.splits import Split
 from shoal.algorithms.rounds.dbscan import DBSCAN
 from shoal.algorithms.rounds.simulation import bounding_box, run_rounds
 from shoal.algorithms.rounds.spectral import SPECTRAL

@@ -5,20 +5,30 @@ snapshots share and gives each an identity that lasts. A cluster is *known* once
 or has lasted for a stated number of them, and it stops being known only when it has been away that long: so the number
 of known clusters does not move with every group of nodes that comes and goes. A known cluster is *active* while
 readings fall to it, else *quiet*.
+
+A model that begins anew after a change of the contract gets the identities back by where clusters lie. The places of
+the known clusters before the change are kept, over the features that both contracts have. What the model finds is
+compared with them: a node, or a cluster of an algorithm that keeps identities itself, gets the identity of the nearest
+place. While the model settles, an algorithm may still cut the clusters that it has named, so that its own identities
+are compared again with each snapshot. Later a further cluster gets the identity of an earlier one only if that has not
+come back, and lies nearer than those that are there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple, Self
 
 import numpy as np
 
 from shoal.algorithms.view import ClusteringView, RegimeView
+from shoal.config.changes import CommonPlaces
 from shoal.errors import InvalidState
+from shoal.kernels.arrays import Floats, Ints
 from shoal.kernels.distance import nearest
+from shoal.protocol.messages import Snapshot
 
 NO_CLUSTER = -1
 
@@ -305,3 +315,128 @@ def stays_of(regimes: RegimeView | None, lineage: Lineage) -> dict[int, float]:
         return {}
     dwell = {number: float(f"{stay:.2g}") for number, stay in enumerate(regimes.dwell.tolist())}
     return {identity: dwell[number] for number, identity in lineage.of_number.items() if dwell.get(number, 0.0) > 0}
+
+
+SETTLES_MIN: Final = 2_000
+SETTLES_MAX: Final = 20_000
+"""a model settles for as many readings as it had learnt, within these limits"""
+
+
+@dataclass(frozen=True)
+class CarriedIdentities:
+    """The clusters known before a change: n places over k features."""
+
+    features: Ints
+    """(k,) positions of these features in the contract"""
+    places: Floats
+    """(n, k) in unit coordinates"""
+    identity: Ints
+    """(n,) of the cluster that each is of"""
+    from_reading: int = 0
+    """readings that the model had learnt at the change"""
+    lasting: Mapping[int, int] = field(default_factory=dict)
+    """identity that the algorithm itself gives a cluster -> its lasting one"""
+
+    @classmethod
+    def of(cls, lineage: Lineage, view: ClusteringView | None, common: CommonPlaces, earlier: Self | None) -> Self:
+        """Those of the newest snapshot before a change; `earlier`: of the change before, for clusters still away."""
+        places, identity = np.empty((0, len(common.after))), np.empty(0, dtype=np.int64)
+        if view is not None:
+            of_number = [lineage.of_number.get(number, -1) for number in view.cluster.tolist()]
+            shown = np.array(of_number, dtype=np.int64)
+            places, identity = common.moved(view.nodes[shown >= 0]), shown[shown >= 0]
+        if earlier is not None and list(earlier.features) == list(common.before):
+            away = ~np.isin(earlier.identity, identity)
+            moved = earlier.places[away] * common.factor + common.shift
+            places = np.concatenate([places, moved])
+            identity = np.concatenate([identity, earlier.identity[away]])
+        return cls(common.after, places, identity, lineage.readings)
+
+    @classmethod
+    def published(cls, snapshot: Snapshot, view: ClusteringView) -> Self | None:
+        """What a published snapshot shows, for a rebuild; None of an algorithm that keeps no identities itself."""
+        if view.identity is None:
+            return None
+        own = view.identity.tolist()
+        lasting = {own[one.number]: one.identity for one in snapshot.cluster_identities if one.number < len(own)}
+        none = np.empty(0, dtype=np.int64)
+        return cls(none, np.empty((0, 0)), none, lasting=lasting)
+
+    def _settles(self, lineage: Lineage) -> bool:
+        span = min(max(self.from_reading, SETTLES_MIN), SETTLES_MAX)
+        return lineage.readings <= self.from_reading + span
+
+    def follow(self, lineage: Lineage, view: ClusteringView) -> tuple[Self, Lineage, ClusteringView]:
+        """Give what `view` shows its identities, before the lineage takes its next step."""
+        if view.identity is None:
+            return self, self._with_nodes(lineage, view), view
+        known = self._with_clusters(lineage, view)
+        identity = np.array([known.lasting[one] for one in view.identity.tolist()], dtype=np.int64)
+        parents = None if view.parent is None else [known.lasting.get(one, -1) for one in view.parent.tolist()]
+        parent = None if parents is None else np.array(parents, dtype=np.int64)
+        return known, lineage, replace(view, identity=identity, parent=parent)
+
+    def _with_nodes(self, lineage: Lineage, view: ClusteringView) -> Lineage:
+        new = np.array([node not in lineage.of_node for node in view.node_id.tolist()], dtype=np.bool_)
+        if not (new.any() and len(self.places)):
+            return lineage
+        there = [lineage.of_node.get(node, -1) for node in view.node_id.tolist()]
+        places, identity = self._candidates(lineage, view, np.array(there, dtype=np.int64))
+        if not len(places):
+            return lineage
+        at, _ = nearest(view.nodes[new][:, self.features], places)
+        found = zip(view.node_id[new].tolist(), identity[at].tolist(), strict=True)
+        named = {node: one for node, one in found if one in lineage.clusters}
+        return replace(lineage, of_node={**lineage.of_node, **named})
+
+    def _candidates(self, lineage: Lineage, view: ClusteringView, there: Ints) -> tuple[Floats, Ints]:
+        """The places that new nodes are compared with, and the cluster of each; -1: it gives none."""
+        if self._settles(lineage):
+            return self.places, self.identity
+        away = ~np.isin(self.identity, there)
+        known = there >= 0
+        places = np.concatenate([self.places[away], view.nodes[known][:, self.features]])
+        return places, np.concatenate([self.identity[away], np.full(int(known.sum()), -1, dtype=np.int64)])
+
+    def _with_clusters(self, lineage: Lineage, view: ClusteringView) -> Self:
+        assert view.identity is not None
+        settles, own = bool(len(self.places)) and self._settles(lineage), view.identity.tolist()
+        lasting = {} if settles else dict(self.lasting)
+        near, order = np.full(len(own), -1, dtype=np.int64), np.arange(len(own))
+        if len(self.places) and len(own):
+            at, squared = nearest(view.centres[:, self.features], self.places)
+            # The nearest claims its identity first; what lies farther takes what is left.
+            near, order = self.identity[at], np.argsort(squared, kind="stable")
+        for number in order.tolist():
+            if own[number] in lasting:
+                continue
+            found, taken = int(near[number]), set(lasting.values())
+            if found not in lineage.clusters or found in taken:
+                found = self.lasting.get(own[number], -1)
+                if found < 0 or found in taken or found in self.identity:
+                    found = max([lineage.next_identity, *(one + 1 for one in (*taken, *self.lasting.values()))])
+            lasting[own[number]] = found
+        return replace(self, lasting=lasting)
+
+    def state(self) -> list[Any]:
+        """Plain values and arrays for `restored`."""
+        pairs = [list(pair) for pair in self.lasting.items()]
+        return [self.features, self.places, self.identity, self.from_reading, pairs]
+
+    @classmethod
+    def restored(cls, state: Iterable[Any]) -> Self:
+        """The saved ones. Raises `TypeError` or `ValueError` for a damaged state."""
+        features, places, identity, from_reading, pairs = state
+        return cls(features, places, identity, int(from_reading), {int(own): int(one) for own, one in pairs})
+
+
+def without_nodes(lineage: Lineage, kept_for: int) -> Lineage:
+    """The lineage of a model that begins anew: nodes and candidates are gone, known clusters are kept for this many
+    readings at least."""
+    until = lineage.readings + kept_for if kept_for else 0
+    kept = {
+        identity: replace(cluster, kept_until=until, merging_into=None, parent=None)
+        for identity, cluster in lineage.clusters.items()
+        if cluster.known
+    }
+    return replace(lineage, clusters=kept, of_node={}, node_mass={}, of_number={})

@@ -17,8 +17,7 @@ import numpy as np
 from server_node.clusters.description import WIDTH_MIN, Description, describe, distance_between, interval_width
 from server_node.clusters.figures import LABEL_CHARS, QUIET, heading, saved, ticks, without_frame, wrapped
 from server_node.clusters.history.changes import CHANCE, Changes
-from server_node.clusters.history.changes_command import logged_changes
-from server_node.clusters.history.changes_report import changes_figure
+from server_node.clusters.history.changes_command import changes_figure, logged_changes
 from server_node.clusters.history.store import decode_record
 from server_node.web.json_values import feature_label, view_of
 from shoal.algorithms.view import ClusteringView, RegimeView

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, cast
 
-from server_node.ingest.helper_check import is_check
 from server_node.ingest.model_round import ModelRound
 from server_node.ingest.outcome import IngestOutcome
+from server_node.ingest.suspects import is_check
 from server_node.models.base import ServedModel
 from server_node.models.streaming import StreamingBase
 from server_node.regions.hierarchy import UpstreamState

@@ -16,9 +16,8 @@ from typing import Any, Final, cast
 
 import numpy as np
 
-from server_node.ingest.helper_check import HelperCheck, is_check
 from server_node.ingest.requests import Applied
-from server_node.ingest.suspects import Suspects
+from server_node.ingest.suspects import HelperCheck, Suspects, is_check
 from server_node.models.streaming import StreamingBase
 from server_node.regions.following import FollowingModel
 from server_node.regions.hierarchy import UpstreamState

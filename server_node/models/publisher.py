@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from server_node.clusters.carried import CarriedIdentities, without_nodes
 from server_node.clusters.description import describe, event_messages
 from server_node.clusters.history.attribution import POINTS_MAX, WaitingUpdate, WaitingUpdates, points_compared
 from server_node.clusters.history.places import PlacesRecorder
@@ -17,12 +16,14 @@ from server_node.clusters.history.recorder import NOTHING_PUBLISHED, PublishedHi
 from server_node.clusters.history.times import Times
 from server_node.clusters.history.unusual import UnusualWatch
 from server_node.clusters.lineage import (
+    CarriedIdentities,
     ClusterChange,
     ClusterEvent,
     EventKind,
     Lineage,
     carried_by_place,
     restore_lineage,
+    without_nodes,
 )
 from server_node.clusters.lineage_step import advance, lineage_of, published_identities
 from server_node.models.base import Processed, PublishedSnapshot

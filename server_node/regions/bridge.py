@@ -22,9 +22,8 @@ from shoal.config.settings import Config, LogSettings
 from shoal.config.upstream import Upstream
 from shoal.errors import InvalidState, LogFolderMissing, LogUnavailable, MessageRejected, ShoalError
 from shoal.protocol.conflicts import CONFLICTS_KEY, PublishedDigests, check_no_conflict, content_digest
-from shoal.protocol.lease import is_for_servers, is_lease
+from shoal.protocol.lease import NewestSnapshots, is_for_servers, is_lease
 from shoal.protocol.messages import Snapshot
-from shoal.protocol.newest_snapshots import NewestSnapshots
 from shoal.protocol.published_contract import CONTRACT_KEY, check_contract
 from shoal.protocol.regions import decode_update, update_arrays
 from shoal.protocol.signatures import HEADER, client_file, read_keys, signature

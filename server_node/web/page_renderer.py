@@ -15,10 +15,10 @@ from server_node.clusters.history.store import HistoryReader
 from server_node.clusters.history.summary import recent_history, usual
 from server_node.clusters.lineage import Lineage
 from server_node.status import HistoryPoint, ModelStatus, RoundStatus, ServerStatus, newest_clients
+from server_node.web.clusters import beside_json, regimes_json, regimes_of
 from server_node.web.json_values import NO_SNAPSHOT, UNCHANGED, as_json, change, feature_json, feature_label, view_of
 from server_node.web.map import axis_sample, map_json, scatter, steady_axes
 from server_node.web.predictions import rules_table
-from server_node.web.regimes import beside_json, regimes_json, regimes_of
 from server_node.web.tables import (
     CLIENTS_MAX,
     clients_note,

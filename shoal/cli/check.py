@@ -1,29 +1,34 @@
-"""`shoal check` prints what a federation file means; `shoal kernels` compiles the kernels."""
+"""`shoal check` prints what a federation file means, and all settings; `shoal kernels` compiles the kernels."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import math
+from collections.abc import Iterator, Mapping
 from contextlib import closing
 from importlib.metadata import version
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import Any, get_origin
 
 import click
+from annotated_types import Ge, Gt, Le, Lt, MaxLen, MinLen
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
 
 from shoal.cli.options import json_option
 from shoal.config.base import Settings, resolve_path
 from shoal.config.changes import ContractChange, changed_text
-from shoal.config.contract import Feature
-from shoal.config.extension_settings import resolve_address
+from shoal.config.contract import Feature, Model, Privacy, Rounds
+from shoal.config.extension_settings import TRANSPORTS, resolve_address, sink_sections, source_sections
 from shoal.config.privacy_report import advice_on, hidden_presence_cost, needs_of, spent_in_a_day
-from shoal.config.reference import settings_table
 from shoal.config.resolved import ResolvedContract, ResolvedModel
-from shoal.config.settings import Config, load_config
+from shoal.config.sections import ClientSettings, EventSettings, ReplicaSettings, ServerSettings, UpstreamSettings
+from shoal.config.settings import Config, LogSettings, ReadingsSettings, load_config
 from shoal.config.upstream import Upstream, load_upstream
 from shoal.errors import MessageRejected, SettingsError
 from shoal.kernels.forms import Forms
+from shoal.privacy import load_mode, mode_names
 from shoal.protocol.messages import Snapshot
 from shoal.protocol.model_state import model_state
 from shoal.protocol.published_contract import CONTRACT_KEY, published_contracts
@@ -257,3 +262,83 @@ def kernels(as_json: bool) -> None:
         click.echo(json.dumps({"compiled": True, "choice": forms.choice, "numba": numba, "numpy": numpy}))
     else:
         click.echo(f"compiled with Numba {numba} for NumPy {numpy}; SHOAL_KERNELS: {forms.choice}")
+
+
+_SIGNS = {Ge: ("≥", "ge"), Gt: (">", "gt"), Le: ("≤", "le"), Lt: ("<", "lt")}
+
+
+def settings_table() -> str:
+    """Markdown: section, setting, default, range, meaning."""
+    lines = ["| section | setting | default | range | meaning |", "|---|---|---|---|---|"]
+    for section, form in declared_sections():
+        for name, field in form.model_fields.items():
+            lines.append(_row(section, f"`{name}`", _default(field), _limits(field), _meaning(form, name, field)))
+        if form is Privacy:
+            lines += _terms_of_modes(section)
+    return "\n".join(lines)
+
+
+def _row(*cells: str) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _meaning(form: type[BaseModel], name: str, field: FieldInfo) -> str:
+    meaning = field.description or ""
+    if form is Privacy and name == "mode":
+        meaning += ": " + "; ".join(f"`{mode.name}`: {mode.summary}" for mode in map(load_mode, mode_names()))
+    return meaning
+
+
+def _terms_of_modes(section: str) -> Iterator[str]:
+    """Settings that each installed privacy mode needs besides `mode`."""
+    for mode in map(load_mode, mode_names()):
+        for name, term in mode.terms.items():
+            limits = f"> {term.above:g}, ≤ {term.at_most:g}"
+            default = (
+                "required" if term.default is None else "none" if math.isinf(term.default) else f"`{term.default:g}`"
+            )
+            yield _row(f"{section} with `{mode.name}`", f"`{name}`", default, limits, term.meaning)
+
+
+def declared_sections() -> Iterator[tuple[str, type[BaseModel]]]:
+    """Sections in which settings are written, and their declarations. The keys of transports are in two sections."""
+    yield "`[[features]]`", Feature
+    yield "`[privacy]`", Privacy
+    yield "`[[models]]`", Model
+    yield "`[models.rounds]`", Rounds
+    yield "`[log]`", LogSettings
+    yield "`[readings]`", ReadingsSettings
+    for name in TRANSPORTS.names():
+        yield f"`[log]`, `[readings]` at `{name}:`", TRANSPORTS.load(name).settings
+    yield "`[client]`", ClientSettings
+    yield "`[server]`", ServerSettings
+    yield "`[replica]`", ReplicaSettings
+    yield "`[upstream]`", UpstreamSettings
+    yield "`[events]`", EventSettings
+    for name, form in (sink_sections() | source_sections()).items():
+        yield f"`[{name}]`", form
+
+
+def _default(field: FieldInfo) -> str:
+    if field.is_required():
+        return "required"
+    value: Any = field.get_default(call_default_factory=True)
+    if value is None or value in ("", {}, ()) or isinstance(value, BaseModel):
+        return "none"
+    return f"`{str(value).lower() if isinstance(value, bool) else value}`"
+
+
+def _limits(field: FieldInfo) -> str:
+    parts = []
+    counted = "entries" if get_origin(field.annotation) is tuple else "characters"
+    for limit in field.metadata:
+        if isinstance(limit, MinLen):
+            parts.append("not empty" if limit.min_length == 1 else f"at least {limit.min_length} {counted}")
+        elif isinstance(limit, MaxLen):
+            parts.append(f"at most {limit.max_length} {counted}")
+        elif type(limit) in _SIGNS:
+            sign, name = _SIGNS[type(limit)]
+            value = getattr(limit, name)
+            short = f"{value:g}"
+            parts.append(f"{sign} {short if float(short) == value else value}")
+    return ", ".join(parts)

@@ -1,16 +1,21 @@
-"""The lease: the message by which one server says that it answers for a federation.
+"""The lease: the message by which one server says that it answers for a federation; and which snapshots count by it.
 
 Leases are records of the topic of snapshots, which every server reads. How a server takes, renews and loses one is in
 `server_node.lease`.
+
+Who can write to this topic can forge a snapshot. A version far above the known one counts only once another snapshot
+continues it, and those that it would have hidden count again once two of them have followed. Other lower versions count
+only under a newer lease, so that an old snapshot that is published again does not.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Final
 
+from shoal.errors import MessageRejected
 from shoal.protocol.checks import is_count, is_number, is_text, require
-from shoal.protocol.messages import Envelope
+from shoal.protocol.messages import Envelope, Snapshot
 from shoal.transports.base import Record
 
 LEASE_KEY = b"@server"
@@ -62,3 +67,103 @@ def is_for_servers(record: Record) -> bool:
     """Whether this record of the topic of snapshots is of no model: a lease, a list, or the contract. No model's name
     begins as the keys of such records do."""
     return (record.key or b"").startswith(b"@") or is_lease(record)
+
+
+VERSIONS_AHEAD_MAX: Final = 64
+"""most by which a snapshot's version may be above the one before, besides versions that compaction has removed"""
+GENERATIONS_AHEAD_MAX: Final = 1000
+"""most by which the generation of a lease may be above the one before: a forged one must not be the newest for ever"""
+
+
+class NewestSnapshots:
+    """The newest snapshot of each model, of records of the topic of snapshots in their order."""
+
+    def __init__(self) -> None:
+        self._models: dict[str, _ModelVersions] = {}
+        self._lease = 0
+        """generation of the newest lease"""
+
+    def of(self, model: str) -> Snapshot | None:
+        """The newest snapshot of a model; None before the first."""
+        return self._models[model].newest if model in self._models else None
+
+    def take_lease(self, record: Record) -> None:
+        """The next record, a lease."""
+        try:
+            generation = Lease.decode(record.value, record.headers).generation
+        except MessageRejected:  # servers log it
+            return
+        if not self._lease:  # the one under which the snapshots came that are here
+            self._lease = generation
+            for model in self._models.values():
+                model.lease = generation
+        elif generation <= self._lease + GENERATIONS_AHEAD_MAX:
+            self._lease = max(self._lease, generation)
+
+    def take(self, snapshot: Snapshot, record: Record) -> bool:
+        """The next record, a snapshot that has been checked. Whether it is the newest of its model now.
+
+        Raises `MessageRejected` ("malformed") for a version that does not follow from those before it.
+        """
+        versions = self._models.setdefault(snapshot.model, _ModelVersions())
+        versions.take(snapshot, record, self._lease)
+        return versions.newest is snapshot
+
+
+class _ModelVersions:
+    """Which snapshots of one model count, by their versions."""
+
+    def __init__(self) -> None:
+        self.newest: Snapshot | None = None
+        self._place = (0, 0)
+        """partition and offset of the newest one"""
+        self.lease = 0
+        """generation of the lease under which it came"""
+        self._followed = 0
+        """snapshots that have continued the first one"""
+        self._floor: int | None = 0
+        """versions above it may count again, as the newest one has leapt over them; None: it has not"""
+        self._waiting: int | None = None
+        """version that counts once a higher one follows"""
+
+    def take(self, snapshot: Snapshot, record: Record, lease: int) -> None:
+        """Make it the newest if it counts; `lease` is the generation of the newest lease.
+
+        Raises `MessageRejected` ("malformed") for a version that does not follow from those before it.
+        """
+        version, known = snapshot.version, self.newest
+        if known is None:
+            self._keep(snapshot, record, lease)
+        elif known.version < version <= known.version + self._ahead_max(record):
+            self._followed += 1
+            if self._followed >= VERSIONS_AHEAD_MAX and not self._floor:
+                self._floor = None
+            if self._waiting is not None and self._waiting > version:
+                self._waiting = None
+            self._keep(snapshot, record, lease)
+        elif version < known.version and (lease > self.lease or not self._followed):
+            # A server that has begun anew, from a backup for example; or the only snapshot that was here was forged.
+            self._floor, self._followed = None, 1
+            self._keep(snapshot, record, lease)
+        elif version > known.version or (self._floor is not None and self._floor < version < known.version):
+            self._leap(snapshot, record, lease, known)
+        elif version < known.version - VERSIONS_AHEAD_MAX:  # nearer ones come again after a server was killed
+            raise MessageRejected("malformed", f"version {version} after {known.version}: it is an old one")
+
+    def _leap(self, snapshot: Snapshot, record: Record, lease: int, known: Snapshot) -> None:
+        version = snapshot.version
+        if self._waiting is None or version <= self._waiting:
+            self._waiting = version
+            raise MessageRejected("malformed", f"version {version} after {known.version}: it waits for the next one")
+        self._floor = known.version if version > known.version else None
+        self._waiting, self._followed = None, 1
+        self._keep(snapshot, record, lease)
+
+    def _keep(self, snapshot: Snapshot, record: Record, lease: int) -> None:
+        self.newest, self._place, self.lease = snapshot, (record.partition, record.offset), lease
+
+    def _ahead_max(self, record: Record) -> int:
+        """The versions by which the one in a record may be above the newest: each has had a record in between."""
+        partition, offset = self._place
+        between = record.offset - offset if record.partition == partition else 0
+        return max(between, VERSIONS_AHEAD_MAX)

@@ -80,7 +80,7 @@ def run(
     poll_s: float = 0.25,
     on_step: Callable[[AnySteppable], None] = lambda _: None,
 ) -> None:
-    """Step what `build` gives, a producer or a resumed node, until `stop` is set or nothing arrived for `until_idle_s` seconds.
+    """Step what `build` gives until `stop` is set or nothing arrived for `until_idle_s` seconds.
 
     `on_step` is called before every step. An error that it raises counts as one of the step.
 

@@ -16,9 +16,8 @@ from shoal.cli.keys import server as server_key
 from shoal.config.resolved import resolve
 from shoal.config.settings import load_config
 from shoal.protocol.ed25519 import PrivateKey, PublicKeys
-from shoal.protocol.lease import LEASE_KEY, Lease
+from shoal.protocol.lease import LEASE_KEY, VERSIONS_AHEAD_MAX, Lease
 from shoal.protocol.messages import Snapshot, Update
-from shoal.protocol.newest_snapshots import VERSIONS_AHEAD_MAX
 from shoal.protocol.topics import ensure_topics
 from shoal.protocol.validation import Validator
 from shoal.runtime.logs import SignedTopic, open_federation_log

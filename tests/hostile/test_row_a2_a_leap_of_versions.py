@@ -15,9 +15,8 @@ from onebox.federation import OneBox
 from shoal.config.contract import Contract
 from shoal.config.resolved import resolve
 from shoal.config.settings import load_config
-from shoal.protocol.lease import LEASE_KEY, Lease
+from shoal.protocol.lease import LEASE_KEY, VERSIONS_AHEAD_MAX, Lease
 from shoal.protocol.messages import Snapshot
-from shoal.protocol.newest_snapshots import VERSIONS_AHEAD_MAX
 from shoal.protocol.topics import ensure_topics
 from shoal.protocol.validation import Validator
 from shoal.transports import open_log
@@ -93,7 +92,7 @@ def test_a_leap_counts_only_once_another_snapshot_continues_it(topic: Topic) -> 
 def test_an_old_snapshot_published_again_does_not_count_and_a_lower_one_does_under_a_newer_lease(
     topic: Topic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("shoal.protocol.newest_snapshots.VERSIONS_AHEAD_MAX", 4)
+    monkeypatch.setattr("shoal.protocol.lease.VERSIONS_AHEAD_MAX", 4)
     for version in range(4, 12):
         assert topic.after(version) == version
     newest = topic.newest()

@@ -23,8 +23,8 @@ from server_node.clusters.sinks import Sinks
 from server_node.status import StatusBoard
 from server_node.web import create_app, predict
 from server_node.web.access import make_access
+from shoal.cli.check import declared_sections
 from shoal.cli.main import shoal
-from shoal.config.reference import declared_sections
 from shoal.config.settings import load_config
 from shoal.errors import LogUnavailable
 from shoal.protocol.events import ClusterEventMessage

@@ -12,9 +12,8 @@ from click.testing import CliRunner
 
 from server_node.web.tables import privacy_text
 from shoal import plugins
-from shoal.cli.check import check
+from shoal.cli.check import check, settings_table
 from shoal.config.contract import parse_contract
-from shoal.config.reference import settings_table
 from shoal.config.resolved import resolve
 from shoal.errors import SettingsError
 from shoal.plugins import Plugins

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from onebox.audit.mechanisms import audit_count_mechanism
+from onebox.audit.attacks import audit_count_mechanism
 from onebox.audit.statistics import Finding, LossFinding
 from tests.privacy import audited
 from tests.privacy.audited import audited_config, model_of

@@ -13,10 +13,11 @@ from onebox.audit.attacks import (
     Release,
     attack_precision,
     audit_constant_features,
+    audit_row_mechanism,
+    audit_row_precision,
     reachable_by_numpy,
     reachable_on_grid,
 )
-from onebox.audit.mechanisms import audit_row_mechanism, audit_row_precision
 from onebox.audit.statistics import LossFinding
 from shoal.privacy import Released
 from shoal.privacy.formal import FormalNoise

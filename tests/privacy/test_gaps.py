@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from onebox.audit.mechanisms import audit_missing_feature
+from onebox.audit.attacks import audit_missing_feature
 from shoal.config.contract import parse_contract
 from shoal.config.resolved import ResolvedContract, resolve
 from shoal.errors import InvalidState, SettingsError

@@ -9,10 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from reproduction.datasets import stem
+from reproduction.datasets import FCAC_SPLITS, Split, stem
 from reproduction.experiment import SCORES, Setting, with_laplace_noise
 from reproduction.experiments.fcac import contribution, federated, run
-from reproduction.splits import FCAC_SPLITS, Split
 
 VECTORS = Path(__file__).parent.parent / "golden" / "vectors"
 

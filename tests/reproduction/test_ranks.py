@@ -11,7 +11,7 @@ from click.testing import CliRunner, Result
 from scipy.stats import rankdata
 
 from reproduction import published
-from reproduction.datasets import FCAC_DATASETS
+from reproduction.datasets import FCAC_DATASETS, FCAC_SPLITS
 from reproduction.experiment import SCORES, Setting
 from reproduction.experiments import ranks_command
 from reproduction.experiments.contestants import PUBLISHED, Task, contestants
@@ -31,7 +31,6 @@ from reproduction.experiments.ranks_command import ALL, PAPERS, QUICK_DATASETS, 
 from reproduction.published import COMPARED, FCAC
 from reproduction.report import ReportOptions
 from reproduction.reproduce_command import reproduce
-from reproduction.splits import FCAC_SPLITS
 from shoal.algorithms.counting import CountingAlgorithm
 from shoal.algorithms.registry import algorithm_names, load_algorithm
 from shoal.errors import InvalidData, MissingExtra, SettingsError

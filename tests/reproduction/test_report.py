@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
-from reproduction.datasets import FCAC_DATASETS, fcac_name
+from reproduction.datasets import FCAC_DATASETS, Split, fcac_name
 from reproduction.experiment import Experiment, Figure, Setting, python_format
 from reproduction.experiment import Result as Row
 from reproduction.experiments import PAPERS, experiment_names, load_experiment, ranks, ranks_command, trials_experiment
@@ -29,7 +29,6 @@ from reproduction.report_pages import (
     write_pages,
 )
 from reproduction.reproduce_command import planned, reproduce
-from reproduction.splits import Split
 from reproduction.trials_command import TrialStore
 from shoal.errors import SettingsError
 

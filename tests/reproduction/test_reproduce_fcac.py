@@ -15,11 +15,11 @@ import pytest
 from click.testing import CliRunner, Result
 
 from reproduction import published
+from reproduction.datasets import FCAC_SPLITS
 from reproduction.experiment import Figure, Setting
 from reproduction.experiments.fcac import FORMATS, same_digits
 from reproduction.published import MEASURES
 from reproduction.reproduce_command import reproduce
-from reproduction.splits import FCAC_SPLITS
 from shoal.errors import InvalidData, SettingsError
 
 Shoal = Callable[..., Result]

@@ -8,12 +8,11 @@ import numpy as np
 import pytest
 
 from reproduction import published
-from reproduction.datasets import find
+from reproduction.datasets import Split, deal_few_classes, find
 from reproduction.experiment import SCORES, Setting, clients_of
 from reproduction.experiments import trials_experiment
 from reproduction.experiments.ffcm import CASES, errors, g2, g2_gap, gap, run_case
 from reproduction.experiments.gmm import blobs, by_scikit_learn
-from reproduction.splits import Split, deal_few_classes
 from shoal.algorithms.rounds.gmm import GMM, mixing_weights
 from shoal.algorithms.rounds.simulation import bounding_box, kfed_hint, run_rounds
 from shoal.kernels.gaussian import COVARIANCE_TYPES, matrices

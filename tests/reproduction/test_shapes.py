@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from reproduction.datasets import Split, deal, deal_by_class, deal_sectors
 from reproduction.experiment import Figure, Setting, parts_of
 from reproduction.experiments import trials_experiment
 from reproduction.experiments.shapes import CLIENTS, SHAPES, SPLITS, differing, shape
-from reproduction.splits import Split, deal, deal_by_class, deal_sectors
 from shoal.errors import InvalidData, SettingsError
 
 

@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from server_node.clusters.history.changes import PastEvent, find_changes, spans_of
-from server_node.clusters.history.changes_report import lines_of
+from server_node.clusters.history.changes_command import lines_of
 from server_node.clusters.history.comparison import Series, difference, two_sided, unrolled
 from server_node.clusters.history.store import HISTORY_FILE, HistoryReader, HistoryRecord, HistoryStore
 from shoal.cli.main import shoal

@@ -10,9 +10,8 @@ from click.testing import CliRunner
 from onebox.federation import OneBox
 from server_node.clusters.history.store import HISTORY_FILE, HistoryReader
 from server_node.clusters.history.summary import RecentHistory
-from server_node.web.clusters import clusters_json
+from server_node.web.clusters import beside_json, clusters_json, same_as
 from server_node.web.page_renderer import PageRenderer
-from server_node.web.regimes import beside_json, same_as
 from shoal.cli.main import shoal
 from shoal.config.settings import load_config
 from shoal.errors import SettingsError

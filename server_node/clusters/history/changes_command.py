@@ -3,17 +3,28 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import click
 
-from server_node.clusters.figures import FORMATS
-from server_node.clusters.history.changes import CHANCE, Changes, PastEvent, find_changes, spans_of
-from server_node.clusters.history.changes_report import draw_changes, lines_of
+from server_node.clusters.figures import FORMATS, QUIET, heading, saved, without_frame, wrapped
+from server_node.clusters.history.changes import (
+    CHANCE,
+    Begun,
+    Changes,
+    Ended,
+    Moved,
+    PastEvent,
+    ShareMoved,
+    find_changes,
+    spans_of,
+)
+from server_node.clusters.history.comparison import BINS_MIN
 from server_node.clusters.history.store import decode_record
 from shoal.cli.options import MOMENT, chosen_model, config_option, model_option
 from shoal.config.contract import Contract
@@ -21,12 +32,173 @@ from shoal.config.resolved import ResolvedContract
 from shoal.config.settings import load_config
 from shoal.errors import MessageRejected, SettingsError
 from shoal.files import atomic_file
-from shoal.protocol.events import ClusterEventMessage
+from shoal.protocol.events import ClusterEventMessage, duration
 from shoal.protocol.history import HistoryBin, HistoryNames, HistoryPlaces
 from shoal.protocol.published_contract import contract_in
 from shoal.protocol.topics import ensure_topics
 from shoal.runtime.logs import open_federation_log
 from shoal.transports.base import Log, beginning, latest
+
+
+def lines_of(changes: Changes, chance: float = CHANCE) -> list[str]:
+    """The changes as text, a line for each; of what has moved that whose chance is below `chance`."""
+    before, after, _ = changes.spans
+    moved = [_moved_line(one) for one in changes.moved if one.chance < chance]
+    shares = [_share_line(one) for one in changes.shares if one.chance < chance]
+    lines = [
+        f"{changes.model}: {after.text()}, {changes.readings[1]:,} readings",
+        f"beside {before.text()}, {changes.readings[0]:,} readings (UTC)",
+    ]
+    parts: Mapping[str, list[str]] = {
+        "New": [_begun_line(one) for one in changes.new],
+        "Gone": [_ended_line(one) for one in changes.gone],
+        "Moved": moved,
+        "Share moved": shares,
+    }
+    for title, some in parts.items():
+        lines += [title, *(f"  {line}" for line in some)] if some else []
+    return [*lines, _last_line(changes, chance, any(parts.values()))]
+
+
+def _last_line(changes: Changes, chance: float, something: bool) -> str:
+    if min(changes.bins) < BINS_MIN:
+        return (
+            f"The spans have {changes.bins[0]} and {changes.bins[1]} bins of {duration(changes.spans.width_s)}: with "
+            f"fewer than {BINS_MIN} nothing is known of chance, so no movement is shown."
+        )
+    return (
+        f"Nothing {'else ' * something}has moved with a chance below {_percent(chance)}: {changes.compared} means and "
+        "shares of clusters were compared, and a chance is that of any of them."
+    )
+
+
+def _begun_line(one: Begun) -> str:
+    parted = f", parted from {one.other or 'another cluster'}" if one.kind == "parted" else ""
+    by = ", ".join(f"{client} {100 * share:.0f} %" for client, share in one.clients)
+    return f"{one.title}{parted}: {100 * one.share:.1f} % of the readings{f'; from {by}' if by else ''}"
+
+
+def _ended_line(one: Ended) -> str:
+    ends = {
+        "merged": f"merged into {one.other or 'another cluster'}",
+        "gone": "gone",
+        "quiet": "no readings fall to it",
+    }
+    return f"{one.title}: {ends[one.kind]}; it had {100 * one.share:.1f} %"
+
+
+def _moved_line(one: Moved) -> str:
+    places = max(0, 1 - math.floor(math.log10(abs(one.by)))) if one.by else 0
+    before, after = (f"{value:.{places}f}" for value in (one.before, one.after))
+    unit = f" {one.unit}" if one.unit else ""
+    if one.values is not None and one.values[0] != one.values[1]:
+        return f"{one.title}: {one.feature} {' to '.join(one.values)}, {_chance(one.chance)}"
+    return f"{one.title}: {one.feature} {one.by:+.{places}f}{unit} ({before} to {after}), {_chance(one.chance)}"
+
+
+def _share_line(one: ShareMoved) -> str:
+    by = ", ".join(f"{client} {100 * share:+.1f}" for client, share in one.clients)
+    shares = f"{100 * one.before:.1f} to {100 * one.after:.1f} % ({100 * one.by:+.1f} points"
+    return f"{one.title}: {shares}{f'; {by}' if by else ''}), {_chance(one.chance)}"
+
+
+def _chance(chance: float) -> str:
+    return "chance below 0.01 %" if chance < 1e-4 else f"chance {_percent(chance)}"
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.2g} %" if share < 0.1 else f"{100 * share:.0f} %"
+
+
+ROWS_MAX: Final = 12
+"""clusters, and moved features, in one picture: the others are in the text of `shoal changes`"""
+LINE_CHARS: Final = 62
+BEFORE, AFTER, STILL = "#93a1b3", "#2f6fde", "#c5ccd6"
+"""colours of the earlier span, of the later one, and of what has not moved"""
+
+
+def draw_changes(changes: Changes, contract: Contract, chance: float, path: Path) -> None:
+    """Draw to `path`, whose suffix is the format. Raises as `saved` does."""
+    saved(path, lambda figure_type: changes_figure(figure_type, changes, contract, chance), changes.spans.after.text())
+
+
+def changes_figure(figure_type: Any, changes: Changes, contract: Contract, chance: float) -> Any:
+    """A figure of matplotlib: shares of clusters, features that have moved, and all changes in words."""
+    shares = _shares(changes, chance)
+    moved = [one for one in changes.moved if one.chance < chance][:ROWS_MAX]
+    rows = max(3, len(shares), len(moved))
+    words = [line for each in lines_of(changes, chance) for line in _broken(each)]
+    figure = figure_type(figsize=(13, max(1.6 + 0.42 * rows, 1.4 + 0.2 * len(words))), layout="constrained")
+    heading(figure, f"{contract.federation}, {changes.model}: what has changed")
+    left, middle, right = figure.subplots(1, 3, width_ratios=(3, 3, 4))
+    _draw_shares(left, shares)
+    _draw_moved(middle, moved, contract)
+    right.axis("off")
+    right.text(0, 1, "\n".join(words), va="top", fontsize=8.5, transform=right.transAxes)
+    return figure
+
+
+def _broken(line: str) -> Sequence[str]:
+    indent = "  " if line.startswith("  ") else ""
+    first, *others = wrapped(line.strip(), LINE_CHARS).splitlines()
+    return [indent + first, *(f"{indent}   {other}" for other in others)]
+
+
+Share = tuple[str, float, float, bool]
+"""title, share before and after, and whether it has changed"""
+
+
+def _shares(changes: Changes, chance: float) -> list[Share]:
+    """The largest clusters of the later span, and those that are new or gone."""
+    begun: list[Share] = [(one.title, 0.0, one.share, True) for one in changes.new]
+    ended: list[Share] = [(one.title, one.share, 0.0, True) for one in changes.gone]
+    apart = {one.cluster for one in changes.new} | {one.cluster for one in changes.gone}
+    stayed: list[Share] = [
+        (one.title, one.before, one.after, one.chance < chance) for one in changes.shares if one.cluster not in apart
+    ]
+    return sorted([*begun, *ended, *stayed], key=lambda share: -max(share[1:3]))[:ROWS_MAX]
+
+
+def _draw_shares(chart: Any, shares: Sequence[Share]) -> None:
+    chart.set_title("share of the readings, %: then (grey) and now", fontsize=10, loc="left")
+    for place, (_, before, after, changed) in enumerate(shares):
+        _dumbbell(chart, place, 100 * before, 100 * after, AFTER if changed else STILL)
+    _rows(chart, [title for title, *_ in shares], "no readings of known clusters")
+    chart.set_xlim(left=0)
+
+
+def _draw_moved(chart: Any, moved: Sequence[Moved], contract: Contract) -> None:
+    chart.set_title("means that have moved, between the bounds", fontsize=10, loc="left")
+    features = {feature.name: feature for feature in contract.features}
+    for place, one in enumerate(moved):
+        feature = features[one.feature]
+        before, after = ((value - feature.low) / (feature.high - feature.low) for value in (one.before, one.after))
+        words = f"{one.by:+.3g} {one.unit}".rstrip() if one.values is None else " to ".join(dict.fromkeys(one.values))
+        if feature.kind == "circular":
+            before, after = before % 1.0, after % 1.0
+        _dumbbell(chart, place, before, after, AFTER, around=feature.kind == "circular" and abs(after - before) > 0.5)
+        chart.text(max(before, after) + 0.03, place, words, va="center", fontsize=8)
+    _rows(chart, [f"{one.feature}\n{one.title}" for one in moved], "none")
+    chart.set(xlim=(0, 1.25), xticks=[])
+
+
+def _dumbbell(chart: Any, place: int, before: float, after: float, colour: str, around: bool = False) -> None:
+    """`around`: the way leads over the ends of a circle, 0 and 1."""
+    low, high = sorted((before, after))
+    for ends in [(0.0, low), (high, 1.0)] if around else [(low, high)]:
+        chart.plot(ends, [place, place], color=colour, linewidth=3, solid_capstyle="round", zorder=1)
+    chart.scatter([before], [place], color=BEFORE, s=36, zorder=2)
+    chart.scatter([after], [place], color=colour, s=46, zorder=3)
+
+
+def _rows(chart: Any, titles: Sequence[str], empty: str) -> None:
+    without_frame(chart)
+    labels = ["\n".join(wrapped(line, 30) for line in title.splitlines()) for title in titles]
+    chart.set(yticks=range(len(titles)), yticklabels=labels)
+    chart.tick_params(labelsize=8)
+    chart.set_ylim(max(3, len(titles)) - 0.5, -0.5)
+    if not titles:
+        chart.text(0.02, 0.9, empty, transform=chart.transAxes, color=QUIET, fontsize=9)
 
 
 class LoggedHistory:
