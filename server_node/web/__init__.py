@@ -8,8 +8,7 @@ from server_node.clusters.history.store import HistoryReader
 from server_node.status import StatusBoard
 from server_node.web.access import Access, make_access
 from server_node.web.app import PublishRequest, create_app
-from server_node.web.connections import DEFAULT_LIMITS, Limits
-from server_node.web.server import TlsFiles, WebServer
+from server_node.web.server import DEFAULT_LIMITS, Limits, TlsFiles, WebServer
 from server_node.web.topic_pages import OpenLog
 from shoal.algorithms.registry import predict_rows
 from shoal.config.resolved import ResolvedContract

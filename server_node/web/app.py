@@ -35,7 +35,6 @@ from server_node.web.access import (
     parse_name,
 )
 from server_node.web.clusters import cluster_operations, known_cluster, no_clustering, requested_model
-from server_node.web.connections import DEFAULT_LIMITS, Limits, RateLimit, bounded_by_descriptors
 from server_node.web.json_values import as_json, snapshot_json
 from server_node.web.operations import (
     CLIENTS,
@@ -77,6 +76,7 @@ from server_node.web.responses import (
     shoal_error,
     tagged,
 )
+from server_node.web.server import DEFAULT_LIMITS, Limits, RateLimit, bounded_by_descriptors
 from server_node.web.topic_pages import OpenLog, TopicPages, whole_number
 from shoal.config.privacy_report import privacy_report
 from shoal.config.resolved import ResolvedContract

@@ -19,7 +19,7 @@ from prometheus_client import CollectorRegistry
 
 from server_node.status import ClientStatus, StatusBoard
 from server_node.web import page_server
-from server_node.web.connections import Limits
+from server_node.web.server import Limits
 from shoal.config.settings import LogSettings
 from shoal.protocol.events import ClusterEventMessage
 from shoal.protocol.messages import OperatorRequest

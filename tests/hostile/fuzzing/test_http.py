@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry
 
 from server_node.status import StatusBoard
 from server_node.web import create_app, predict
-from server_node.web.connections import Limits
+from server_node.web.server import Limits
 from shoal.protocol.messages import OperatorRequest
 from tests.hostile.fuzzing import corpus, keeping, numbers
 from tests.hostile.fuzzing.mutations import NUMBERS, TEXTS, changed_bytes, changed_value
