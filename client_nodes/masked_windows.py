@@ -200,6 +200,7 @@ class MaskedWindows(CountWindows):
         if not len(self._rows) or (len(self._rows) < self._size and not self._is_overdue(now)):
             return False
         size = min(len(self._rows), self._size)
+        # Copies, so that a window does not keep the rows of all that were read with it.
         self._pending = PendingWindow(self._rows[:size].copy(), self._valid[:size].copy(), self.closed)
         self._rows, self._valid = self._rows[size:].copy(), self._valid[size:].copy()
         self._opened_at = now if len(self._rows) else None

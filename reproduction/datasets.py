@@ -350,6 +350,7 @@ def deal_few_classes(labels: Ints, clients: int, trial: int) -> list[Ints]:
 def deal_by_class(labels: Ints, clients: int, trial: int) -> list[Ints]:
     """Rows in the order of their classes, at random within each, in equal consecutive parts."""
     order = np.random.default_rng(trial).permutation(len(labels))
+    # Stable, so that the rows of a class stay in the order that was drawn, on which published figures depend.
     return np.array_split(order[np.argsort(labels[order], kind="stable")], clients)
 
 
@@ -361,6 +362,7 @@ def deal_sectors(rows: Floats, clients: int) -> list[Ints]:
     if rows.shape[1] < 2:
         raise InvalidData("rows of one feature have no directions; choose another split")
     away = rows - rows.mean(axis=0)
+    # Stable, so that equal rows are dealt alike on every machine.
     return np.array_split(np.argsort(np.arctan2(away[:, 1], away[:, 0]), kind="stable"), clients)
 
 

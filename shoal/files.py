@@ -34,6 +34,7 @@ def atomic_file(path: Path, *, replace: bool = False) -> Iterator[Path]:
                 os.link(temporary, path)
         _sync_folder(path.parent)
     finally:
+        # After a rename it is gone already.
         with suppress(OSError):
             temporary.unlink()
 

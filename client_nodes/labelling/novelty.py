@@ -217,6 +217,7 @@ def _quantiles(counts: Ints) -> tuple[Floats, Floats]:
         wanted = share * total
         bin_ = np.clip((reached[:, 1:] < wanted[:, None]).sum(axis=1), 0, VALUE_BINS - 1)
         rows = np.arange(len(counts))
+        # Of an empty bin nothing is inside: 1 only avoids 0 / 0.
         inside = (wanted - reached[rows, bin_]) / np.maximum(counts[rows, bin_], 1)
         ends.append((bin_ + np.clip(inside, 0.0, 1.0)) / VALUE_BINS)
     low, high = ends

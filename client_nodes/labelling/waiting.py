@@ -159,6 +159,7 @@ class WaitingReadings:
         numbers = self._numbers(labels, m - p)[:whole] if whole else np.empty(0, np.int64)
         taken = Batch(self._values[:whole], self._places[:whole], self._times[:whole], [])
         self._values, self._places, self._times = self._values[whole:], self._places[whole:], self._times[whole:]
+        # A copy, so that the array of a large batch is given back.
         self._rows = self._rows[max(0, m - p + whole - CONTEXT) :].copy()
         return taken, numbers
 

@@ -179,6 +179,7 @@ class KilledRuns:
                 time.sleep(self._generator.uniform(0.0, self._start_s))
             else:
                 self._wait(steps, began)
+                # Up to two steps, so that kills fall into every part of a step, its end as well.
                 time.sleep(self._generator.uniform(0.0, 2.0 * self._step_s))
             node.kill()
             node.join()

@@ -197,6 +197,7 @@ class Dirichlet:
         digest = hashlib.sha256(label.encode("utf-8", "surrogatepass")).digest()
         generator = np.random.default_rng([self._seed, int.from_bytes(digest[:8], "big")])
         shares = np.cumsum(generator.dirichlet(np.full(len(self._names), self._alpha)))
+        # The shares may add up to a little less than 1: what is drawn above them is the last client's.
         last = len(self._names) - 1
         blocks = iter(lambda: np.searchsorted(shares, generator.random(DRAWS), "right").clip(0, last).tolist(), None)
         return itertools.chain.from_iterable(blocks)

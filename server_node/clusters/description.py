@@ -222,6 +222,7 @@ def _compared(
         widths = max(interval_width(here, feature), least) + max(interval_width(others, feature), least)
         apart = 2 * distance_between(here.middle, others.middle, feature) / widths
         scored.append((apart, Distinction(j, here.middle > others.middle, here, others)))
+    # Of equal distances the first feature: the same clusters must have the same names.
     return sorted(scored, key=lambda pair: (-pair[0], pair[1].feature))
 
 

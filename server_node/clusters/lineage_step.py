@@ -217,6 +217,7 @@ class _Step:
         left = [-span * math.expm1(-learnt / span) for span in spans]
         mass = {identity: self._groups.mass[number] for identity, number in self._group_of.items()}
         grown = {identity: max(0.0, mass[identity] - self._mass_before(identity)) for identity in mass}
+        # Where nothing has grown, shares are 0 and not 0 / 0; so below.
         growth = math.fsum(grown.values()) or 1.0
         self._hand_over_recent()
         for identity, cluster in self._clusters.items():

@@ -130,6 +130,7 @@ class _Deadline(http.client.HTTPConnection):
 
         def shut() -> None:
             self._late = True
+            # It may have ended by itself just before.
             with suppress(OSError):
                 connected.shutdown(socket.SHUT_RDWR)
 
@@ -159,6 +160,7 @@ class _TimedHandshake(ssl.SSLSocket):
         """See `ssl.SSLSocket.do_handshake`."""
 
         def shut() -> None:
+            # It may have ended by itself just before.
             with suppress(OSError):
                 socket.socket.shutdown(self, socket.SHUT_RDWR)
 

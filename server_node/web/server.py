@@ -97,6 +97,7 @@ class Connection(socket.socket):
         if self.exchange is not None:
             self.exchange.refuse()
         else:
+            # The other end may have closed it already.
             with suppress(OSError):
                 self.shutdown(socket.SHUT_RDWR)
 

@@ -212,6 +212,7 @@ def whole_percents(shares: Sequence[tuple[int, float]]) -> list[list[int]]:
     exact = np.array([100.0 * share for _, share in shares])
     whole = np.floor(exact).astype(int)
     missing = round(float(exact.sum())) - int(whole.sum())
+    # Stable: of equal remainders the first, so that the page does not flicker between two.
     whole[np.argsort(whole - exact, kind="stable")[:missing]] += 1
     return [[identity, percent] for (identity, _), percent in zip(shares, whole.tolist(), strict=True)]
 

@@ -36,6 +36,7 @@ def cell_places(rows: Floats, low: Floats, step: Floats) -> Floats:
 
 def cell_digits(places: Floats, cells: int) -> Ints:
     """places (n, d) -> (n, d) digits of the cell of each; rows beyond the grid are in its nearest cell."""
+    # Clipped before the cast: a float beyond 64 bits has no integer.
     return np.clip(places, 0, cells - 1).astype(np.int64)
 
 

@@ -54,6 +54,7 @@ class Neighbours:
     def core_distances(self, masses: Floats, masses_within: Sequence[float]) -> Singles:
         """masses (k,), w of them -> (w, k) squared core distances: the same as those of one mass after another."""
         k, wanted = len(masses), np.array(masses_within, dtype=np.float64)
+        # Masses may all be 0.
         expected = float(wanted.max()) * k / max(float(masses.sum()), 1e-300)
         compiled = forms.PROCESS.compiled_for(SHARE_OF_LEARNING * k)
         if compiled is not None and k > 1:

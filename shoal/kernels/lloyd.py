@@ -132,6 +132,7 @@ def kmeans_plusplus(rows: Floats, k: int, seed: int, weights: Floats | None = No
     least = np.full(len(rows), np.inf)
     found: list[int] = []
     for step in range(min(k, len(rows))):
+        # Relative to the largest, so that squares of tiny distances do not vanish; 0 where all rows are chosen.
         share = chance if step == 0 else chance * (least / max(float(least.max()), np.finfo(np.float64).tiny))
         if not share.max() > 0.0:
             break

@@ -164,6 +164,7 @@ def two_sided(t: Floats, degrees: Floats) -> Floats:
 
     With t = sqrt(v) tan a, the density of a is proportional to cos(a)^(v - 1): the integral of that from a to pi / 2.
     """
+    # Above 500 degrees the chance hardly changes any more.
     v = np.clip(degrees, 1.0, 500.0)
     angle = np.arctan2(np.where(np.isfinite(t), t, 0.0), np.sqrt(v))
     half = (math.pi / 2 - angle) / 2

@@ -195,6 +195,7 @@ def _shares(series: Floats, whole: Floats, profiles: Floats) -> Floats:
     left = ((whole - profiles) ** 2).sum(axis=(0, 1)) / max(1, (number - 1) * (phases - 1))
     explained = (profiles**2).sum(axis=0) / phases - left * (phases - 1) / (phases * number)
     variance = np.nanvar(series, axis=0)
+    # What chance explains is taken off, which can leave less than nothing.
     shares: Floats = np.clip(np.divide(explained, variance, out=np.zeros_like(variance), where=variance > 0), 0.0, 1.0)
     return shares
 

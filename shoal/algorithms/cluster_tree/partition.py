@@ -408,6 +408,7 @@ def still_present(cells: Cells, active: Bools, squared: Singles, cores: Singles,
     rate = np.bincount(place, weights=recent * known) / np.maximum(np.bincount(place, weights=mass * known), 1e-30)
     (expected,) = mass_around(squared, 4.0 * cores, [mass * rate[place]])
     left = active & (expected - held > LEFT_SIGNIFICANCE * np.sqrt(expected * dependence))
+    # Only what is left is divided, and there more is expected than held: the floor avoids a warning for the others.
     return np.where(left, held / np.maximum(expected, 1e-30), 1.0).astype(np.float64)
 
 

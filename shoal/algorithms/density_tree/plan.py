@@ -71,6 +71,7 @@ class LeafFacts:
         before = upto[first] - weight[order][first]
         last = np.append(first[1:], len(order)) - 1
         wanted = before + share * (upto[last] - before)
+        # Sums over all rows are rounded: a share near 0 or 1 must not end in the leaf of another row.
         return np.asarray(leaf[order[np.clip(np.searchsorted(upto, wanted, side="right"), first, last)]])
 
     def _weights(self, rows: Floats, which: Ints, leaf: Ints) -> Floats:

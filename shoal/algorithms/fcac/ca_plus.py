@@ -92,6 +92,7 @@ class CAPlus(ArtNetwork):
         nodes = self._nodes
         since = self._published_counter if self.options.contribute == "changed" else 0
         self._published_counter = self._counter
+        # Stable: of nodes that won equally often the older one travels first.
         order = np.argsort(-nodes.counts, kind="stable")
         order = order[nodes.stamps[order] > since]
         return {"weight": nodes.weights[order], "count": nodes.counts[order]}

@@ -154,6 +154,7 @@ def _crossings(along: Floats, of_cell: Ints, pairs: Floats) -> float:
     share = float(mass[above].sum() / n)
     apart = float(2 * both[np.ix_(above, ~above)].sum() / n)
     expected = 2 * share * (1 - share) * (1 - _correlation_of_sides(correlation, share))
+    # A cut that a process of this correlation never crosses expects 0.
     return apart / max(expected, 1e-12)
 
 

@@ -193,6 +193,7 @@ def _silhouette(partitions: Partitions, k: int) -> float:
     alone = (others * own).sum(axis=1) <= 0
     known = ~alone & np.isfinite(outside)
     width = np.zeros(len(mass))
+    # Where all rows are equal both distances are 0, and so is the width.
     width[known] = (outside - inside)[known] / np.maximum(inside, outside)[known].clip(1e-300)
     return float(mass @ width / mass.sum())
 

@@ -90,6 +90,7 @@ def answer(params: Params, rows: Rows) -> Stats:
     else:
         count = count_and_sum(rows, centres)[0]
     step = _steps(params)
+    # A feature that is the same everywhere has steps of 0, and one cell.
     places = np.rint(np.divide(centres - params["low"], step, out=np.zeros_like(centres), where=step > 0))
     cells = np.clip(places, 0, read_int(params, "cells", 1)).astype(np.int64)
     return _merged(cells[count > 0], count[count > 0])

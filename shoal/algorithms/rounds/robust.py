@@ -100,6 +100,7 @@ def _row_factors(rows: Floats) -> Floats:
 
 def _total(values: Floats, rows: Floats, factors: Floats) -> float:
     """A total of all clients: the median of what each reports for a row, times the rows that count."""
+    # A total over almost no rows overflows, and counts as one that is far away.
     with np.errstate(over="ignore"):
         each = np.clip(values / rows, -FAR, FAR)
     # Stable: clients of equal totals count in the order of their names.

@@ -195,6 +195,7 @@ class Topics:
         until = time.monotonic() + CONNECT_S
         while time.monotonic() < until:
             with kafka_errors(self._where):
+                # A topic without a leader is asked for again until the time is over.
                 with suppress(KafkaTimeoutError):
                     self._connected().wait_for_topics([name], timeout_ms=int(1000 * CONNECT_S))
                 found = self._find(name, wanted)

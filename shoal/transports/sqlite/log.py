@@ -172,6 +172,7 @@ class SqliteLog:
         """
         with self._open(timeout_s) as db:
             (synchronous,) = db.execute("PRAGMA synchronous").fetchone()
+            # For this transaction only: it does not wait for the disk.
             db.execute("PRAGMA synchronous = NORMAL")
             try:
                 self.flush(timeout_s)

@@ -143,6 +143,8 @@ def connect(path: Path, *, durable: bool, file_bytes_max: int | None, wait_s: fl
             db.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
             if durable:  # on macOS fsync alone leaves commits in the drive's cache
                 db.execute("PRAGMA fullfsync = ON")
+            # What retention removes is overwritten where that costs no extra write: readings must not outlive it in
+            # free pages.
             db.execute("PRAGMA secure_delete = FAST")
             db.execute(f"PRAGMA cache_size = -{CACHE_BYTES // 1024}")
             db.execute(f"PRAGMA wal_autocheckpoint = {WAL_PAGES}")
