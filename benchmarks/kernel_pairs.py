@@ -25,7 +25,7 @@ from shoal.algorithms.fcac import CAEFC, CAPlus
 from shoal.kernels.arrays import Floats
 from shoal.kernels.cells import CellCounts
 from shoal.kernels.constants import FEW_FEATURES
-from shoal.kernels.density_tree import Neighbours, core_distances, groups_of, mass_around, spanning_tree
+from shoal.kernels.density_tree import Neighbours, core_distances, find_valleys, groups_of, mass_around, spanning_tree
 from shoal.kernels.distance import block_rows
 from shoal.kernels.forms import COMPILED, NUMPY
 from shoal.kernels.fuzzy import fuzzy_weights
@@ -33,7 +33,6 @@ from shoal.kernels.gaussian import mixture_responsibilities, spherical_spread, w
 from shoal.kernels.landmarks import add_gram, nearest_weights
 from shoal.kernels.lloyd import assign_block
 from shoal.kernels.sketching import Sketch, located, merge_targets, merged, spread_ties, squared_among
-from shoal.kernels.valleys import find_valleys
 from shoal.privacy.count_noise import count_noise
 from shoal.privacy.keyed import KEY_BYTES, SOURCE_BYTES, KeyedRandomness
 from shoal.privacy.laplace import discrete_laplace

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from shoal import errors
     from shoal.config.contract import Contract, load_contract
+    from shoal.estimators.base import StoppedEarly
     from shoal.estimators.cluster_tree import ClusterTree
     from shoal.estimators.density_tree import DensityTree
     from shoal.estimators.fcac import FCAC
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
         FederatedKMeans,
         FederatedSpectral,
     )
-    from shoal.estimators.progress import StoppedEarly
     from shoal.estimators.regimes import Regimes
     from shoal.estimators.rounds import KFED, MUFC
     from shoal.estimators.tsk import FederatedTSK
@@ -63,7 +63,7 @@ _MODULES = {
         "FederatedSpectral",
     ),
     "shoal.estimators.rounds": ("KFED", "MUFC"),
-    "shoal.estimators.progress": ("StoppedEarly",),
+    "shoal.estimators.base": ("StoppedEarly",),
     "shoal.estimators.cluster_tree": ("ClusterTree",),
     "shoal.estimators.density_tree": ("DensityTree",),
     "shoal.estimators.fcac": ("FCAC",),

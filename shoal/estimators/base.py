@@ -1,8 +1,10 @@
-"""The common part of all estimators: scikit-learn's base classes or substitutes, checks of tables, and drawing."""
+"""The common part of all estimators: scikit-learn's base classes, checks of tables, progress of a fit, drawing."""
 
 from __future__ import annotations
 
 import inspect
+import sys
+import time
 import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any, Self
@@ -20,8 +22,10 @@ __all__ = [
     "BaseEstimator",
     "ClusterMixin",
     "NotFittedError",
+    "Progress",
     "RegressorMixin",
     "RiverClusterer",
+    "StoppedEarly",
     "as_table",
     "check_n_features",
     "column_names",
@@ -35,9 +39,11 @@ __all__ = [
 
 try:
     from sklearn.base import BaseEstimator, ClusterMixin, RegressorMixin
+    from sklearn.exceptions import ConvergenceWarning as _Warning
     from sklearn.exceptions import NotFittedError as _NotFitted
 except ImportError:
     _NotFitted = AttributeError
+    _Warning = UserWarning
 
     class BaseEstimator:  # type: ignore[no-redef]  # used when scikit-learn is not installed
         """The part of scikit-learn's class that is needed without it: parameters that are read and set by name."""
@@ -268,3 +274,62 @@ def _mean_square(gaps: Floats, mass: Floats) -> Floats:
     # The floor: without mass the spread is 0.
     means: Floats = mass @ gaps**2 / max(float(mass.sum()), 1e-12)
     return means
+
+
+# A line for every round of a fast fit would cost more than the round.
+SHOWN_EVERY_S = 1.0
+
+
+class StoppedEarly(_Warning):  # type: ignore[misc]  # scikit-learn has no types
+    """`fit` has stopped at `max_seconds`; also a ConvergenceWarning of scikit-learn where that is installed.
+
+    Examples
+    --------
+    >>> import warnings
+    >>> import shoal
+    >>> with warnings.catch_warnings(record=True) as caught:
+    ...     warnings.simplefilter("always")
+    ...     model = shoal.FCAC(max_seconds=1e-9).fit([[0.1, 0.2]] * 600)
+    >>> [warning.category is shoal.StoppedEarly for warning in caught]
+    [True]
+    """
+
+
+class Progress:
+    """Shows a line a second on standard error if `verbose`, and tells when `max_seconds` are over.
+
+    `unit`: what is counted, as a plural. Raises `SettingsError` for a limit that is not above 0.
+    """
+
+    def __init__(self, verbose: object = False, max_seconds: float | None = None, unit: str = "rows") -> None:
+        if max_seconds is not None and not max_seconds > 0:
+            raise SettingsError(f"max_seconds = {max_seconds!r}, must be above 0, or None for no limit")
+        self._verbose, self._unit, self._max_seconds = bool(verbose), unit, max_seconds
+        self._start = self._shown = time.monotonic()
+        self._done = 0
+        self.is_over = False
+        """whether the time was over when last looked at"""
+
+    def advance(self, n: int, detail: str = "") -> bool:
+        """Count n more; whether the time is over, and the work is to stop here."""
+        self._done += n
+        now = time.monotonic()
+        if self._verbose and now - self._shown >= SHOWN_EVERY_S:
+            self._shown = now
+            sys.stderr.write(f"{self._done} {self._unit} in {now - self._start:.0f} s{detail}\n")
+        if self._max_seconds is not None and now - self._start >= self._max_seconds:
+            self.is_over = True
+        return self.is_over
+
+    def finish(self, wanted: int, estimator: object) -> None:
+        """Show the sum, and warn with `StoppedEarly` if less was done than wanted because the time was over."""
+        if self._verbose:
+            took = time.monotonic() - self._start
+            sys.stderr.write(f"{type(estimator).__name__}: {self._done} {self._unit} in {took:.1f} s\n")
+        if self.is_over and self._done < wanted:
+            warnings.warn(
+                f"fit stopped at max_seconds = {self._max_seconds:g} after {self._done} of at most {wanted} "
+                f"{self._unit}: the model is what was learnt by then. Give it more time, or fewer rows",
+                StoppedEarly,
+                stacklevel=3,
+            )

@@ -21,8 +21,8 @@ from shoal.algorithms.density_tree.server import DensityTreeServer
 from shoal.algorithms.state_reader import StateReader
 from shoal.algorithms.streaming import Contribution, State
 from shoal.errors import InvalidData, InvalidState
+from shoal.estimators.base import Progress
 from shoal.estimators.federation import FederationOptions
-from shoal.estimators.progress import Progress
 from shoal.kernels.arrays import Bools, Floats, Indices, Ints, Texts
 from shoal.privacy.base import Bounds
 from shoal.privacy.count_noise import CountMechanism, count_noise

@@ -14,7 +14,7 @@ from shoal.algorithms.registry import streaming_algorithm
 from shoal.algorithms.state_reader import StateReader
 from shoal.algorithms.streaming import Arrays, ClientHalf, Contribution, ServerHalf, State
 from shoal.errors import InvalidData, InvalidState
-from shoal.estimators.progress import Progress
+from shoal.estimators.base import Progress
 from shoal.kernels.arrays import Floats, Ints, Texts
 from shoal.kernels.distance import filled_from
 from shoal.privacy.imperfect import EarlierRows

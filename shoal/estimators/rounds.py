@@ -25,6 +25,7 @@ from shoal.estimators.base import (
     BaseEstimator,
     ClusterMixin,
     NotFittedError,
+    Progress,
     as_table,
     check_n_features,
     column_names,
@@ -32,7 +33,6 @@ from shoal.estimators.base import (
     shortened,
     warn_of_scales,
 )
-from shoal.estimators.progress import Progress
 from shoal.estimators.scaling import Scale, check_scale, given_bounds, scale_of
 from shoal.kernels.arrays import Floats, Ints
 

@@ -12,8 +12,8 @@ from shoal.algorithms.state_reader import StateReader
 from shoal.algorithms.streaming import ServerHalf, State
 from shoal.algorithms.view import NO_CLUSTER
 from shoal.errors import SettingsError
+from shoal.estimators.base import Progress
 from shoal.estimators.federation import InMemoryFederation
-from shoal.estimators.progress import Progress
 from shoal.kernels.arrays import Floats, Ints
 
 __all__ = ["SCALE_ROWS", "Scale", "ScaledFederation", "check_scale", "given_bounds", "scale_of"]

@@ -16,6 +16,7 @@ from shoal.errors import InvalidData
 from shoal.estimators.base import (
     BaseEstimator,
     ClusterMixin,
+    Progress,
     RiverClusterer,
     as_table,
     check_n_features,
@@ -27,7 +28,6 @@ from shoal.estimators.base import (
     warn_of_scales,
 )
 from shoal.estimators.federation import Federation, InMemoryFederation
-from shoal.estimators.progress import Progress
 from shoal.estimators.scaling import ScaledFederation
 from shoal.kernels.arrays import Floats, Ints, Objects
 

@@ -12,10 +12,10 @@ from shoal.algorithms.density_tree import DENSITY_TREE, plan
 from shoal.algorithms.density_tree.plan import CountingPlan
 from shoal.algorithms.density_tree.server import DensityTreeServer
 from shoal.algorithms.streaming import Contribution
-from shoal.kernels import forms, valleys
+from shoal.kernels import density_tree, forms
 from shoal.kernels.arrays import Floats
+from shoal.kernels.density_tree import find_valleys
 from shoal.kernels.forms import COMPILED
-from shoal.kernels.valleys import find_valleys
 from shoal.privacy.count_noise import count_noise
 from tests.kernels.both_forms import FORMS
 
@@ -103,6 +103,6 @@ def test_readings_on_and_beyond_every_edge_are_counted_alike(monkeypatch: pytest
 
 def test_the_compiled_kernels_do_the_work(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(forms, "PROCESS", FORMS[COMPILED])
-    monkeypatch.delattr(valleys, "_running")
+    monkeypatch.delattr(density_tree, "_running")
     monkeypatch.delattr(plan, "leaf_of")
     assert len(grown(0, 2)[1].leaf_ids) > 2

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from shoal.kernels.valleys import find_valleys
+from shoal.kernels.density_tree import find_valleys
 
 NOISE_FREE = np.zeros((1, 16))
 

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple, Self
 import numpy as np
 
 from shoal.kernels.arrays import Bools, Floats, Ints
-from shoal.kernels.valleys import Valleys, find_valleys
+from shoal.kernels.density_tree import Valleys, find_valleys
 
 ANGLES = (30.0, 45.0, 60.0)
 """degrees between an oblique axis and the first of its two features, to either side"""

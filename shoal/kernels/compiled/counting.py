@@ -40,6 +40,7 @@ def position_on(row: Any, axes: Any, axis: Any) -> Any:
 def cell_of(position: Any, axes: Any, axis: Any, bins: Any) -> Any:
     """The cell of an axis that a position falls into: coarse bins outside the zoom, then fine bins."""
     start, end, zoom, span = axes[4][axis], axes[5][axis], axes[6][axis], axes[7][axis]
+    # The upper end belongs to the last bin, and not to one behind it.
     at = min(max((position - start) / (end - start) * bins, 0.0), bins * (1.0 - 1e-12))
     coarse = np.int64(at)
     if zoom < 0 or coarse < zoom:

@@ -3,7 +3,7 @@
 Each is that of `shoal.kernels.density_tree`, row by row: a row of the table stays in a core's cache meanwhile.
 Squared distances are not negative, so they have the order of their bits, read as whole numbers. The groups of points,
 while edges are added, have their members in lists linked by places. The deepest valley of each histogram is that of
-`shoal.kernels.valleys`.
+`shoal.kernels.density_tree`.
 """
 
 from __future__ import annotations
@@ -144,6 +144,7 @@ def reached(row: Any, keys: Any, n: Any, position: Any, masses: Any, wanted: Any
             break
     if held < wanted and n < len(row):
         return -1.0
+    # Neighbours of mass 0 hold no more than those before them.
     share = min(max((wanted - before) / max(held - before, 1e-300), 0.0), 1.0)
     inner, outer = np.sqrt(row[keys[at - 1] & position]), np.sqrt(row[keys[at] & position])
     core = inner + share * np.float64(outer - inner)
@@ -425,6 +426,7 @@ def look_at_width(height: Any, variance: Any, peaks: Any, width: Any, depth: Any
     for at in range(len(height)):
         score = -1.0
         if top[at] > PEAK_SIGNIFICANCE * math.sqrt(top_variance[at]):
+            # Without noise and without readings the error would be 0.
             error = math.sqrt(variance[at] + top_variance[at] + max(height[at], 0.0) + top[at] + 1e-9)
             score = (top[at] - height[at]) / error
         if height[at] <= SHALLOW * top[at]:
