@@ -180,8 +180,8 @@ def test_a_checkpoint_and_a_key_are_refused_without_each_other(config: Config, m
 def test_a_used_client_without_its_readings_log_is_refused(config: Config) -> None:
     folder = folder_of_a_used_client(config, "attic")
     (folder / "readings.db").unlink()
-    with pytest.raises(InvalidState, match="the readings log was created anew"), resumed(open_client(config, "attic")):
-        pass
+    with open_client(config, "attic") as node, pytest.raises(InvalidState, match="the readings log was created anew"):
+        node.resume()
 
 
 def test_an_empty_checkpoint_file_is_refused(config: Config) -> None:

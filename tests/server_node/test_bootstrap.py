@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,7 +12,10 @@ from server_node.bootstrap import STATUS_PER_S, StatusUpdater, initial_status, o
 from server_node.status import StatusBoard
 from shoal.config.settings import Config, load_config
 from shoal.errors import InvalidState, LogUnavailable
+from shoal.protocol.published_contract import CONTRACT_KEY
 from shoal.runtime.service import resumed
+from shoal.transports import open_log
+from shoal.transports.base import latest
 from tests.server_node.server_fixture import ServerFixture
 from tests.small_plant import Clock, an_update
 
@@ -62,6 +66,13 @@ def test_a_server_locks_its_checkpoint_while_it_is_open(config: Config) -> None:
         resumed(open_server(config)),
     ):
         pass
+
+
+def test_a_server_that_is_opened_publishes_nothing_before_it_is_resumed(config: Config) -> None:
+    with open_server(config) as server, closing(open_log(config.log)) as log:
+        assert not latest(log, config.contract.snapshots_topic)
+        server.resume()
+        assert list(latest(log, config.contract.snapshots_topic)) == [CONTRACT_KEY]
 
 
 def test_the_status_is_renewed_a_few_times_a_second_and_stays_when_the_server_has_ended(tmp_path: Path) -> None:
