@@ -177,7 +177,7 @@ class _Pending:
     """whether a request to contribute is in the log, or about to be"""
 
     def add(self, update: Update, now: float) -> None:
-        self.aggregator.add(update.arrays, update.readings)
+        self.aggregator.add(update.arrays, update.readings, update.client)
         self.readings += update.readings
         self.made_at = max(self.made_at, update.made_at)
         times = [at for at in (self.newest_reading_at, update.newest_reading_at) if at is not None]
@@ -232,7 +232,7 @@ class Contributions:
             self.contribute(update.model, regions)
         pending.add(update, now)
         pending.clients = clients
-        if pending.readings >= min(self._publish_readings, most):
+        if pending.readings >= min(self._publish_readings, most) or pending.aggregator.is_due:
             self.contribute(update.model, regions)
 
     def contribute(self, model: str, regions: Regions) -> None:

@@ -221,8 +221,13 @@ class Aggregator(Protocol):
         """Whether an update can be added before the region contributes; where nothing has been added it can."""
         ...
 
-    def add(self, arrays: Arrays, readings: int) -> None:
-        """Take in the arrays of one update, of a client or of a lower region, and the readings that it is from."""
+    def add(self, arrays: Arrays, readings: int, client: str = "") -> None:
+        """Take in the arrays of one update, of this client or lower region, and the readings that it is from."""
+        ...
+
+    @property
+    def is_due(self) -> bool:
+        """Whether the region contributes at once, as what was asked of it is there."""
         ...
 
     def contribute(self) -> Arrays:

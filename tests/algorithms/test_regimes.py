@@ -14,6 +14,8 @@ from shoal.algorithms.claims import Box, Claims
 from shoal.algorithms.regimes import REGIMES, RegimesClient, RegimesServer, check_claims
 from shoal.algorithms.regimes.blocks import BLOCKS_MAX
 from shoal.algorithms.regimes.exchange import Phase
+from shoal.algorithms.regimes.messages import REGION_UPDATE
+from shoal.algorithms.regimes.region import RegimesAggregator
 from shoal.algorithms.streaming import Arrays, Contribution
 from shoal.errors import InvalidData
 from shoal.kernels.arrays import Floats
@@ -70,6 +72,99 @@ def parts_of(name: str, seed: int = 1) -> list[Floats]:
     make, k, dwell, _ = FOUND[name]
     rows, _, clients = stream(seed, make, k, dwell)
     return [0.5 + 0.02 * rows[clients == number] for number in range(4)]
+
+
+class Tree:
+    """Regions whose sums go to one server, the last of them through another region."""
+
+    def __init__(self, members: Sequence[Sequence[int]], d: int, **options: Any) -> None:
+        self.server, self.members = RegimesServer(d, **options), members
+        self.clients = [RegimesClient(d, **options) for part in members for _ in part]
+        self.regions = [RegimesAggregator(options, d) for _ in members]
+        self.middle = RegimesAggregator(options, d)
+        self.log: list[Contribution] = []
+
+    def learn(self, rows: Sequence[Floats]) -> None:
+        """Let clients learn and answer until nothing is asked; then all regions contribute what they have."""
+        for client, part in zip(self.clients, rows, strict=True):
+            client.learn(part)
+        readings, answered = dict.fromkeys(range(len(rows)), len(rows[0])), True
+        while answered:
+            answered, snapshot = False, self.server.snapshot()
+            for region, part in enumerate(self.members):
+                for number in part:
+                    self.clients[number].adopt(snapshot)
+                    arrays = self.clients[number].contribute()
+                    if any(map(len, arrays.values())):
+                        answered = True
+                        self.pass_on(self.regions[region], region, arrays, readings.pop(number, 0), f"c{number}")
+            for region, aggregator in enumerate(self.regions):
+                self.go_up(region, aggregator.contribute())
+            self.absorb("middle", self.middle.contribute())
+
+    def pass_on(self, to: RegimesAggregator, region: int, arrays: Arrays, readings: int, sender: str) -> None:
+        if not to.has_room(arrays, readings):
+            self.go_up(region, to.contribute())
+        to.add(arrays, readings, sender)
+        if to.is_due:
+            self.go_up(region, to.contribute())
+
+    def go_up(self, region: int, arrays: Arrays) -> None:
+        if region < len(self.members) - 1:
+            self.absorb(f"r{region}", arrays)
+        elif len(arrays["head"]):
+            if not self.middle.has_room(arrays, 10_000):
+                self.absorb("middle", self.middle.contribute())
+            self.middle.add(arrays, 10_000, f"r{region}")
+            if self.middle.is_due:
+                self.absorb("middle", self.middle.contribute())
+
+    def absorb(self, sender: str, arrays: Arrays) -> None:
+        if len(arrays["head"]):
+            assert arrays.keys() == REGION_UPDATE.keys()
+            check_claims({}, arrays, Claims(10_000, Box(np.zeros(3), np.ones(3))))
+            self.log.append(Contribution(sender, len(self.log), arrays))
+            self.server.absorb([self.log[-1]], b"")
+
+
+def test_a_tree_of_regions_finds_the_regimes_of_one_flat_federation() -> None:
+    """To the last bit in what is counted, up to rounding else, where looks begin at the same readings."""
+    parts, at = parts_of("three levels at 3 sd, dwell 100"), 4 * STEP
+    flat, tree = federate(parts, rebuild_readings=at), Tree([(0, 1), (2, 3)], 3, rebuild_readings=at)
+    for first in range(0, len(parts[0]), STEP):
+        tree.learn([rows[first : first + STEP] for rows in parts])
+    (ours, k), (theirs, of_tree) = shown(flat), shown(Federation(tree.server, tree.clients, []))
+    assert k == of_tree > 1
+    for counted in ("ask_layout", "book_layout", "identity", "changes", "parent"):
+        np.testing.assert_array_equal(ours[counted], theirs[counted])
+    for real in ("book_number", "centre", "centre_mass", "spread", "rough", "slope", "dwell"):
+        np.testing.assert_allclose(ours[real], theirs[real], rtol=1e-9, atol=1e-12)
+    assert len(tree.log) <= len(flat.log) / 2
+
+
+def test_a_region_tells_that_all_have_answered_once_a_silent_client_is_no_longer_waited_for() -> None:
+    rows = parts_of("spread")
+    server, aggregator = RegimesServer(3, rebuild_readings=100), RegimesAggregator({}, 3)
+    clients = [RegimesClient(3) for _ in range(2)]
+    for number, client in enumerate(clients):
+        client.learn(rows[number][:STEP])
+        aggregator.add(client.contribute(), STEP, f"c{number}")
+    assert not aggregator.is_due, "columns are asked of each anew"
+    server.absorb([Contribution("north", 1, aggregator.contribute())], b"")
+    client, snapshot = clients[0], server.snapshot()
+    assert snapshot["ask_layout"][0] == Phase.SCALING
+    client.adopt(snapshot)
+    aggregator.add(client.contribute(), 1, "c0")
+    updates = 1
+    while not aggregator.is_due:
+        server.absorb([Contribution("north", 1 + updates, aggregator.contribute())], b"")
+        assert server.snapshot()["ask_layout"][0] == Phase.SCALING
+        client.learn(rows[0][STEP + updates : STEP + updates + 1])
+        aggregator.add(client.contribute(), 1, "c0")
+        updates += 1
+    assert updates > 16
+    server.absorb([Contribution("north", 1 + updates, aggregator.contribute())], b"")
+    assert server.snapshot()["ask_layout"][0] == Phase.PRODUCTS
 
 
 def shown(federation: Federation) -> tuple[Arrays, int]:
@@ -181,7 +276,7 @@ def test_a_client_that_falls_silent_does_not_stop_the_looks_of_the_others() -> N
     snapshot, k = shown(federation)
     assert k == 3
     assert snapshot["head"][1] > 4_000  # readings when the newest look that has ended began
-    assert set(federation.server._newest) == {"c0", "c1", "c2"}
+    assert set(federation.server._senders.newest) == {"c0", "c1", "c2"}
 
 
 def test_places_are_compared_only_if_they_are_pooled() -> None:

@@ -68,6 +68,7 @@ MODELS = {
     "nodes": '[[models]]\nname = "nodes"\nalgorithm = "fcac"',
 }
 _ROUNDS = 'rounds = { between = "fresh", rounds_max = 4, tolerance = 0 }'
+REGIMES = {"states": '[[models]]\nname = "states"\nalgorithm = "regimes"'}
 IN_ROUNDS = {
     "means": f'[[models]]\nname = "means"\nalgorithm = "kmeans"\noptions = {{ clusters = 3 }}\n{_ROUNDS}',
     "fuzzy": f'[[models]]\nname = "fuzzy"\nalgorithm = "fcm"\noptions = {{ clusters = 3 }}\n{_ROUNDS}',
@@ -95,7 +96,8 @@ def write_file(folder: Path, name: str, more: str = "", models: Sequence[str] = 
     file = file_of(folder, name)
     file.parent.mkdir(parents=True, exist_ok=True)
     more = f'regions = ["north", "south", "harbour", "alps", "baltic", "cape"]\n{more}'
-    text = FILE.format(name=name, models="\n".join({**MODELS, **IN_ROUNDS}[model] for model in models), more=more)
+    declared = {**MODELS, **IN_ROUNDS, **REGIMES}
+    text = FILE.format(name=name, models="\n".join(declared[model] for model in models), more=more)
     file.write_text(text, encoding="utf-8")
     return file
 

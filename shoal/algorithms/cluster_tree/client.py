@@ -345,11 +345,16 @@ class ClusterTreeAggregator:
         """
         return bool(self._sketch.mass.sum() <= self._readings or arrays["count"].sum() <= readings)
 
-    def add(self, arrays: Arrays, readings: int) -> None:
+    def add(self, arrays: Arrays, readings: int, client: str = "") -> None:
         """Add the points of one update."""
         more = Sketch(np.asarray(arrays["point"], dtype=np.float64), arrays["count"].astype(np.float64))
         self._sketch = sketched(self._sketch.with_more(more), self._points_max)
         self._readings += readings
+
+    @property
+    def is_due(self) -> bool:
+        """False: nothing was asked for."""
+        return False
 
     def contribute(self) -> Arrays:
         """The `UPDATE` arrays of the points since the last call."""

@@ -243,7 +243,7 @@ class DensityTreeAggregator:
         windows = int(arrays["windows"].max(initial=0)) if "windows" in arrays else 1
         return max((one.windows for one in self._sums.values()), default=0) + windows <= most
 
-    def add(self, arrays: Arrays, readings: int) -> None:
+    def add(self, arrays: Arrays, readings: int, client: str = "") -> None:
         """Add the blocks of one update. Raises `InvalidData`."""
         for block in blocks_of(arrays, "the region"):
             key = (block.leaf, block.axis, block.epoch, len(block.counts))
@@ -251,6 +251,11 @@ class DensityTreeAggregator:
             added = without_far_noise(block.counts, self._noise_variance, block.windows).astype(np.int64)
             self._sums[key] = _Sum(counts + added, windows + block.windows, exposure + block.exposure)
         self._places += int(arrays["places"][0])
+
+    @property
+    def is_due(self) -> bool:
+        """False: nothing was asked for."""
+        return False
 
     def contribute(self) -> Arrays:
         """The `REGION_UPDATE` arrays of the sums since the last call, in the order of their keys."""

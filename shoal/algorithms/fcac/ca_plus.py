@@ -139,13 +139,18 @@ class FcacAggregator:
         """Whether these nodes and those kept are no more than an update may have."""
         return self._nodes_max is None or len(self._counts) + len(arrays["count"]) <= self._nodes_max
 
-    def add(self, arrays: Arrays, readings: int) -> None:
+    def add(self, arrays: Arrays, readings: int, client: str = "") -> None:
         """Add the nodes of one update; those of a lower region's are of several."""
         n = len(arrays["count"])
         parts = arrays.get("part", np.array([n] if n else [], dtype=np.int64))
         self._weights = np.concatenate([self._weights, arrays["weight"]])
         self._counts = np.concatenate([self._counts, arrays["count"]])
         self._parts = np.concatenate([self._parts, parts])
+
+    @property
+    def is_due(self) -> bool:
+        """False: nothing was asked for."""
+        return False
 
     def contribute(self) -> Arrays:
         """The `REGION_UPDATE` arrays of what was added since the last call."""

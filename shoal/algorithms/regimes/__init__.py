@@ -14,7 +14,8 @@ from typing import Any, Final
 
 from shoal.algorithms.claims import Claims
 from shoal.algorithms.regimes.client_half import RegimesClient, RegimesOptions
-from shoal.algorithms.regimes.messages import SNAPSHOT, UPDATE, check_update
+from shoal.algorithms.regimes.messages import REGION_UPDATE, SNAPSHOT, UPDATE, check_update
+from shoal.algorithms.regimes.region import RegimesAggregator
 from shoal.algorithms.regimes.server_half import (
     SPARE_READINGS,
     RegimesServer,
@@ -23,7 +24,7 @@ from shoal.algorithms.regimes.server_half import (
     predict,
     view,
 )
-from shoal.algorithms.streaming import Arrays, StreamingAlgorithm
+from shoal.algorithms.streaming import Aggregation, Arrays, StreamingAlgorithm
 
 __all__ = ["RegimesClient", "RegimesOptions", "RegimesServer"]
 
@@ -44,6 +45,7 @@ REGIMES: Final = StreamingAlgorithm(
     predict=predict,
     view=view,
     check_claims=check_claims,
+    aggregation=Aggregation(RegimesAggregator, update=REGION_UPDATE, plan_from_upstream=True),
     counted_points=counted_points,
     follows_snapshots=True,
     labels_sequences=True,

@@ -37,7 +37,7 @@ from shoal.algorithms.streaming import Arrays, ArraySpec, Rows, State, check_dim
 from shoal.errors import InvalidData, InvalidState
 from shoal.kernels.arrays import AnyArray, Floats, Ints, Ints32
 
-STATE_VERSION: Final = 1
+STATE_VERSION: Final = 2
 READINGS_MIN: Final = 2
 """readings before the first contribution, so that it is never a client's only reading"""
 ROWS_AT_ONCE: Final = 1_024

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from shoal.algorithms.regimes.blocks import BLOCKS_MAX, n_block_features
+from shoal.algorithms.regimes.blocks import BLOCKS_MAX, SCALES, n_block_features
 from shoal.algorithms.regimes.client import sample_bytes, sample_of
 from shoal.algorithms.regimes.exchange import SAMPLE, Ask, Book, Candidate, Columns, Key, Phase, Sums
 from shoal.algorithms.regimes.plan import CELLS, SLOW_MAX, ScalePlan, Scaling
@@ -36,9 +36,20 @@ UPDATE: Final = {
 """an update: its head (`Head`); the readings since the update before by the identity of their regime; changes between
 regimes (2, k, k) in blocks since then, one and two blocks apart; and a piece of the answer to the newest ask: its parts
 as place, lag and entries, sums, products, blocks, and pairs of cells with their number"""
-HEAD_FIELDS: Final = 5
 COUNT_BITS: Final = 12
 """bits of the number of a pair of cells in an entry, whose others are the pair; a client remembers fewer blocks"""
+COUNT_BITS_OF_SUMS: Final = 44
+"""those of an entry of a region, which has sums"""
+REGION_UPDATE: Final = {
+    **UPDATE,
+    "products": ArraySpec("<f8", ("p",)),
+    "pair": ArraySpec("<i8", ("z",)),
+    "clients": ArraySpec("<i8", ("n",), at_least_one=True),
+}
+"""a region's update: sums of what its clients have sent, and how many clients it has"""
+CLIENTS_MAX: Final = 2**20
+"""clients of a region"""
+HEAD_FIELDS: Final = 5
 SAMPLE_AT_ONCE: Final = 128
 """blocks of each scale in one update"""
 PAIRS_AT_ONCE: Final = 4_000
@@ -367,19 +378,32 @@ def _unpack_products(ask: Ask, forms: dict[str, tuple[int, ...]], arrays: Arrays
 
 def _unpack_pairs(forms: dict[str, tuple[int, ...]], arrays: Arrays) -> Sums | None:
     answer: Sums = {}
-    first = 0
+    bits, first = count_bits(arrays), 0
     for place, lag, n in arrays["part"].tolist():
         name = f"{place}/pairs"
         if name not in forms or lag not in (1, 2):
             return None
         entries = arrays["pair"][first : first + n].astype(np.int64)
         first += n
-        code, cells = entries >> COUNT_BITS, forms[name][1]
+        code, cells = entries >> bits, forms[name][1]
         if len(code) and (code.min() < 0 or code.max() >= cells**2):
             return None
         table = answer.setdefault(name, np.zeros(forms[name]))
-        table[lag - 1].ravel()[code] = entries & ((1 << COUNT_BITS) - 1)
+        table[lag - 1].ravel()[code] = entries & ((1 << bits) - 1)
     return answer
+
+
+def count_bits(arrays: Mapping[str, object]) -> int:
+    """Bits of the number in an entry of `pair`, by whether the update is a region's."""
+    return COUNT_BITS_OF_SUMS if "clients" in arrays else COUNT_BITS
+
+
+def clients_of(arrays: Arrays) -> int:
+    """Clients that an update is of. Raises `InvalidData`."""
+    if "clients" not in arrays:
+        return 1
+    _require(arrays["clients"].shape == (1,) and 1 <= int(arrays["clients"][0]) <= CLIENTS_MAX, "clients")
+    return int(arrays["clients"][0])
 
 
 class SnapshotRead(NamedTuple):
@@ -405,13 +429,14 @@ def read_snapshot(arrays: Arrays, keys: tuple[Key, ...]) -> SnapshotRead:
 def check_update(arrays: Arrays, readings: int, spare: int) -> Head | None:
     """The head of an update whose arrays fit together; None for an empty one.
 
-    `readings`: those that it is from, `spare` those that may be counted besides. Raises `InvalidData`.
+    `readings`: those that it is from, `spare` those that each client may count besides. Raises `InvalidData`.
     """
     for name in UPDATE:
         _require(name in arrays and isinstance(arrays[name], np.ndarray), name)
     if not any(len(arrays[name]) for name in UPDATE):
         return None
-    head = Head.of(arrays)
+    head, clients, bits = Head.of(arrays), clients_of(arrays), count_bits(arrays)
+    spare, blocks = spare * clients, BLOCKS_MAX * clients
     regime, count, part = arrays["regime"], arrays["count"], arrays["part"]
     _require(regime.ndim == 1 and regime.shape == count.shape and len(regime) <= SETS_MAX, "regime")
     _require((regime >= 0).all() and len(np.unique(regime)) == len(regime), "regime")
@@ -422,12 +447,13 @@ def check_update(arrays: Arrays, readings: int, spare: int) -> Head | None:
     k = round(np.sqrt(len(change) / 2))
     _require(change.ndim == 1 and len(change) == 2 * k * k and k <= SETS_MAX and (change >= 0).all(), "change")
     _require(float(change.sum(dtype=np.float64)) <= 2 * (readings + spare), "change")
-    _require(part.ndim == 2 and part.shape[1] == 3 and (part >= 0).all() and (part <= BLOCKS_MAX).all(), "part")
+    _require(part.ndim == 2 and part.shape[1] == 3 and (part >= 0).all() and (part <= blocks).all(), "part")
     entries, sample = int(part[:, 2].sum()), len(arrays["sample"])
     is_pairs = head.phase == Phase.PAIRS
-    _require(len(arrays["pair"]) == (entries if is_pairs else 0) and len(arrays["pair"]) <= PAIRS_AT_ONCE, "pair")
+    most = PAIRS_AT_ONCE if clients == 1 else len(SCALES) * 2 * CELLS**2
+    _require(len(arrays["pair"]) == (entries if is_pairs else 0) and len(arrays["pair"]) <= most, "pair")
     _require(is_pairs or (sample == 0) == (entries == 0), "sample")
-    _require((arrays["pair"] & ((1 << COUNT_BITS) - 1) <= BLOCKS_MAX).all(), "pair")
+    _require((arrays["pair"] >= 0).all() and (arrays["pair"] & ((1 << bits) - 1) <= blocks).all(), "pair")
     _require(head.phase == Phase.PRODUCTS or (sample == 0 and not len(arrays["products"])), "products")
     for name in ("sums", "products"):
         _require(arrays[name].ndim == 1 and np.isfinite(arrays[name]).all(), name)

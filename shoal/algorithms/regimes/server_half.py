@@ -15,15 +15,17 @@ from shoal.algorithms.regimes.blocks import BLOCKS_MAX, READING_MAX, SCALES, n_b
 from shoal.algorithms.regimes.client_half import STATE_VERSION, RegimesHalf, ask_digest, book_digest, first_ask
 from shoal.algorithms.regimes.exchange import SAMPLE, Columns, Phase, Sums, add_answer
 from shoal.algorithms.regimes.messages import (
-    COUNT_BITS,
     Head,
     Packing,
     Unpacking,
     check_update,
+    clients_of,
+    count_bits,
     read_snapshot,
     unpack_answer,
 )
 from shoal.algorithms.regimes.plan import FEATURE_MAX
+from shoal.algorithms.regimes.region import Senders
 from shoal.algorithms.regimes.server import NO_PARENT, RegimeServer
 from shoal.algorithms.regimes.sets import CellSets
 from shoal.algorithms.state_reader import StateReader
@@ -37,10 +39,6 @@ GROWTH: Final = 1.25
 """growth of the readings after which the next look begins, at least"""
 LOOK_MEMORIES: Final = 3
 """memories of single readings of each client after which it begins at the latest"""
-ABSENT_UPDATES: Final = 4
-"""updates of each client in the mean during which one must have sent any to be waited for"""
-ABSENT_UPDATES_MORE: Final = 16
-"""and this many in all"""
 RECENT_READINGS: Final = 500.0
 """readings of all regimes in which those of each fade to 1/e"""
 SPREAD_TENTH: Final = 1.2816
@@ -88,9 +86,8 @@ class RegimesServer(RegimesHalf):
     def _reset(self, width: int | None) -> None:
         self._width = width
         self._server = RegimeServer(centred=not self.options.pool)
-        self._readings, self._updates, self._next_look = 0, 0, self.options.rebuild_readings
-        self._newest: dict[str, int] = {}
-        """client -> number of its newest update, of those that are present"""
+        self._readings, self._next_look = 0, self.options.rebuild_readings
+        self._senders = Senders()
         self._answered: set[str] = set()
         self._totals: Sums = {}
         self._column = _Column({})
@@ -134,8 +131,7 @@ class RegimesServer(RegimesHalf):
 
     def _take(self, one: Contribution, head: Head) -> None:
         self._width = head.width
-        self._updates += 1
-        self._newest[one.client] = self._updates
+        self._senders.take(one.client, clients_of(one.arrays))
         self._count(one.arrays)
         if head.book == self._book_digest:
             self._count_changes(one.arrays["change"])
@@ -166,7 +162,9 @@ class RegimesServer(RegimesHalf):
             if one.arrays["sums"][0] >= 1:
                 self._column.of_client[one.client] = one.arrays["sums"].astype(np.float64)
             return
-        answer = unpack_answer(self._ask, one.arrays, head.width)
+        # A region tells without more sums that the last of its clients is no longer waited for.
+        is_end = head.complete and not any(len(one.arrays[name]) for name in ("sums", "products", "part"))
+        answer = Sums() if is_end else unpack_answer(self._ask, one.arrays, head.width)
         if answer is None or one.client in self._answered:
             return
         add_answer(self._totals, answer)
@@ -182,14 +180,14 @@ class RegimesServer(RegimesHalf):
                 self._low, self._high = self._column.ends(self._width or 1)
                 self._begin()
             return
-        if self._ask.phase is not Phase.REST and self._answered and self._present() <= self._answered:
+        if self._ask.phase is not Phase.REST and self._answered and self._senders.present() <= self._answered:
             self._conclude()
         if self._ask.phase is Phase.REST and self._readings >= self._next_look:
             self._begin()
 
     def _begin(self) -> None:
-        self._server.begin(self._readings, len(self._present()))
-        most = LOOK_MEMORIES * self.options.blocks_max * max(1, len(self._newest))
+        self._server.begin(self._readings, len(self._senders.present()))
+        most = LOOK_MEMORIES * self.options.blocks_max * max(1, self._senders.n_clients)
         growth = min(self._readings * (GROWTH - 1.0), float(most))
         self._next_look = self._readings + max(self.options.rebuild_readings, int(growth))
         self._next_phase()
@@ -209,12 +207,6 @@ class RegimesServer(RegimesHalf):
     def _next_phase(self) -> None:
         self._answered, self._totals, self._asks = set(), {}, True
         self._renew_digests()
-
-    def _present(self) -> set[str]:
-        """The clients that have sent an update recently; the others are forgotten until they do."""
-        last = self._updates - ABSENT_UPDATES * len(self._newest) - ABSENT_UPDATES_MORE
-        self._newest = {client: newest for client, newest in self._newest.items() if newest >= last}
-        return set(self._newest)
 
     def _share_mass(self) -> None:
         """Give the regimes of a look their shares of all readings, by the blocks that were looked at."""
@@ -308,10 +300,8 @@ class RegimesServer(RegimesHalf):
             "options": self.options.model_dump(),
             "width": self._width,
             "readings": self._readings,
-            "updates": self._updates,
             "next_look": self._next_look,
-            "clients": list(self._newest),
-            "newest": np.array(list(self._newest.values()), np.int64),
+            **self._senders.state(),
             "answered": sorted(self._answered),
             "totals": {name: total.copy() for name, total in self._totals.items()},
             "column_clients": list(columns),
@@ -325,11 +315,8 @@ class RegimesServer(RegimesHalf):
         }
 
     def _restore_from(self, saved: StateReader, width: int | None) -> None:
-        counts = (saved.read_int(name) for name in ("readings", "updates", "next_look"))
-        self._readings, self._updates, self._next_look = counts
-        clients = saved.read_names("clients")
-        newest = saved.read_ints("newest", (len(clients),))
-        self._newest = dict(zip(clients, newest.tolist(), strict=True))
+        self._readings, self._next_look = saved.read_int("readings"), saved.read_int("next_look")
+        self._senders = Senders.restored(saved)
         self._answered = set(saved.read_names("answered"))
         clients = saved.read_names("column_clients")
         columns = saved.read_floats("columns", (len(clients), 1 + 4 * (width or 0)))
@@ -360,7 +347,8 @@ SUM_MAX: Final = 4 * BLOCKS_MAX * READING_MAX**2
 
 def check_answer(head: Head, arrays: Arrays, claims: Claims) -> None:
     """Raises `InvalidData` for an answer that no client gives, whatever it remembers."""
-    sums, d = arrays["sums"], head.width
+    sums, d, clients, bits = arrays["sums"], head.width, clients_of(arrays), count_bits(arrays)
+    blocks = BLOCKS_MAX * clients
     require_possible(d == len(claims.low), "its rows have another number of features than the contract")
     if head.phase == Phase.COLUMNS:
         level, spread, low, high = sums[1:].reshape(4, d)
@@ -369,22 +357,22 @@ def check_answer(head: Head, arrays: Arrays, claims: Claims) -> None:
         inside = (low >= claims.low - slack) & (high <= claims.high + slack) & (level >= low) & (level <= high)
         require_possible(bool(inside.all()), "sums has a level that no rows have")
         require_possible(bool(((spread >= 0) & (spread <= claims.span)).all()), "sums has a spread that no rows have")
-        require_possible(0 <= sums[0] <= BLOCKS_MAX, "sums has more rows than a client remembers")
+        require_possible(0 <= sums[0] <= blocks, "sums has more rows than a client remembers")
     elif head.phase == Phase.SCALING and len(sums):
         sizes = [1 + 2 * n_block_features(d, w) for w in SCALES]
         require_possible(len(sums) == sum(sizes), "sums is not of all scales")
         n = sums[np.cumsum([0, *sizes[:-1]])]
-        require_possible(bool(((n >= 0) & (n <= BLOCKS_MAX)).all()), "sums has more blocks than a client remembers")
+        require_possible(bool(((n >= 0) & (n <= blocks)).all()), "sums has more blocks than a client remembers")
     elif head.phase == Phase.NAMES:
-        require_possible(bool((np.abs(sums) <= SUM_MAX).all()), "sums has more than a client remembers")
-    most = 4 * BLOCKS_MAX * FEATURE_MAX**2
+        require_possible(bool((np.abs(sums) <= SUM_MAX * clients).all()), "sums has more than a client remembers")
+    most = 4 * blocks * FEATURE_MAX**2
     require_possible(bool((np.abs(arrays["products"]) <= most).all()), "products are of more than a client remembers")
     if head.phase == Phase.PAIRS:
-        numbers = arrays["pair"].astype(np.int64) & ((1 << COUNT_BITS) - 1)
+        numbers = arrays["pair"].astype(np.int64) & ((1 << bits) - 1)
         ends = np.cumsum(arrays["part"][:, 2])
         upto = np.concatenate([[0], np.cumsum(numbers)])
         each = np.diff(upto[ends], prepend=0) if len(ends) else ends
-        require_possible(bool((each <= BLOCKS_MAX).all()), "pair has more pairs than a client remembers blocks")
+        require_possible(bool((each <= blocks).all()), "pair has more pairs than a client remembers blocks")
 
 
 def predict(arrays: Arrays, rows: Rows) -> Ints:

@@ -1,0 +1,332 @@
+"""Whose answers are waited for, and what a region passes on: the sums of its clients' answers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+
+from shoal.algorithms.regimes.blocks import n_block_features
+from shoal.algorithms.regimes.client_half import RegimesOptions
+from shoal.algorithms.regimes.exchange import Key, Phase
+from shoal.algorithms.regimes.messages import (
+    REGION_UPDATE,
+    SETS_MAX,
+    Head,
+    Piece,
+    check_update,
+    clients_of,
+    count_bits,
+)
+from shoal.algorithms.state_reader import StateReader
+from shoal.algorithms.streaming import Arrays, State
+from shoal.errors import InvalidData, InvalidState
+from shoal.kernels.arrays import AnyArray, Floats, Ints, Octets
+
+STATE_VERSION: Final = 1
+HALF: Final = "regimes aggregator"
+ANSWER_BYTES_MAX: Final = 512 * 1024
+"""bytes of an answer before which a region contributes the part of it that it has"""
+ASKS_MAX: Final = 8
+"""newest asks of which it is known who has answered them: clients may be a snapshot behind each other"""
+
+
+ABSENT_UPDATES: Final = 4
+"""updates of each sender in the mean during which one must have sent any to be waited for"""
+ABSENT_UPDATES_MORE: Final = 16
+"""and this many in all"""
+
+
+@dataclass
+class Senders:
+    """Clients, and regions for all of theirs, that have sent an update recently: their answers are waited for."""
+
+    updates: int = 0
+    """updates of all"""
+    newest: dict[str, int] = field(default_factory=dict)
+    """sender -> number of its newest update"""
+    clients: dict[str, int] = field(default_factory=dict)
+    """sender -> clients that it is, or has"""
+
+    def take(self, sender: str, clients: int) -> None:
+        """Note an update."""
+        self.updates += 1
+        self.newest[sender], self.clients[sender] = self.updates, clients
+
+    def present(self) -> set[str]:
+        """Those that have sent an update recently; the others are forgotten until they do."""
+        last = self.updates - ABSENT_UPDATES * len(self.newest) - ABSENT_UPDATES_MORE
+        self.newest = {sender: newest for sender, newest in self.newest.items() if newest >= last}
+        self.clients = {sender: self.clients[sender] for sender in self.newest}
+        return set(self.newest)
+
+    @property
+    def n_clients(self) -> int:
+        """Clients of all of them."""
+        return sum(self.clients.values())
+
+    def state(self) -> dict[str, Any]:
+        """Plain values and arrays for `restored`."""
+        newest, clients = (np.array(list(one.values()), np.int64) for one in (self.newest, self.clients))
+        return {"updates": self.updates, "senders": list(self.newest), "newest": newest, "clients": clients}
+
+    @classmethod
+    def restored(cls, saved: StateReader) -> Senders:
+        """The saved ones. Raises `InvalidState`."""
+        names, n = saved.read_names("senders"), len(saved.read_names("senders"))
+        newest, clients = saved.read_ints("newest", (n,)).tolist(), saved.read_ints("clients", (n,), least=1).tolist()
+        of_each = (dict(zip(names, numbers, strict=True)) for numbers in (newest, clients))
+        return cls(saved.read_int("updates"), *of_each)
+
+
+class _Answer:
+    """The sum of what several clients have answered to one ask."""
+
+    def __init__(self, keys: tuple[Key, ...], width: int) -> None:
+        self._keys, self._width = keys, width
+        self.sums: Floats = np.empty(0)
+        self.products: Floats = np.empty(0)
+        self.samples: dict[int, Octets] = {}
+        """place -> blocks of its scale (s, m), as bytes"""
+        self.pairs: dict[tuple[int, int], tuple[Ints, Ints]] = {}
+        """place and lag -> pairs of cells that occur, ascending, and how often"""
+
+    @property
+    def is_empty(self) -> bool:
+        return not (len(self.sums) or len(self.products) or self.samples or self.pairs)
+
+    @property
+    def size(self) -> int:
+        """Bytes, about."""
+        pairs = sum(8 * len(code) for code, _ in self.pairs.values())
+        return pairs + self.sums.nbytes + self.products.nbytes + sum(one.nbytes for one in self.samples.values())
+
+    def add(self, head: Head, arrays: Arrays) -> None:
+        """Add an answer, or a piece of one. Raises `InvalidData`; then nothing has changed."""
+        if head.phase == Phase.PAIRS:
+            self._add_pairs(arrays)
+            return
+        parts = self._parts_of(arrays)
+        sums, products = _sum(self.sums, arrays["sums"]), _sum(self.products, arrays["products"])
+        self.sums, self.products = sums, products
+        for place, blocks in parts:
+            known = self.samples.get(place)
+            self.samples[place] = blocks if known is None else np.concatenate([known, blocks])
+
+    def _parts_of(self, arrays: Arrays) -> list[tuple[int, Octets]]:
+        """The blocks of each place."""
+        found, first, sample = [], 0, arrays["sample"]
+        for place, _, n in arrays["part"].tolist():
+            if place >= len(self._keys):
+                raise InvalidData("part is of a scale that does not exist")
+            m = n_block_features(self._width, self._keys[place][0])
+            blocks = sample[first : first + n * m]
+            if len(blocks) != n * m:
+                raise InvalidData("sample has fewer blocks than its parts")
+            found.append((place, blocks.reshape(n, m).copy()))
+            first += n * m
+        return found
+
+    def _add_pairs(self, arrays: Arrays) -> None:
+        bits, first = count_bits(arrays), 0
+        for place, lag, n in arrays["part"].tolist():
+            entries = arrays["pair"][first : first + n].astype(np.int64)
+            first += n
+            code, count = self.pairs.get((place, lag), (np.empty(0, np.int64), np.empty(0, np.int64)))
+            codes, which = np.unique(np.concatenate([code, entries >> bits]), return_inverse=True)
+            counts = np.zeros(len(codes), np.int64)
+            np.add.at(counts, which, np.concatenate([count, entries & ((1 << bits) - 1)]))
+            self.pairs[place, lag] = codes, counts
+
+    def arrays(self) -> dict[str, AnyArray]:
+        """The arrays of it in a region's update."""
+        bits = count_bits(REGION_UPDATE)
+        tables = [((codes << bits) + counts) for codes, counts in self.pairs.values()]
+        parts = [(place, 0, len(one)) for place, one in self.samples.items()]
+        parts += [(place, lag, len(codes)) for (place, lag), (codes, _) in self.pairs.items()]
+        sample = [one.ravel() for one in self.samples.values()]
+        piece = Piece(self.sums, self.products, tuple(parts), np.concatenate([np.empty(0, np.uint8), *sample]))
+        pair = np.concatenate([np.empty(0, np.int64), *tables])
+        return {**piece.packed(), "products": self.products, "pair": pair}
+
+
+class RegimesAggregator:
+    """Adds up what the clients of a region answer, and tells when all of them have answered.
+
+    Clients answer what the upstream federation asks, whose snapshots their region publishes. Sums over clients are the
+    same whoever adds them up, but for the order: counts to the last bit, real numbers up to rounding.
+    """
+
+    def __init__(self, options: Mapping[str, Any], dimensions: int) -> None:
+        """Raises `SettingsError` for options that the algorithm does not take."""
+        self._keys, self._width = RegimesOptions.parse(options).keys, dimensions
+        self._senders = Senders()
+        self._asks: dict[int, set[str]] = {}
+        """digest of an ask -> those that have answered it"""
+        self._columns: dict[str, Floats] = {}
+        """what each has said of its columns, while that is asked"""
+        self._head = Head(0, 0, int(Phase.COLUMNS), dimensions, False)
+        self._complete, self._told = False, False
+        """whether all have answered `_head.ask`, and whether the upstream federation knows it"""
+        self._begin()
+
+    def _begin(self) -> None:
+        self._answer = _Answer(self._keys, self._width)
+        self._readings: dict[int, int] = {}
+        """identity of a regime -> readings"""
+        self._changes: Ints = np.empty(0, np.int64)
+        self._new = False
+
+    @property
+    def is_due(self) -> bool:
+        """Whether all have answered, and the upstream federation does not know it yet."""
+        return self._complete and not self._told
+
+    def _is_complete(self) -> bool:
+        if self._head.phase in (Phase.COLUMNS, Phase.REST):
+            return False
+        answered = self._asks.get(self._head.ask, set())
+        return bool(answered) and self._senders.present() <= answered
+
+    def has_room(self, arrays: Arrays, readings: int) -> bool:
+        """Whether an update is about the same ask and book as those added, and small enough to be added to them."""
+        if not self._new or not len(arrays["head"]):
+            return True
+        head = Head.of(arrays)
+        if head.book != self._head.book or len(self._readings.keys() | set(arrays["regime"].tolist())) > SETS_MAX:
+            return False
+        if self._answer.is_empty or not (_answers(arrays) or (head.complete and head.ask not in self._asks)):
+            return True
+        more = sum(arrays[name].nbytes for name in ("sums", "products", "sample")) + 8 * len(arrays["pair"])
+        return head.ask == self._head.ask and self._answer.size + more <= ANSWER_BYTES_MAX
+
+    def add(self, arrays: Arrays, readings: int, client: str = "") -> None:
+        """Add one update of a client or of a lower region. Raises `InvalidData`."""
+        head = check_update(arrays, readings, 2**53)
+        if head is None:
+            return
+        if head.width != self._width:
+            raise InvalidData(f"its rows have {head.width} features, expected {self._width}")
+        self._take_in(head, arrays, client)
+        self._senders.take(client, clients_of(arrays))
+        self._new = True
+        self._complete = self._is_complete()
+
+    def _take_in(self, head: Head, arrays: Arrays, client: str) -> None:
+        has_answer = _answers(arrays)
+        if has_answer and head.phase != Phase.COLUMNS:
+            self._answer.add(head, arrays)
+        if has_answer or (head.complete and head.ask not in self._asks):
+            self._turn_to(head)
+        if head.phase == Phase.COLUMNS and has_answer:
+            self._columns[client] = arrays["sums"].astype(np.float64)
+        elif head.complete:
+            self._asks.setdefault(head.ask, set()).add(client)
+        for identity, n in zip(arrays["regime"].tolist(), arrays["count"].tolist(), strict=True):
+            self._readings[identity] = self._readings.get(identity, 0) + n
+        same = head.book == self._head.book and len(arrays["change"]) == len(self._changes)
+        self._changes = self._changes + arrays["change"] if same else arrays["change"].astype(np.int64)
+        self._head = Head(self._head.ask, head.book, self._head.phase, self._width, False)
+
+    def _turn_to(self, head: Head) -> None:
+        """Answer the ask of this update from now on."""
+        if head.ask == self._head.ask:
+            return
+        self._asks.setdefault(head.ask, set())
+        if head.phase != Phase.COLUMNS:
+            self._columns = {}
+        while len(self._asks) > ASKS_MAX:
+            del self._asks[next(iter(self._asks))]
+        self._head = Head(head.ask, self._head.book, head.phase, self._width, False)
+        self._told = False
+
+    def contribute(self) -> Arrays:
+        """The `REGION_UPDATE` arrays of what was added since the last call."""
+        arrays = self._arrays()
+        self._told = self._complete
+        self._begin()
+        return arrays
+
+    def _arrays(self) -> dict[str, AnyArray]:
+        answer = self._answer.arrays()
+        if self._new and self._columns and self._head.phase == Phase.COLUMNS:
+            answer["sums"] = _pooled(np.array(list(self._columns.values())))
+        head = Head(self._head.ask, self._head.book, self._head.phase, self._width, self._complete)
+        return {
+            "head": head.packed() if self._new else np.empty(0, np.int64),
+            "regime": np.array(list(self._readings), np.int64),
+            "count": np.array(list(self._readings.values()), np.int64),
+            "change": self._changes.copy(),
+            **answer,
+            "clients": np.array([self._senders.n_clients] if self._new else [], np.int64),
+        }
+
+    def state(self) -> State:
+        """Everything that further contributions depend on, as copies."""
+        return {
+            "version": STATE_VERSION,
+            "half": HALF,
+            "held": self._arrays(),
+            "head": self._head.packed(),
+            "complete": int(self._complete),
+            "told": int(self._told),
+            "asks": [[str(ask), *sorted(answered)] for ask, answered in self._asks.items()],
+            "column_senders": list(self._columns),
+            "columns": np.array(list(self._columns.values())).reshape(len(self._columns), 1 + 4 * self._width),
+            **self._senders.state(),
+        }
+
+    def restore(self, state: State) -> None:
+        """Become the saved aggregator. Raises `InvalidState`; then nothing has changed."""
+        saved = StateReader(state, STATE_VERSION, half=HALF)
+        fresh = RegimesAggregator({}, self._width)
+        fresh._keys = self._keys
+        fresh._begin()
+        held = saved.read_arrays("held", REGION_UPDATE, self._width)
+        try:
+            head = Head.of({"head": saved.read_ints("head", (None,))})
+            check = check_update(held, 2**53, 0)
+            if check is not None:
+                fresh._take_in(check, {**held, "sums": held["sums"]}, "")
+        except InvalidData as damaged:
+            raise InvalidState(f"saved sums: {damaged}") from None
+        fresh._head, fresh._new = head, check is not None
+        fresh._complete, fresh._told = bool(saved.read_int("complete")), bool(saved.read_int("told"))
+        fresh._asks = _read_asks(state)
+        names = saved.read_names("column_senders")
+        columns = saved.read_floats("columns", (len(names), 1 + 4 * self._width))
+        fresh._columns = dict(zip(names, columns, strict=True))
+        fresh._senders = Senders.restored(saved)
+        vars(self).update(vars(fresh))
+
+
+def _answers(arrays: Arrays) -> bool:
+    """Whether an update has an answer, or a piece of one."""
+    return any(len(arrays[name]) for name in ("sums", "products", "part"))
+
+
+def _sum(known: Floats, more: AnyArray) -> Floats:
+    """The sum of what was added and another one, either of which may be empty. Raises `InvalidData`."""
+    if not len(known) or not len(more):
+        return known if len(known) else more.astype(np.float64)
+    if len(known) != len(more):
+        raise InvalidData("sums of the same ask have different lengths")
+    total: Floats = known + more
+    return total
+
+
+def _pooled(table: Floats) -> Floats:
+    """(n, 1 + 4 d) columns of several clients -> (1 + 4 d,) those of all: means by readings, and outermost ends."""
+    weight = table[:, 0] / max(table[:, 0].sum(), 1.0)
+    d = (table.shape[1] - 1) // 4
+    means, low, high = weight @ table[:, 1 : 1 + 2 * d], table[:, 1 + 2 * d : 1 + 3 * d], table[:, 1 + 3 * d :]
+    return np.concatenate([[table[:, 0].sum()], means, low.min(axis=0), high.max(axis=0)])
+
+
+def _read_asks(state: State) -> dict[int, set[str]]:
+    try:
+        return {int(ask): {str(name) for name in names} for ask, *names in state["asks"]}
+    except (KeyError, TypeError, ValueError):
+        raise InvalidState("asks must be numbers with the names of those that have answered") from None
