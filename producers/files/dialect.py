@@ -41,9 +41,12 @@ _COMMA_IS_DECIMAL = re.compile(rf"[+-]?(0?,\d+|\d+,(\d{{1,2}}|\d{{4,}})|\d{{4,}}
 _POINT_IS_DECIMAL = re.compile(
     rf"[+-]?(0?\.\d+|\d+\.|\d+\.(\d{{1,2}}|\d{{4,}})|\d{{4,}}\.\d+|\d+\.\d+[eE][+-]?\d+)|{_GROUPS}(,\d{{3}})+\.\d+"
 )
+_PLAIN = re.compile(r"[+-]?(\d+|(0?\.\d+|\d+\.(\d{1,2}|\d{4,})|\d{4,}\.\d+))")
+"""nearly every number: a whole one, or one with a point that can be nothing but its decimal sign (the group)"""
 _COMMA_GROUPS = re.compile(rf"{_GROUPS}(,\d{{3}})+(\.\d+)?")
 _POINT_GROUPS = re.compile(rf"{_GROUPS}(\.\d{{3}})+(,\d+)?")
 _NUMBER = re.compile(rf"[+-]?[\d.,{SPACES}]*\d\.?([eE][+-]?\d+)?|[+-]?(inf|nan|infinity)", re.IGNORECASE)
+DIGITS = tuple("0123456789")
 _UNIT = r"(?:[^\W\d_]|[%\u2030\u00b0])(?:[^\W\d_]|[%\u00b0/^*\u00b7\u00b2\u00b3-]|(?<=[ms])[23]){0,11}"
 # 0x1A is no number with a unit, and 3E5 is a number.
 _WITH_UNIT = re.compile(rf"(?!0[xXoObB])[+\u2212-]?[\d.,{SPACES}]*\d\s*(?![eE]\d)({_UNIT})")
@@ -258,6 +261,8 @@ def with_units(header: Sequence[str], row: Sequence[str]) -> list[str]:
 
 def unit_behind(cell: str) -> str:
     """The unit that follows the number of a cell, as in "12.5 °C"; "" for none."""
+    if cell[-1:] in DIGITS and cell[-2:-1] not in ("m", "s"):  # nearly every cell; m2 and s3 are units
+        return ""
     found = _WITH_UNIT.fullmatch(cell)
     return found[1] if found else ""
 
@@ -289,6 +294,10 @@ def numbers_of(cells: Iterable[str], said: str | None, where: str) -> tuple[str,
     spaces = ""
     for cell in cells:
         text = cell.strip().replace(MINUS, "-")
+        # None of the others: looked for one by one they would take most of a producer's start.
+        if (plain := _PLAIN.fullmatch(text)) is not None:
+            points = points or bool(plain[2])
+            continue
         text = text.removesuffix(unit_behind(text)).rstrip()
         commas = commas or bool(_COMMA_IS_DECIMAL.fullmatch(text))
         points = points or bool(_POINT_IS_DECIMAL.fullmatch(text))

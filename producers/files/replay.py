@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -101,7 +102,7 @@ class Replay:
         self._blocks = self._one_pass()
         self._ahead = NO_ROWS
 
-    @property
+    @cached_property
     def identity(self) -> str:
         """See `Source.identity`. It depends on paths and first rows: a file that grew is the same, a new one is not."""
         form = self._form
