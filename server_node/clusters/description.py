@@ -208,7 +208,8 @@ def weighted_quantiles(values: Floats, mass: Floats, shares: tuple[float, ...]) 
     weights = mass[order] if mass.sum() > 0 else np.ones(len(values))
     # A value stands in the middle of its mass, so that the median of two values lies between them.
     reached = np.cumsum(weights) - 0.5 * weights
-    return [float(np.interp(share * weights.sum(), reached, values[order])) for share in shares]
+    found: list[float] = np.interp(np.multiply(shares, weights.sum()), reached, values[order]).tolist()
+    return found
 
 
 def _compared(

@@ -6,7 +6,8 @@ Origins (not in the paper) keep any single client from joining two groups of nod
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from itertools import groupby
 
 import numpy as np
 
@@ -154,42 +155,45 @@ class Origins:
     """
 
     def __init__(self) -> None:
-        self._inputs: list[Counter[str]] = []
-        self._queue: deque[str] = deque()
-        """clients of the inputs that are to be learnt next; some wait in the buffer of the network"""
+        self._inputs: list[dict[str, int]] = []
+        self._queue: deque[tuple[str, int]] = deque()
+        """clients of the inputs that are to be learnt next, each with the number of its inputs in a row; some wait in
+        the buffer of the network"""
 
     def expect(self, clients: Iterable[str]) -> None:
         """The next inputs come from these clients."""
-        self._queue.extend(clients)
+        for client, run in groupby(clients):
+            more = len(list(run))
+            if self._queue and self._queue[-1][0] == client:
+                more += self._queue.pop()[1]
+            self._queue.append((client, more))
 
     def count(self, position: int) -> None:
         """The node at `position`, which may be new, has learnt the next input."""
-        client = self._queue.popleft() if self._queue else ""
+        client = self._take(1)
         if position == len(self._inputs):
-            self._inputs.append(Counter())
+            self._inputs.append({})
         self._add(position, client, 1)
 
     def ahead(self, most: int) -> int:
         """Number of the next inputs, at most `most`, that come from the same client."""
-        length = 0
-        while length < min(most, len(self._queue)) and self._queue[length] == self._queue[0]:
-            length += 1
-        return length or most
+        return min(most, self._queue[0][1]) if self._queue else most
 
     def count_all(self, inputs: int, before: NodeCounts, after: NodeCounts) -> None:
         """The next inputs, all of one client, have been learnt. `before` and `after`: ids and winning counts of the
         nodes; nodes may have been removed after the last of the inputs only, since an id can be given again."""
-        client = self._queue[0] if self._queue else ""
-        for _ in range(min(inputs, len(self._queue))):
-            self._queue.popleft()
+        client = self._take(inputs)
         (ids_before, counts_before), (ids, counts) = before, after
-        stays = np.isin(ids_before, ids)
-        self.keep(stays)
-        known = len(self._inputs)
-        won = counts[:known] - counts_before[stays]
+        known = len(ids_before)
+        # Most often none was removed; to look each id up takes longer than all the rest.
+        if not np.array_equal(ids[:known], ids_before):
+            stays = np.isin(ids_before, ids)
+            self.keep(stays)
+            counts_before, known = counts_before[stays], len(self._inputs)
+        won = counts[:known] - counts_before
         for position in np.flatnonzero(won).tolist():
             self._add(position, client, int(won[position]))
-        self._inputs.extend(Counter({client: count}) for count in counts[known:].tolist())
+        self._inputs.extend({client: count} for count in counts[known:].tolist())
 
     def _add(self, position: int, client: str, number: int) -> None:
         inputs = self._inputs[position]
@@ -197,7 +201,16 @@ class Origins:
             fewest = min(inputs.values())
             # Of several the first by name: a restored node lists its clients in another order.
             number += inputs.pop(min(name for name, count in inputs.items() if count == fewest))
-        inputs[client] += number
+        inputs[client] = inputs.get(client, 0) + number
+
+    def _take(self, inputs: int) -> str:
+        """The client of the next inputs, which are of one client, and no longer expected."""
+        if not self._queue:
+            return ""
+        client, left = self._queue.popleft()
+        if left > inputs:
+            self._queue.appendleft((client, left - inputs))
+        return client
 
     def keep(self, mask: Bools) -> None:
         """Forget the nodes where `mask` is false."""
@@ -239,7 +252,8 @@ class Origins:
         counts = (count for inputs in self._inputs for count in inputs.values())
         origin[:, 2] = np.fromiter(counts, np.int64, len(origin))
         origin = origin[np.argsort(origin[:, 0] * len(names) + origin[:, 1])]
-        return {"origin_client": names, "origin": origin, "origin_queue": list(self._queue)}
+        queue = [client for client, left in self._queue for _ in range(left)]
+        return {"origin_client": names, "origin": origin, "origin_queue": queue}
 
     @classmethod
     def restored(cls, saved: StateReader, k: int) -> Origins:
@@ -248,13 +262,14 @@ class Origins:
         places = (table[:, 0] < k) & (table[:, 1] < len(names)) & (table[:, 2] > 0)
         saved.check(bool(places.all()), "an origin has no such node or client")
         origins = cls()
-        origins._inputs, origins._queue = [Counter() for _ in range(k)], deque(saved.read_names("origin_queue"))
+        origins._inputs = [{} for _ in range(k)]
+        origins.expect(saved.read_names("origin_queue"))
         for position, client, count in table.tolist():
             origins._inputs[position][names[client]] = count
         return origins
 
 
-def _owner(inputs: Counter[str], share_max: float) -> str:
+def _owner(inputs: Mapping[str, int], share_max: float) -> str:
     """The client that has more than `share_max` of the inputs; empty: none has."""
     client, most = max(inputs.items(), key=lambda one: (one[1], one[0]), default=("", 0))
-    return client if most > share_max * inputs.total() else ""
+    return client if most > share_max * sum(inputs.values()) else ""
