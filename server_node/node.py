@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from server_node.clusters.history.store import HistoryStore
 from server_node.ingest.ingest import Ingest, Ingested, RecordFailed, Rejections, Unlearning
@@ -51,6 +52,11 @@ from shoal.telemetry.metrics import ServerMetrics
 from shoal.transports.base import Log, Positions, Record, beginning, first_positions, latest, read_next
 
 STATE_VERSION = 16
+CLOCKS_APART_S: Final = 0.002
+"""seconds that a wait is longer than the clock says, so that it does not end just before"""
+GATHER_S: Final = 0.02
+"""seconds for which a server that has waited for an update takes what follows into the same step: clients that get
+their readings together publish one after the other, and those that come after a snapshot wait for the next one"""
 
 Models = Mapping[str, ServedModel]
 
@@ -294,7 +300,7 @@ class ServerNode:
         Raises `LogUnavailable` (try again later), `LogError` and `OffsetOutOfRange`; after an error only a new node,
         resumed from the checkpoint, may go on.
         """
-        batch = self._left or self._read(timeout_s)
+        batch = self._left or self._read(self._wait_s(timeout_s))
         began = time.perf_counter()
         try:
             ingested, rejected, reached = self._process(batch, began + self._settings.step_s)
@@ -375,10 +381,21 @@ class ServerNode:
             regions=self._hierarchy.regions,
         )
 
+    def _wait_s(self, timeout_s: float) -> float:
+        """Seconds to wait for records, `timeout_s` at most: the next snapshot waits for none of them once it is due."""
+        now = self._clock()
+        due_s = min((model.snapshot_wait_s(now) for model in self._models.values()), default=math.inf)
+        return min(timeout_s, due_s + CLOCKS_APART_S)
+
     def _read(self, timeout_s: float) -> _Batch:
         topic, limit, gaps = self._contract.updates_topic, self._settings.batch_updates_max, self._settings.accept_gap
         ends = self._ends()
         records, after = read_next(self._log, topic, self._positions, limit, timeout_s, gaps, self._gap)
+        gathers = timeout_s > 0 and all(model.rounds is None for model in self._models.values())
+        until = time.monotonic() + (GATHER_S if gathers else 0.0)
+        while records and len(records) < limit and (left_s := until - time.monotonic()) > 0:
+            more, after = read_next(self._log, topic, after, limit - len(records), left_s, gaps, self._gap)
+            records = [*records, *more]
         # Fewer records than asked for do not mean that these were all: a broker sends what it has at hand.
         return _Batch(records, after, all(after.get(partition, 0) >= end for partition, end in ends.items()))
 

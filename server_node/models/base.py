@@ -233,6 +233,10 @@ class PublishingModel(Protocol):
         """Whether to publish a snapshot now."""
         ...
 
+    def snapshot_wait_s(self, now: float) -> float:
+        """Seconds until a snapshot will be due by the clock, whatever comes; infinite if the clock alone makes none."""
+        ...
+
     def take_snapshot(self, positions: Positions, statement: Mapping[str, Any], now: float) -> PublishedSnapshot:
         """The next snapshot. `positions` is where the updates are read on, `statement` the
         privacy statement of the contract. Raises `MessageRejected` ("oversized") for one too large to travel."""

@@ -318,6 +318,10 @@ class RoundsModel(PublishedModel):
         """Whether a round was opened, or the model went to sleep, since the newest snapshot."""
         return self._snapshot_due
 
+    def snapshot_wait_s(self, now: float) -> float:
+        """Seconds without end: a transition makes each snapshot, and the server looks for these with every step."""
+        return math.inf
+
     def take_snapshot(self, positions: Positions, statement: Mapping[str, Any], now: float) -> PublishedSnapshot:
         """The newest parameters, with the request of the open round if there is one."""
         state = self._state

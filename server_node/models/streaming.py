@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
@@ -135,8 +136,18 @@ class StreamingBase(PublishedModel, ABC):
         # A clock that was set back must not lengthen the wait.
         self._publisher.counts.snapshot_at = min(self._publisher.counts.snapshot_at, now)
         by_number = self._news.updates >= self._settings.snapshot_updates
-        wait_s = max(self._settings.snapshot_s, min(self._snapshot_takes_s / SNAPSHOTS_SHARE, SNAPSHOT_WAIT_MAX_S))
-        return by_number or self._news.other or now >= self._publisher.counts.snapshot_at + wait_s
+        return by_number or self._news.other or now >= self._publisher.counts.snapshot_at + self._interval_s
+
+    @property
+    def _interval_s(self) -> float:
+        """Seconds between two snapshots that are due by the clock."""
+        return max(self._settings.snapshot_s, min(self._snapshot_takes_s / SNAPSHOTS_SHARE, SNAPSHOT_WAIT_MAX_S))
+
+    def snapshot_wait_s(self, now: float) -> float:
+        """Seconds until a snapshot is due by the clock; infinite while nothing has come since the newest one."""
+        if not self._news.updates:
+            return math.inf
+        return max(0.0, self._publisher.counts.snapshot_at + self._interval_s - now)
 
     def take_snapshot(self, positions: Positions, statement: Mapping[str, Any], now: float) -> PublishedSnapshot:
         """The next snapshot of everything absorbed so far."""
@@ -310,6 +321,10 @@ class StreamingModel(StreamingBase):
     def snapshot_due(self, now: float) -> bool:
         """Whether the pool has been merged, and a snapshot is due by the updates or the time since the newest one."""
         return (self._pool.waiting is None or self._publisher.counts.rebuilt) and super().snapshot_due(now)
+
+    def snapshot_wait_s(self, now: float) -> float:
+        """Seconds as `StreamingBase` has them, and without end until the pool has been merged."""
+        return super().snapshot_wait_s(now) if self._pool.waiting is None else math.inf
 
     def rebuild(self, published: Snapshot) -> None:
         """Pool as many updates as the server that published this had pooled, whatever the clock says."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from pathlib import Path
 
@@ -77,6 +78,21 @@ def test_the_view_of_a_model_is_that_of_its_newest_snapshot(family: str) -> None
 def test_a_snapshot_is_due_once(family: str) -> None:
     model = with_snapshot(family)
     assert not model.snapshot_due(0.0)
+
+
+def test_the_wait_for_the_next_snapshot_ends_when_it_is_due() -> None:
+    contract = plant()
+    settings = ServerSettings(pool_clients=1, snapshot_updates=100, snapshot_s=2.0)
+    (model,) = make_models(resolve(contract), settings, Validator(resolve(contract))).values()
+    assert model.snapshot_wait_s(10.0) == math.inf, "nothing has come"
+    model.process(an_update(contract), 10.0)
+    assert model.snapshot_wait_s(10.0) == 0.0
+    model.take_snapshot({0: 1}, {}, 10.0)
+    assert model.snapshot_wait_s(10.5) == math.inf
+    model.process(an_update(contract, sequence=2), 10.5)
+    assert not model.snapshot_due(10.5)
+    assert model.snapshot_wait_s(10.5) == 1.5
+    assert model.snapshot_due(10.5 + model.snapshot_wait_s(10.5))
 
 
 def test_a_restored_model_is_the_saved_one(family: str) -> None:
