@@ -20,6 +20,8 @@ from shoal.transports.base import Log, Positions, Record, RecordColumns, read_ne
 TIMES_MAX: Final = 1000
 """newest distinct times of readings by which a repeated reading is recognised"""
 
+READINGS_READ_MAX: Final = 1000
+"""most readings of one step: more would take memory, and no less time for each"""
 INTERRUPT_POLL_S = 0.02
 """interval at which `Intake.read` asks whether to stop waiting"""
 
@@ -111,12 +113,12 @@ class Intake:
         """the newest distinct times of readings, the oldest first; none unless repeats are dropped"""
 
     def read(self, timeout_s: float, interrupt: Callable[[], bool] | None = None, limit: int | None = None) -> Batch:
-        """The next batch, at most `limit` records, or as many as the settings say.
+        """The next batch, at most `limit` records, or as many as the settings and `READINGS_READ_MAX` let it read.
 
         Waits up to `timeout_s` seconds for a first record, or until `interrupt` returns true. Raises as `Log.read`
         does, and `OffsetOutOfRange` unless the settings accept gaps.
         """
-        limit = self._settings.batch_readings_max if limit is None else limit
+        limit = min(self._settings.batch_readings_max, READINGS_READ_MAX) if limit is None else limit
         accept_gap, left_s = self._settings.accept_gap, timeout_s
         while True:
             wait_s = left_s if interrupt is None else min(left_s, INTERRUPT_POLL_S)

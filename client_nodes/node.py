@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from client_nodes.count_windows import CountWindows
-from client_nodes.intake import Batch, Intake, no_batch
+from client_nodes.intake import READINGS_READ_MAX, Batch, Intake, no_batch
 from client_nodes.learner import Learner, RoundAnswers
 from client_nodes.monitoring import TOTALS, ClientMonitoring, Labelled, StepOutcome, Totals
 from client_nodes.privacy import Budget, PrivateBatch, Releases, RowCharges, counted_only, privatise
-from client_nodes.publisher import OwnUpdates, Publisher, all_headers, make_signer
+from client_nodes.publisher import EncodedUpdate, OwnUpdates, Publisher, all_headers, make_signer
 from client_nodes.snapshots import NOTHING_PUBLISHED, Published, Snapshots
 from shoal.algorithms.streaming import Rows
 from shoal.config.base import check_client_name
@@ -137,6 +137,8 @@ class ClientNode:
         self._totals = Totals()
         self._labels_to_publish: list[OutboxRecord] = []
         """labels that go to the outbox with the state they belong to"""
+        self._updates_to_store: list[EncodedUpdate] = []
+        """updates that wait for the next store; after a kill they are made again"""
 
     def _make_stages(self) -> None:
         """Make every stage of a step, in the order in which a batch passes them. Raises as they do."""
@@ -220,27 +222,28 @@ class ClientNode:
         Raises `LogUnavailable` (try again later), `LogError` and `OffsetOutOfRange`. After an error this node must not
         step again: a new one resumes from the checkpoint.
         """
-        if self._labels is not None and self._labels.has_work:
+        if self._updates_to_store or (self._labels is not None and self._labels.has_work):
             timeout_s = 0.0
         batch, released = self._read(timeout_s)
         began = time.perf_counter()
         released = self._spread(released)
         private = self._privatise(released)
         self._round_answers.keep(private, self._clock())
-        updates = self._learner.learn(private, self._clock()) + self._windows.add(
-            released, self._clock(), self._budget.allows_window
-        )
+        learnt = self._learner.learn(private, self._clock())
+        counted = self._windows.add(released, self._clock(), self._budget.allows_window)
         learn_s = time.perf_counter() - began
         answers = self._round_answers.make_answers(self._clock())
         labelled = self._write_local_results(batch)
         self._labels_to_publish += labelled.records
-        updates += answers.updates
+        self._updates_to_store += [*learnt, *counted, *answers.updates]
+        # What a window or an answer was made for is decided by the clock and by others: it is stored at once.
+        stores = bool(counted or answers.updates) or self._should_store(batch, labelled, made=bool(learnt))
         rejected = self._snapshots.take_rejected()
         refused = batch.records - released.records
         outcome = StepOutcome(
             batch,
             private,
-            updates,
+            self._updates_to_store if stores else [],
             answers.rejected,
             rejected,
             learn_s,
@@ -248,7 +251,8 @@ class ClientNode:
             self._novel(),
             refused,
         )
-        stored_at = self._store_and_publish(outcome)
+        self._count(outcome)
+        stored_at = self._store_and_publish(outcome.updates) if stores else None
         self._monitoring.stepped(outcome, self._totals, self._learner.nodes, stored_at)
         return outcome.did_something
 
@@ -292,7 +296,8 @@ class ClientNode:
     @property
     def up_to_date(self) -> bool:
         """Whether every reading in the log is learned and published in an update."""
-        return not self._learner.has_unpublished and self._intake.lag_records() == 0
+        waits = self._learner.has_unpublished or self._updates_to_store
+        return not waits and self._intake.lag_records() == 0
 
     def _write_local_results(self, batch: Batch) -> Labelled:
         """Write rejected readings and labels to the client's own log, keyed by the readings' places.
@@ -317,7 +322,7 @@ class ClientNode:
             time.sleep(min(timeout_s, pause_s))
             return none, none
         timeout_s = min(timeout_s, self._windows.longest_wait_s(now))
-        room = min(self._settings.batch_readings_max, self._windows.room)
+        room = min(self._settings.batch_readings_max, READINGS_READ_MAX, self._windows.room)
         # No room until a window that is due by the clock is closed: the step after this one does that.
         if not room:
             time.sleep(timeout_s)
@@ -355,27 +360,31 @@ class ClientNode:
     def _request_is_due(self) -> bool:
         return self._round_answers.is_due(self._clock())
 
-    def _store_and_publish(self, outcome: StepOutcome) -> float | None:
-        """Time at which the checkpoint was stored, None if that was not due."""
+    def _should_store(self, batch: Batch, labelled: Labelled, *, made: bool) -> bool:
+        records, limit = batch.records + labelled.backlog, self._settings.batch_readings_max
+        # Each store waits for the disk: a client that is behind stores the updates of several steps together.
+        is_behind = batch.records == READINGS_READ_MAX
+        return self._outbox.should_store(records, limit, self._clock(), made=made, more=is_behind)
+
+    def _count(self, outcome: StepOutcome) -> None:
         self._totals.update(outcome.counts())
         for one in outcome.batch.rejected:
             self._faults.add(one.fault, (one.record.partition, one.record.offset))
+
+    def _store_and_publish(self, updates: Sequence[EncodedUpdate]) -> float:
+        """Store the state with these updates and publish them; the time at which it was stored."""
         now = self._clock()
-        records, limit = outcome.batch.records + outcome.labelled.backlog, self._settings.batch_readings_max
-        if not outcome.updates and not self._outbox.should_store(records, limit, now):
-            return None
-        updates = [record for update in outcome.updates for record in update.records]
+        records = [record for update in updates for record in update.records]
         self._own_updates.note_end(now)
-        if updates:
+        if records:
             self._snapshots.look_for_conflicts(now)
-        if updates:
             self._row_charges.charge()
         releases = self._resources.releases
-        if updates and releases is not None:
+        if records and releases is not None:
             releases.add(self._intake.positions)
         # After the ledger: a kill in between costs budget that nothing was published for, and never the reverse.
-        self._outbox.store(self._state(), updates + self._labels_to_publish, now)
-        self._labels_to_publish = []
+        self._outbox.store(self._state(), records + self._labels_to_publish, now)
+        self._labels_to_publish, self._updates_to_store = [], []
         self._windows.stored()
         if releases is not None:
             releases.note()

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from client_nodes.intake import Batch
+from client_nodes.intake import READINGS_READ_MAX, Batch
 from client_nodes.labelling.novelty import BINS, KNOWN_MAX, Outside, Streak, UsualValues, distance_bins, rank
 from client_nodes.labelling.stays import Regimes, Stays
 from client_nodes.labelling.waiting import Backlog, Sequences, WaitingReadings
@@ -297,8 +297,8 @@ class Labeller:
         read, labels_of, records = 0, dict[str, int](), list[OutboxRecord]()
         for model, kept in self._models.items():
             if kept.clusters is not None and kept.backlog.pending:
-                count_novel, limit = not kept.backlog.again, self._settings.batch_readings_max
-                contract = self._contract
+                count_novel, contract = not kept.backlog.again, self._contract
+                limit = min(self._settings.batch_readings_max, READINGS_READ_MAX)
                 piece = kept.backlog.take(
                     self._readings, limit, BACKLOG_WAIT_S, contract.width, gaps=contract.learns_gaps
                 )

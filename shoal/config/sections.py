@@ -34,7 +34,7 @@ class ClientSettings(Settings):
     publish_readings: int = Field(default=500, ge=1, le=10**9, description="publish after this many readings learnt")
     publish_s: float = Field(default=10.0, gt=0, le=86400, description="or after this many seconds, if sooner")
     batch_readings_max: int = Field(
-        default=1000, ge=1, le=100_000, description="most readings learnt between two checkpoints"
+        default=4000, ge=1, le=100_000, description="most readings learnt between two checkpoints"
     )
     label: bool = Field(
         default=False,

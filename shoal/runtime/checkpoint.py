@@ -392,7 +392,7 @@ class Outbox:
     """Publishes the records stored in a checkpoint, in order, each at least once; readers drop repeated ones.
 
     A step that makes records must store them before they are published. A step that only learns may store later:
-    until then a new process learns the same again from the log.
+    until then a new process learns the same again from the log. So may one whose records it would make again, too.
     """
 
     def __init__(
@@ -407,19 +407,25 @@ class Outbox:
         self._pending: list[OutboxRecord] | None = None
         """those that are stored and not known to be published; None: not read from the checkpoint yet"""
         self._unstored = 0
+        self._records_wait = False
         self._stored_at = -math.inf
 
-    def should_store(self, learnt: int, unstored_max: int, now: float) -> bool:
-        """Whether a step that learnt from `learnt` more records and made none must store the state now.
+    def should_store(
+        self, learnt: int, unstored_max: int, now: float, *, made: bool = False, more: bool = False
+    ) -> bool:
+        """Whether a step that learnt from `learnt` more records must store the state now.
 
-        True if anything is not stored yet and the step had nothing to learn (so there is time), or at least
-        `unstored_max` records are not stored, or the newest store is `STORE_INTERVAL_S` ago.
+        `made`: whether it made records, which a new process would make again from the log; `more`: whether there is
+        more to learn at once, for which they may wait. True if anything is not stored yet and the step had nothing to
+        learn (so there is time), at least `unstored_max` records are not stored, or the newest store is
+        `STORE_INTERVAL_S` ago.
         """
         self._unstored += learnt
+        self._records_wait |= made
         # A clock that was set back must not lengthen the interval.
         self._stored_at = min(self._stored_at, now)
         due = learnt == 0 or self._unstored >= unstored_max or now >= self._stored_at + STORE_INTERVAL_S
-        return self._unstored > 0 and due
+        return (self._unstored > 0 or self._records_wait) and (due or (self._records_wait and not more))
 
     def store(self, state: dict[str, Any], records: Sequence[OutboxRecord], now: float) -> None:
         """Save the state and its records in one transaction, and delete the records known to be published."""
@@ -427,7 +433,7 @@ class Outbox:
         if self._pending is not None and records:
             self._pending += records
             self._stored_up_to = last
-        self._unstored, self._stored_at = 0, now
+        self._unstored, self._records_wait, self._stored_at = 0, False, now
 
     def publish_pending(self) -> int:
         """Publish every stored record that is not known to be published; returns how many. Raises as the log does.

@@ -87,6 +87,30 @@ def test_an_idle_client_stores_what_it_has_learnt(site: Site) -> None:
         assert node.totals["learned"] == 28
 
 
+def test_a_client_that_is_behind_stores_updates_together_and_a_kill_meanwhile_loses_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("client_nodes.node.READINGS_READ_MAX", 50)
+    site = Site(tmp_path / "behind")
+    site.add_readings(readings(170))
+    [each_alone] = copies(site, {"batch_readings_max": 50})
+    with site.node() as node:
+        assert node.step()
+        assert len(site.published()) == 1, "nothing was ever stored"
+        assert node.step()
+        assert len(site.published()) == node.totals["updates"] == 1
+        assert not node.up_to_date
+    with site.node() as node:
+        assert node.step()
+        assert node.step()
+        assert {update.sequence for update in site.updates()} == {1, 2}
+        assert node.step()
+        assert {update.sequence for update in site.updates()} == {1, 2, 3}, "there is no more to learn"
+        assert node.totals["updates"] == 3
+    each_alone.run()
+    assert {record.value for record in site.published()} == {record.value for record in each_alone.published()}
+
+
 # No readings, and too few.
 
 

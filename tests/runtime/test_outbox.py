@@ -127,6 +127,22 @@ def test_learning_alone_is_stored_when_idle_when_it_is_much_and_after_the_interv
         assert outbox.should_store(1, 10, 5.0 + STORE_INTERVAL_S)
 
 
+def test_records_wait_to_be_stored_while_there_is_more_to_learn_at_once(path: Path, log: SqliteLog) -> None:
+    with Checkpoint(path, "a") as checkpoint:
+        outbox = Outbox(checkpoint, log)
+        outbox.store({}, [], 5.0)
+        assert outbox.should_store(1, 10, 5.0, made=True), "there is no more"
+        outbox.store({}, [], 5.0)
+        assert not outbox.should_store(1, 10, 5.0, made=True, more=True)
+        assert not outbox.should_store(1, 10, 5.0, more=True)
+        assert outbox.should_store(1, 10, 5.0), "they wait, though this step made none"
+        assert outbox.should_store(1, 10, 5.0 + STORE_INTERVAL_S, more=True)
+        outbox.store({}, [], 6.0)
+        assert not outbox.should_store(1, 10, 6.0), "none waits any more"
+        assert not outbox.should_store(8, 10, 6.0, made=True, more=True)
+        assert outbox.should_store(1, 10, 6.0, more=True), "ten in all"
+
+
 def test_a_clock_that_is_set_back_does_not_delay_the_next_store(path: Path, log: SqliteLog) -> None:
     with Checkpoint(path, "a") as checkpoint:
         outbox = Outbox(checkpoint, log)
