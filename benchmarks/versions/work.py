@@ -5,6 +5,7 @@ It is started as a script in this version and in the other one, so it uses only 
 
 from __future__ import annotations
 
+import hashlib
 import json
 import secrets
 import shutil
@@ -44,7 +45,9 @@ SPREAD = 0.01
 UPDATE_READINGS = 100
 STREAMING = (
     f'[privacy]\nmode = "formal"\nepsilon_per_reading = {20.0 * DIMENSIONS}\n'
+    # Fixed, as defaults of versions differ.
     f'[[models]]\nname = "{MODEL}"\nalgorithm = "fcac"\n'
+    "options = { nodes_max = 2000, client_share_max = 0.95 }\n"
 )
 SERVERS = {"batches": "", "single": "batch_updates_max = 1\nsnapshot_updates = 1\n"}
 """name -> settings: with the defaults, and with a checkpoint and a snapshot for every update"""
@@ -154,17 +157,21 @@ def _open_clients(config: Config, clients: int, readings: int, seed: int) -> Ite
         for number in range(clients):
             generator = np.random.default_rng([seed, number])
             kinds = generator.integers(CENTRES, size=readings)
-            _set_secrets(generator)
+            _set_secrets(seed, number)
             _write_readings(config, f"client-{number}", centres[kinds] + generator.normal(0, SPREAD, (readings, 8)))
-            _set_secrets(generator)
             nodes.append(stack.enter_context(resumed(open_client(config, f"client-{number}", clock=_clock))))
         yield nodes
 
 
-def _set_secrets(generator: np.random.Generator) -> None:
-    """Keys and identities by a seed: other noise would give the server another number of nodes, and other work."""
-    secrets.token_bytes = lambda nbytes=None: generator.bytes(nbytes or 32)
-    secrets.token_hex = lambda nbytes=None: generator.bytes(nbytes or 32).hex()
+def _set_secrets(seed: int, client: int) -> None:
+    """Keys and identities by seed, client and length alone, in whatever order a version asks for them: other noise
+    would give the server another number of nodes, and other work."""
+
+    def token_bytes(nbytes: int | None = None) -> bytes:
+        return hashlib.shake_256(f"{seed} {client} {nbytes}".encode()).digest(nbytes or 32)
+
+    secrets.token_bytes = token_bytes
+    secrets.token_hex = lambda nbytes=None: token_bytes(nbytes).hex()
 
 
 def _write_readings(config: Config, client: str, rows: np.ndarray[Any, np.dtype[np.float64]]) -> None:
