@@ -40,8 +40,12 @@ PARQUET, ARROW = "application/vnd.apache.parquet", "application/vnd.apache.arrow
 MEDIA_TYPES = (JSON, CSV, PARQUET, ARROW)
 NUMERIC = frozenset({f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)} | {"float", "double"})
 """types of columns that are read"""
-TEXTS = ("string", "large_string", "bool", "dictionary<")
-"""how the types of further columns begin that are read of a category"""
+TEXTS = frozenset({"string", "large_string", "bool"})
+"""types of further columns that are read of a category; of others, such as views, a short body may hold gigabytes"""
+DICTIONARY = "dictionary<values="
+"""how the type of a column begins that keeps each of its values once"""
+FOOTER_BYTES_MAX = 256 * 1024
+"""longest footer of a Parquet file, which is read in Python"""
 
 Columns = dict[str, Floats]
 """name of a feature -> its values (n,): NaN where one is missing, infinite where it is none that can be"""
@@ -226,16 +230,96 @@ def _parquet_columns(body: bytes, wanted: _Wanted) -> Columns:
     """The columns of a Parquet file. A small file may unpack to gigabytes, so rows and compression are limited."""
     pyarrow, parquet = _arrow("pyarrow"), _arrow("pyarrow.parquet")
     try:
-        file = parquet.ParquetFile(pyarrow.BufferReader(body))
-        about = file.metadata
-        _check_number(about.num_rows)
-        groups = [about.row_group(i) for i in range(about.num_row_groups)]
-        codecs = {group.column(j).compression for group in groups for j in range(group.num_columns)}
-        if not codecs <= {"UNCOMPRESSED", "SNAPPY"}:
+        rows, codecs = _parquet_facts(body)
+        _check_number(rows)
+        if not codecs <= {UNCOMPRESSED, SNAPPY}:
             raise InvalidData("the Parquet file must be uncompressed or compressed with Snappy")
-        return _numbers(file.read(columns=_numeric(file.schema_arrow, wanted)), wanted)
-    except (pyarrow.ArrowException, OSError, ValueError) as wrong:
+        there = _numeric(parquet.ParquetFile(pyarrow.BufferReader(body)).schema_arrow, wanted)
+        kept_once = [wanted.names[j] for j in wanted.codes if wanted.names[j] in there]
+        file = parquet.ParquetFile(pyarrow.BufferReader(body), read_dictionary=kept_once)
+        return _numbers(file.read(columns=there), wanted)
+    except (pyarrow.ArrowException, OSError, ValueError, LookupError, TypeError, RecursionError) as wrong:
         raise _unreadable(wrong, "a Parquet file") from None
+
+
+UNCOMPRESSED, SNAPPY = 0, 1
+"""codecs of Parquet"""
+STRUCT, LIST, SET, MAP, BINARY, DOUBLE, UUID = 12, 9, 10, 11, 8, 7, 13
+TRUE, FALSE, BYTE = 1, 2, 3
+"""types of Thrift's compact protocol; all others are varints"""
+
+
+def _parquet_facts(body: bytes) -> tuple[int, set[int]]:
+    """Rows and codecs of a Parquet file, by its footer (parquet.thrift: FileMetaData, RowGroup, ColumnMetaData).
+
+    Read here because pyarrow ends the process where it is asked for the codecs of a damaged file. Raises `ValueError`,
+    `LookupError`, `TypeError` or `RecursionError` for what is none.
+    """
+    size = int.from_bytes(body[-8:-4], "little")
+    if body[-4:] != b"PAR1" or not 0 < size <= min(len(body) - 8, FOOTER_BYTES_MAX):
+        raise ValueError("no footer")
+    about = _Thrift(body[-8 - size : -8]).struct()
+    groups = about[4]
+    codecs = {column[3][4] for group in groups for column in group[1]}
+    # Both are claims: a reader may believe either.
+    return max(about[3], sum(max(0, group[3]) for group in groups)), codecs
+
+
+class _Thrift:
+    """Values of Thrift's compact protocol, read one after the other; an index error at the end of the buffer."""
+
+    def __init__(self, buffer: bytes) -> None:
+        self._buffer, self._at = buffer, 0
+
+    def struct(self) -> dict[int, Any]:
+        """The fields of a struct by their numbers. Raises `ValueError` for one that is there twice."""
+        fields: dict[int, Any] = {}
+        number = 0
+        while head := self._byte():
+            number = number + (head >> 4) if head >> 4 else self._integer()
+            if number in fields:
+                raise ValueError("a field twice")
+            fields[number] = head & 15 == TRUE if head & 15 in (TRUE, FALSE) else self._value(head & 15)
+        return fields
+
+    def _value(self, kind: int) -> Any:
+        if kind == STRUCT:
+            return self.struct()
+        if kind in (LIST, SET):
+            head = self._byte()
+            size = head >> 4 if head >> 4 < 15 else self._varint()
+            return [self._value(head & 15) for _ in range(self._room(size))]
+        if kind == MAP:
+            size = self._room(self._varint())
+            kinds = self._byte() if size else 0
+            return [(self._value(kinds >> 4), self._value(kinds & 15)) for _ in range(size)]
+        if kind in (BINARY, DOUBLE, UUID):
+            size = {DOUBLE: 8, UUID: 16}.get(kind) or self._varint()
+            self._at += self._room(size)
+            return None
+        return self._byte() if kind in (TRUE, FALSE, BYTE) else self._integer()
+
+    def _room(self, size: int) -> int:
+        """A number of bytes or values, each of a byte or more, that can be in the rest."""
+        if size > len(self._buffer) - self._at:
+            raise ValueError("longer than the buffer")
+        return size
+
+    def _byte(self) -> int:
+        self._at += 1
+        return self._buffer[self._at - 1]
+
+    def _varint(self) -> int:
+        found = shift = 0
+        while (byte := self._byte()) >= 128:
+            found, shift = found | (byte & 127) << shift, shift + 7
+            if shift > 63:
+                raise ValueError("too long")
+        return found | byte << shift
+
+    def _integer(self) -> int:
+        found = self._varint()
+        return found >> 1 ^ -(found & 1)
 
 
 def _arrow_columns(body: bytes, wanted: _Wanted) -> Columns:
@@ -274,7 +358,8 @@ def _numeric(schema: Any, wanted: _Wanted) -> list[str]:
         if len(at) != 1:
             raise InvalidData(f"there are several columns {name!r}")
         kind, is_category = str(schema.field(at[0]).type), wanted.names.index(name) in wanted.codes
-        if kind not in NUMERIC and not (is_category and kind.startswith(TEXTS)):
+        kind_of_values = kind.removeprefix(DICTIONARY).partition(",")[0] if is_category else kind
+        if kind_of_values not in (NUMERIC | TEXTS if is_category else NUMERIC):
             raise InvalidData(f"the column {name!r} must have integers or floats")
     return found
 
@@ -282,12 +367,21 @@ def _numeric(schema: Any, wanted: _Wanted) -> list[str]:
 def _numbers(table: Any, wanted: _Wanted) -> Columns:
     """name -> its values as floats."""
     return {
-        name: wanted.places(j, table.column(name).to_pylist())
+        name: np.concatenate([np.empty(0), *(_places(j, part, wanted) for part in table.column(name).chunks)])
         if j in wanted.codes
         else table.column(name).cast("float64", safe=False).to_numpy().astype(np.float64)
         for j, name in enumerate(wanted.names)
         if name in table.column_names
     }
+
+
+def _places(j: int, part: Any, wanted: _Wanted) -> Floats:
+    """Cells of the category at position j -> their places; a text that many rows have is made once."""
+    if not str(part.type).startswith(DICTIONARY):
+        return wanted.places(j, part.to_pylist())
+    known = np.append(wanted.places(j, part.dictionary.to_pylist()), math.nan)
+    at = [len(known) - 1 if place is None else place for place in part.indices.to_pylist()]
+    return known[np.array(at, dtype=np.int64)]
 
 
 def _unreadable(wrong: Exception, what: str) -> InvalidData:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import tracemalloc
 from dataclasses import replace
 from typing import Any
 
@@ -224,6 +225,26 @@ def test_a_damaged_table_is_an_answer_and_no_failure(kind: str, data: st.DataObj
     assert answer.status_code in (200, 422), answer.text
 
 
+def changed_footer(table: pa.Table, before: bytes, after: bytes) -> bytes:
+    body = stored(table, PARQUET)
+    footer = len(body) - 8 - int.from_bytes(body[-8:-4], "little")
+    return body[:footer] + body[footer:].replace(before, after, 1)
+
+
+def test_a_parquet_file_whose_types_contradict_its_statistics_ends_no_server() -> None:
+    # Texts declared as booleans: pyarrow ends the process where it is asked for the codec of this column.
+    body = changed_footer(TABLE, b"\x15\x0c", b"\x15\x00")
+    answer = LEARNT.post("/v1/predict", content=body, headers={"content-type": PARQUET})
+    assert answer.status_code in (200, 422), answer.text
+
+
+def test_rows_of_a_parquet_file_count_as_its_groups_have_them() -> None:
+    body = changed_footer(MANY, b"\x16\xa2\x9c\x01", b"\x16\x82\x80\x01")
+    assert parquet.ParquetFile(pa.BufferReader(body)).metadata.num_rows < ROWS_MAX
+    answer = LEARNT.post("/v1/predict", content=body, headers={"content-type": PARQUET})
+    assert (answer.status_code, "send at most" in answer.text) == (422, True), answer.text
+
+
 MIXED = parse_contract(
     {
         "federation": {"name": "plant"},
@@ -293,6 +314,11 @@ def test_a_reading_that_lacks_values_falls_to_the_nearest_over_what_it_has(media
         ("text/csv", b"temperature,valve\nhot,open\n", "row 0, temperature: not a finite number"),
         ("text/csv", b"humidity\n1\n", "there is no column 'temperature'"),
         (PARQUET, stored(pa.table({"valve": [[1]], "temperature": [1.0]}), PARQUET), "must have integers or floats"),
+        (
+            ARROW,
+            stored(pa.table({"valve": pa.array(["open"], pa.string_view()), "temperature": [1.0]}), ARROW),
+            "must have",
+        ),
     ],
 )
 def test_what_is_no_value_of_a_category_is_refused_without_quoting_it(
@@ -301,6 +327,21 @@ def test_what_is_no_value_of_a_category_is_refused_without_quoting_it(
     answer = mixed().post("/v1/predict", content=body, headers={"content-type": media_type})
     assert (answer.status_code, message in answer.json()["detail"]) == (422, True), answer.text
     assert str(SECRET) not in answer.text
+
+
+@pytest.mark.parametrize("kind", [PARQUET, ARROW])
+def test_a_long_text_in_every_row_of_a_category_takes_its_memory_once(kind: str) -> None:
+    texts = pa.DictionaryArray.from_arrays(np.zeros(ROWS_MAX, np.int32), ["x" * 100_000])
+    body = stored(pa.table({"valve": texts, "temperature": np.zeros(ROWS_MAX)}), kind)
+    client = mixed()
+    tracemalloc.start()
+    try:
+        answer = client.post("/v1/predict", content=body, headers={"content-type": kind})
+        taken = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert (answer.status_code, "not one of closed, open" in answer.text) == (422, True)
+    assert taken < 50 * 2**20, "a text for each row would take a gigabyte"
 
 
 def test_snapshots_and_clusters_have_the_values_of_a_category() -> None:
