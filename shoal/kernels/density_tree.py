@@ -244,14 +244,14 @@ def masses_at_shares(
     return [float(mass) for mass in held[order[places]]]
 
 
-def join_significance(typical: float, mass_within: float, dependence: float) -> float:
-    """Number of standard deviations by which a side of a join is denser than the join.
+def join_significance(typical: float, meeting: float, mass_within: float, dependence: float) -> float:
+    """Number of standard deviations by which a side of a join is denser than the place where the two sides meet.
 
-    At the join's length the mass within is `mass_within` where the two sides meet, by definition of the core
-    distance, and `typical` at the side's median reading. A count of n readings, where `dependence` readings
-    count as one, has a standard deviation of sqrt(n * dependence).
+    At the join's length the mass within is `typical` at the side's median reading, `meeting` where the sides meet, and
+    `mass_within` at the emptier end of the join, by definition of the core distance. A count of n readings, where
+    `dependence` readings count as one, has a standard deviation of sqrt(n * dependence).
     """
-    return (typical / mass_within - 1.0) * math.sqrt(mass_within / dependence)
+    return (typical - meeting) / math.sqrt(mass_within * dependence)
 
 
 EDGE_SHARE_OF_LEARNING: Final = 0.05

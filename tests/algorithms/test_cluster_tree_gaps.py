@@ -84,7 +84,7 @@ def test_a_small_group_far_from_all_others_is_one_of_its_own(
     weights = Weights(ones, lately, dependence * ones, dependence * ones, ones, np.zeros(len(at), dtype=np.int64))
     squared = squared_of(at)
     cores = cores_of_few(squared, *Neighbours(squared).core_distances(ones, [27.0, 10.0]))
-    joining = Joining(weights, squared, cores, 27.0, 10.0, 4.5, lambda pair, found: True)
+    joining = Joining(weights, at[:, None], squared, cores, 27.0, 10.0, 4.5, lambda pair, found: True)
     first = np.arange(len(at) - 1)
     edges: Ints = np.stack([first, first + 1], axis=1)
     lengths = np.maximum(np.maximum(cores[:-1], cores[1:]), squared[first, first + 1])

@@ -194,7 +194,8 @@ def test_sides_that_receive_readings_at_different_times_are_tested_with_the_slow
     ones = np.ones(100)
     weights = Weights(ones, np.repeat(recent, 50) / 50, ones, 100.0 * ones, ones, np.zeros(100, dtype=np.int64))
     squared = ((at[:, None] - at) ** 2).astype(np.float32)
-    joining = Joining(weights, squared, np.zeros(100, dtype=np.float32), 10.0, 10.0, 4.5, lambda pair, found: True)
+    cores = np.zeros(100, dtype=np.float32)
+    joining = Joining(weights, at[:, None], squared, cores, 10.0, 10.0, 4.5, lambda pair, found: True)
     first = np.array([*range(49), *range(50, 99), 49])
     group, apart = joining.join(np.stack([first, first + 1], axis=1), squared[first, first + 1])
     assert (len(set(group.tolist())) == 1) is joined
@@ -258,6 +259,61 @@ def test_only_what_lies_within_the_ground_of_a_cluster_waits_for_its_share(gap: 
     assert known.shown(np.array([1])).tolist() == [0 if waits else 1]
 
 
+@pytest.mark.parametrize(
+    ("gap", "present", "at_once"),
+    [(1.0, 1.0, False), (9.0, 1.0, True), (1.0, 0.9, True)],
+    ids=["a part", "beyond its ground", "moved"],
+)
+def test_a_part_of_a_cluster_that_has_not_moved_is_shown_at_a_review(gap: float, present: float, at_once: bool) -> None:
+    cells = cells_of([10.0] * 6, [0] * 6)
+    cells.centres[3:] += gap
+    known = Identities(1000.0, 4.5, 2.0)
+    known.clusters, known.n_created = {0: Cluster(0.0, -1, True, True)}, 1
+    here = np.where(np.arange(6) < 2, present, 1.0)
+    found = Partition(np.repeat([0, 3], 3), {0: 20.0, 3: 20.0}, np.ones(6), present=here)
+    known.assign(cells, found, 1900.0, by_review=True)
+    known.settle(3800.0)
+    assert known.shown(np.array([1])).tolist() == [1 if at_once else 0]
+    known.review(4000.0)
+    known.settle(3900.0)
+    assert known.shown(np.array([1])).tolist() == [1]
+    assert known.next_review == 8000.0
+
+
+def test_reviews_come_when_the_readings_have_doubled_and_then_every_8000() -> None:
+    known, due = Identities(1000.0, 4.5, 2.0), []
+    for _ in range(5):
+        due.append(known.next_review)
+        known.review(known.next_review)
+    assert due == [2000.0, 4000.0, 8000.0, 16000.0, 24000.0]
+
+
+def test_a_barely_significant_part_has_to_last_for_a_review_only_where_readings_depend_on_each_other() -> None:
+    known = Identities(1000.0, 4.5, 2.0)
+    known.clusters = {
+        0: Cluster(0.0, -1, True, True),
+        1: Cluster(3900.0, 0, False, False, reviewed=False),
+        2: Cluster(3900.0, 0, False, False, reviewed=False, slow_excess=0.4),
+        3: Cluster(3900.0, 0, True, False, reviewed=False, waits=True),
+    }
+    known.review(4000.0)
+    known.settle(5000.0)
+    assert known.shown(np.array([1, 2, 3])).tolist() == [1, 0, 0]
+    known.review(8000.0)
+    known.settle(7900.0)
+    assert known.shown(np.array([1, 2, 3])).tolist() == [1, 2, 0]
+
+
+def test_overlapping_clusters_are_told_apart_at_reviews_only() -> None:
+    generator = np.random.default_rng(101)
+    rows = generator.standard_normal((6000, 2))
+    rows[:, 0] += 4.0 * generator.integers(4, size=6000)
+    shown = np.array(shown_after_each(rows))
+    changed = 100 * (1 + np.flatnonzero(np.diff(shown)) + 1)
+    assert shown[-1] == 4
+    assert {int(at) for at in changed if at > 2000} <= {3900, 4000}
+
+
 def test_a_cluster_that_was_never_shown_does_not_outlive_the_one_it_was_shown_as() -> None:
     known = Identities(1000.0, 4.5, 2.0)
     known.clusters = {0: Cluster(0.0, -1, True, True), 1: Cluster(5000.0, 0, False, False)}
@@ -292,6 +348,21 @@ def test_a_memory_that_is_too_small_for_the_clusters_says_so() -> None:
 
     assert 70 <= unresolved(growth_max=1.0) <= 120
     assert unresolved() == 0
+
+
+def test_a_valley_is_found_by_what_lies_in_its_middle() -> None:
+    # Two long lines, six of their standard deviations apart: somewhere along them there are two readings, one of each,
+    # around which there are nearly as many as around the others.
+    generator = np.random.default_rng(5)
+    rows = np.stack([generator.uniform(0.0, 60.0, size=1500), generator.standard_normal(1500)], axis=1)
+    rows[750:, 1] += 6.0
+    cells = Cells.empty(2)
+    cells.add(Sketch(rows, np.ones(1500)), 1500)
+    nothing, ones = np.zeros(1500, dtype=np.bool_), np.ones(1500)
+    found = partition(cells, located(rows), nothing, nothing, ones, ones, 4.5, lambda pair, significance: False)
+    _, sizes = np.unique(found.group, return_counts=True)
+    assert len(sizes) == 2
+    assert sizes.min() > 700
 
 
 @pytest.mark.parametrize(("slow_dependence", "groups"), [(1.0, 2), (1.29, 2), (1.31, 1)])

@@ -118,6 +118,7 @@ def test_the_typical_mass_is_that_around_the_median_reading() -> None:
 
 
 def test_a_side_as_dense_as_the_join_is_not_significant_and_dependence_counts_against_it() -> None:
-    assert join_significance(40.0, 40.0, 1.0) == 0.0
-    assert join_significance(80.0, 40.0, 1.0) == pytest.approx(40.0**0.5)
-    assert join_significance(80.0, 40.0, 4.0) == pytest.approx(40.0**0.5 / 2)
+    assert join_significance(40.0, 40.0, 40.0, 1.0) == 0.0
+    assert join_significance(80.0, 40.0, 40.0, 1.0) == pytest.approx(40.0**0.5)
+    assert join_significance(80.0, 40.0, 40.0, 4.0) == pytest.approx(40.0**0.5 / 2)
+    assert join_significance(80.0, 20.0, 40.0, 1.0) == pytest.approx(60.0 / 40.0**0.5)

@@ -111,7 +111,7 @@ had been absorbed when it was first found; where the memory is at its limit (opt
 than places with gaps between them, the number of these places, else nothing"""
 
 
-STATE_VERSION = 5
+STATE_VERSION = 6
 BLOCK_ROWS = 256
 """rows that are buffered and then sketched together: a fixed number, so that any batching gives the same points"""
 READINGS_MIN = 2

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from shoal.algorithms.cluster_tree.cells import Cells
-from shoal.algorithms.cluster_tree.partition import Pair, Partition
+from shoal.algorithms.cluster_tree.partition import INDEPENDENT, Pair, Partition
 from shoal.algorithms.state_reader import StateReader
 from shoal.algorithms.streaming import State
 from shoal.kernels.arrays import AnyArray, Bools, Floats, Ints
@@ -28,15 +28,22 @@ EARLY_SHARE = 0.25
 NO_PARENT = -1
 EARLY_READINGS = 2000.0
 """readings of a stream up to which a group in known ground does not wait: there is little to have parted from"""
-KNOWN_GROUND = 2.0
-"""median core distances of a cluster from its nearest cell within which a group has parted from it in known ground"""
+REVIEW_READINGS_MAX = 8000.0
+"""readings between two reviews at most. The first is after `EARLY_READINGS`, each later one when the readings have
+doubled: with more of them ever finer structure is found, and what has been shown for long should not change for it
+every day"""
+KNOWN_GROUND, NEAR_GROUND = 2.0, 5.0
+"""median core distances of a cluster from its nearest cell: a group within the former has parted from it in known
+ground, one beyond the latter lies where none were before, however it was found"""
+MOVED_SHARE = 0.2
+"""share of a cluster's readings in places that it has left, from which it has moved"""
 BIN_READINGS = 125.0
 """readings that are counted together for a group in known ground: a burst of more than its share counts as its share"""
 SHARE_RECEIVED = 0.7
 """part of its share that a group in known ground must have received since it was found: chance alone takes a fifth"""
 EXPECTED_MIN = 10.0
 """readings that both it and the cluster it parted from are expected to have received by then"""
-FLAGS = ("confirmed", "appeared", "active", "waits")
+FLAGS = ("confirmed", "appeared", "active", "waits", "reviewed")
 """flags that a saved state has of each cluster"""
 NUMBERS = (
     "since",
@@ -76,6 +83,8 @@ class Cluster:
     slow_compared: float = 0.0
     waits: bool = False
     """whether it was found in known ground, and has not received its share of readings since"""
+    reviewed: bool = True
+    """whether it may be shown: a finer part of what is known, at a review only"""
     expected: float = 0.0
     """its share of the readings of it and of the cluster that it parted from, since it was found"""
     received: float = 0.0
@@ -104,6 +113,8 @@ class Identities:
         self.n_created = 0
         self._doubted: dict[Pair, float] = {}
         self._shown: dict[int, int] = {}
+        self.next_review = EARLY_READINGS
+        """readings by which the next review is due"""
 
     def remain_apart(self, pair: Pair, significance: float, readings: float) -> bool:
         """Whether two known clusters remain two. They become one after `confirm_readings` readings of doubt.
@@ -125,8 +136,11 @@ class Identities:
     def _are_confirmed(self, pair: Pair, readings: float) -> bool:
         return all(self._is_confirmed(self.clusters[identity], readings) for identity in pair)
 
-    def assign(self, cells: Cells, found: Partition, readings: float) -> None:
-        """Give every group the identity that most of its mass had, or a new one. Sets the clusters of the cells."""
+    def assign(self, cells: Cells, found: Partition, readings: float, by_review: bool = False) -> None:
+        """Give every group the identity that most of its mass had, or a new one. Sets the clusters of the cells.
+
+        With `by_review`, parts of clusters that have not moved are not shown before the next review.
+        """
         shared = _shared(found.group, cells)
         identity_of: dict[int, int] = {}
         claims = self._claims(shared)
@@ -145,8 +159,10 @@ class Identities:
             appeared = not former or _is_new_ground(cells, found.group == group)
             certain = (1.0 if appeared else CERTAIN) * self._split
             confirmed = not former or found.significance.get(group, 0.0) >= certain
-            waits = readings > EARLY_READINGS and _is_in_known_ground(cells, found, group, former)
-            identity_of[group] = self._new(former, confirmed, appeared, readings, waits)
+            cores_away = _cores_away(cells, found, group, former)
+            waits = readings > EARLY_READINGS and cores_away <= KNOWN_GROUND
+            reviewed = not by_review or appeared or cores_away >= NEAR_GROUND or _has_moved(cells, found, former)
+            identity_of[group] = self._new(former, confirmed, appeared, readings, waits, reviewed)
         cells.cluster = _each(found.group, identity_of.__getitem__).astype(np.int64)
         self._prune(set(cells.cluster.tolist()))
 
@@ -171,9 +187,11 @@ class Identities:
         certainty = significance / self._split
         return self._confirm * (CERTAIN - certainty) / (CERTAIN - 1.0) if certainty >= 1.0 else math.inf
 
-    def _new(self, former: dict[int, float], confirmed: bool, appeared: bool, readings: float, waits: bool) -> int:
-        parent = max(former, key=former.__getitem__) if former else NO_PARENT
-        cluster = Cluster(readings, parent, confirmed, appeared, waits=waits)
+    def _new(
+        self, former: dict[int, float], confirmed: bool, appeared: bool, readings: float, waits: bool, reviewed: bool
+    ) -> int:
+        parent = _parent(former)
+        cluster = Cluster(readings, parent, confirmed, appeared, waits=waits, reviewed=reviewed)
         if former:  # the parent's measurement holds for its readings until they have been measured
             origin = self.clusters[parent]
             cluster.excess, cluster.compared = origin.excess, origin.compared / 2
@@ -186,6 +204,16 @@ class Identities:
         self.clusters = {identity: cluster for identity, cluster in self.clusters.items() if identity in alive}
         self._doubted = {pair: since for pair, since in self._doubted.items() if alive.issuperset(pair)}
 
+    def review(self, readings: float) -> None:
+        """Let all be shown that have been found by now. It is one look at all: those whose readings are independent
+        need not have lasted for it, while one that has not received its share goes on waiting until the next one."""
+        while self.next_review <= readings:
+            self.next_review += min(self.next_review, REVIEW_READINGS_MAX)
+        for cluster in self.clusters.values():
+            cluster.reviewed = True
+            cluster.confirmed |= cluster.slow_dependence < INDEPENDENT
+            cluster.reviewed = self._is_confirmed(cluster, readings)
+
     def settle(self, readings: float) -> None:
         """Decide what is shown until the next rebuild: a cluster that is not confirmed is shown as its parent."""
         self._shown = {}
@@ -196,7 +224,7 @@ class Identities:
             self._shown[identity] = at
 
     def _is_confirmed(self, cluster: Cluster, readings: float) -> bool:
-        if cluster.waits:
+        if cluster.waits or not cluster.reviewed:
             return False
         # Early in a stream nothing has been shown for long, so there is no number to keep steady by waiting.
         return cluster.confirmed or readings - cluster.since >= min(self._confirm, EARLY_SHARE * cluster.since)
@@ -265,6 +293,7 @@ class Identities:
         return {
             "identity": np.array(list(self.clusters), dtype=np.int64),
             "identities_created": self.n_created,
+            "next_review": self.next_review,
             "parent": np.array([one.parent for one in every], dtype=np.int64),
             **{name: np.array([getattr(one, name) for one in every], dtype=np.float64) for name in NUMBERS},
             **{name: np.array([getattr(one, name) for one in every], dtype=np.int64) for name in FLAGS},
@@ -279,6 +308,8 @@ class Identities:
         c = len(ids)
         self.n_created = saved.read_int("identities_created", least=int(ids.max()) + 1 if c else 0)
         saved.check(len(np.unique(ids)) == c, "two clusters have the same identity")
+        self.next_review = saved.read_float("next_review")
+        saved.check(self.next_review > 0.0, "next_review must be positive")
         numbers = [saved.read_floats(name, (c,)).tolist() for name in NUMBERS]
         parents = saved.read_ints("parent", (c,), least=NO_PARENT).tolist()
         flags = [saved.read_ints(name, (c,)).astype(bool).tolist() for name in FLAGS]
@@ -304,17 +335,32 @@ def _is_new_ground(cells: Cells, own: Bools) -> bool:
     return float(cells.recent[own].sum() / cells.mass[own].sum()) >= cells.new_rate
 
 
-def _is_in_known_ground(cells: Cells, found: Partition, group: int, former: dict[int, float]) -> bool:
-    """Whether a new group lies within the ground of the cluster that most of its mass was part of."""
+def _parent(former: dict[int, float]) -> int:
+    """known cluster -> mass of a group that was part of it -> the one with most of it, or `NO_PARENT`."""
+    return max(former, key=former.__getitem__) if former else NO_PARENT
+
+
+def _cores_away(cells: Cells, found: Partition, group: int, former: dict[int, float]) -> float:
+    """How far a new group lies from the rest of the cluster that most of its mass was part of, in median core
+    distances; infinite where nothing is left of it."""
     own = found.group == group
-    rest = (cells.cluster == max(former, key=former.__getitem__)) & ~own if former else np.zeros(len(own), dtype=bool)
+    rest = (cells.cluster == _parent(former)) & ~own if former else np.zeros(len(own), dtype=bool)
     if not rest.any():
-        return False
+        return math.inf
     densest = np.flatnonzero(own)[found.cores[own].argmin()]
     _, squared = nearest(cells.centres[[densest]], cells.centres[rest])
     # Either may be the burst: the denser one keeps the identity where it has most of the readings.
     core = max(float(np.median(found.cores[part])) for part in (own, rest))
-    return math.sqrt(squared[0]) <= KNOWN_GROUND * core
+    return math.sqrt(squared[0]) / max(core, 1e-300)
+
+
+def _has_moved(cells: Cells, found: Partition, former: dict[int, float]) -> bool:
+    """Whether the cluster that most of a new group's mass was part of has left many of its places."""
+    if found.present is None:
+        return False
+    own = cells.cluster == _parent(former)
+    left = float(cells.mass[own & (found.present < 1.0)].sum())
+    return left >= MOVED_SHARE * max(float(cells.mass[own].sum()), 1e-300)
 
 
 def _shared(group: Ints, cells: Cells) -> dict[Pair, float]:

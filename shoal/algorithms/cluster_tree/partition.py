@@ -28,7 +28,7 @@ from shoal.kernels.density_tree import (
     masses_at_shares,
     spanning_tree,
 )
-from shoal.kernels.distance import nearest
+from shoal.kernels.distance import nearest, squared_by_differences
 from shoal.kernels.sketching import Located, squared_among
 
 FEW_READINGS: Final = 10.0
@@ -46,7 +46,10 @@ DENSER_SHARE: Final = 0.9
 CHOSEN: Final = NormalDist().inv_cdf(DENSER_SHARE)
 """standard deviations by which chance alone makes the count around a reading chosen like that larger"""
 INDEPENDENT: Final = 1.3
-"""readings that count as one, below which the densest places of a side are not those where it only stayed for long"""
+"""readings that count as one, below which the densest places of a side are not those where it only stayed for long, and
+an empty place between two sides not one that it only passed"""
+LESSER: Final = 1.0 / math.sqrt(math.pi)
+"""standard deviations by which the lesser of two counts is too small by chance alone"""
 LEAST_CHANCE: Final = 1e-300
 """smaller chances are not told apart"""
 
@@ -154,7 +157,7 @@ class _Side(NamedTuple):
     main_mass: float
     main_share: float
     """share of that cluster's mass that is in this group"""
-    points: float
+    n_equal: float
     """number of equal cells that would vary as much: a few heavy ones hold many readings, and no place with a spread"""
 
     def receives_as(self, other: _Side) -> bool:
@@ -169,6 +172,7 @@ class Joining:
     def __init__(
         self,
         weights: Weights,
+        points: Floats,
         squared: Singles,
         cores: Singles,
         within: float,
@@ -176,13 +180,13 @@ class Joining:
         split_significance: float,
         remain_apart: RemainApart,
     ) -> None:
-        """Squared distances (k, k), squared core distances (k,), the mass within a core distance.
+        """The cells' centres (k, d), squared distances (k, k), squared core distances (k,), the mass within one.
 
         `few`: the smallest mass of a side that is tested by its gap.
         """
         self._weights, self._squared, self._within, self._few = weights, squared, within, min(few, within)
         self._split_significance, self._remain_apart = split_significance, remain_apart
-        self._cores, self._exact = cores, exact_masses(weights.mass)
+        self._points, self._cores, self._exact = points, cores, exact_masses(weights.mass)
         self._clusters, self._place = np.unique(weights.cluster, return_inverse=True)
         self._whole = np.bincount(self._place, weights=weights.known)
         self.gaps = 0
@@ -201,7 +205,7 @@ class Joining:
         refused: list[tuple[int, float]] = []
         merge = groups.add(0)
         while merge is not None:
-            significance = self._refused(merge, float(lengths[merge.edge]), bool(has_gap[merge.edge]))
+            significance = self._refused(merge, edges[merge.edge], float(lengths[merge.edge]), bool(has_gap[merge.edge]))
             if significance is None:
                 merge = groups.add(merge.edge, even_if_heavy=True)
             else:
@@ -214,20 +218,20 @@ class Joining:
             lowest[now] = min(lowest.get(now, math.inf), significance)
         return group, lowest
 
-    def _refused(self, merge: HeavyMerge, length: float, has_gap: bool) -> float | None:
+    def _refused(self, merge: HeavyMerge, edge: Ints, length: float, has_gap: bool) -> float | None:
         """The significance of a join that is refused; None: it is not."""
         one, other = (self._side(members) for members in merge.members)
-        self.gaps += has_gap and min(one.points, other.points) >= PLACE_POINTS
+        self.gaps += has_gap and min(one.n_equal, other.n_equal) >= PLACE_POINTS
         light, heavy = (one, other) if one.mass < other.mass else (other, one)
         pair = _known_pair(one, other)
         # What varies slowly is in the counts of sides that receive readings at different times, and not in the
         # comparison of sides that receive them at once: there it is the same for both and for the place between.
         is_slow = not one.receives_as(other)
         # No count of the lighter side can exceed its mass.
-        is_countable = self._significance(light, light.mass, is_slow) >= self._split_significance
+        is_countable = self._significance(light, light.mass, self._within, is_slow) >= self._split_significance
         found = 0.0
         if light.mass >= LIGHTEST * self._within and (pair is not None or is_countable):
-            found = self._by_density(light, heavy, length, is_slow)
+            found = self._by_density(light, heavy, edge, length, is_slow)
         if has_gap and not is_countable:
             found = max(found, self._by_gap(light, heavy, math.sqrt(length), is_slow, above=found))
         if pair is not None:
@@ -258,12 +262,26 @@ class Joining:
             total**2 / float(mass @ mass),
         )
 
-    def _by_density(self, light: _Side, heavy: _Side, length: float, is_slow: bool) -> float:
+    def _by_density(self, light: _Side, heavy: _Side, edge: Ints, length: float, is_slow: bool) -> float:
         """Significance with which the less dense side is denser than the place where they meet."""
-        found = self._significance(light, self._typical(light, length), is_slow)
+        # A sensor that is soon elsewhere leaves few readings between two places, and no valley.
+        is_independent = max(light.slow_dependence, heavy.slow_dependence) < INDEPENDENT
+        meeting = self._meeting(edge, length) if is_independent else self._within
+        found = self._significance(light, self._typical(light, length), meeting, is_slow)
         if found <= 0.0:
             return found
-        return min(found, self._significance(heavy, self._typical(heavy, length), is_slow))
+        return min(found, self._significance(heavy, self._typical(heavy, length), meeting, is_slow))
+
+    def _meeting(self, edge: Ints, length: float) -> float:
+        """The readings within the squared `length` of where two sides meet: of an end of the edge, or of its middle.
+
+        The ends are readings of the sides, so that a narrow valley is emptier in the middle. In many features the
+        middle of two points is nearer to all others than either of them is, and has more.
+        """
+        one, other = self._points[edge]
+        apart = squared_by_differences(((one + other) / 2.0)[None], self._points)[0]
+        middle = float(self._exact[apart <= length].sum())
+        return min(self._within, middle + LESSER * math.sqrt(self._within))
 
     def _by_gap(self, light: _Side, heavy: _Side, gap: float, is_slow: bool, above: float) -> float:
         """Significance with which the less dense side is denser than the empty gap. The heavier side, whose
@@ -285,8 +303,8 @@ class Joining:
         median, *denser = masses_at_shares(self._squared, side.members, self._exact, length, shares)
         return max([median, *(count - CHOSEN * math.sqrt(count * side.slow_dependence) for count in denser)])
 
-    def _significance(self, side: _Side, count: float, is_slow: bool) -> float:
-        return join_significance(count, self._within, self._counts_as_one(side, is_slow))
+    def _significance(self, side: _Side, count: float, meeting: float, is_slow: bool) -> float:
+        return join_significance(count, meeting, self._within, self._counts_as_one(side, is_slow))
 
     @staticmethod
     def _counts_as_one(side: _Side, is_slow: bool) -> float:
@@ -320,6 +338,8 @@ class Partition(NamedTuple):
     """(k,) core distances, in units of the rows; infinite where there are too few readings"""
     places: int = 1
     """places between which there is a gap, whether or not they are significantly apart"""
+    present: Floats | None = None
+    """(k,) share of the mass of each cell that counts; None: all of all"""
 
 
 def partition(
@@ -354,13 +374,14 @@ def partition(
     unchanged = settled & ~receives_readings(cells)
     edges, lengths = _tree_of(np.flatnonzero(~unchanged), squared, cores)
     weights = Weights(mass, cells.recent, dependence, slow_dependence, cells.mass, cells.cluster)
-    joining = Joining(weights, squared, cores, within, few, split_significance, remain_apart)
+    joining = Joining(weights, centres.points, squared, cores, within, few, split_significance, remain_apart)
     # Shortest joins first, as in HDBSCAN; equal lengths in the order of the tree, so that a rebuild joins alike.
     order = np.argsort(lengths, kind="stable")
     group, significance = joining.join(edges[order], lengths[order])
     _, first, known = np.unique(cells.cluster[unchanged], return_index=True, return_inverse=True)
     group[unchanged] = np.flatnonzero(unchanged)[first][known]
-    return Partition(group, significance, np.sqrt(cores.astype(np.float64)) * centres.frame.scale, 1 + joining.gaps)
+    distances = np.sqrt(cores.astype(np.float64)) * centres.frame.scale
+    return Partition(group, significance, distances, 1 + joining.gaps, present)
 
 
 def _cores(squared: Singles, neighbours: Neighbours, mass: Floats, within: float, few: float) -> Singles:

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 from shoal.algorithms.cluster_tree.cells import GATHERED, KNOWN, Cells
 from shoal.algorithms.cluster_tree.client import ClusterTreeHalf, restored_sketch, sketch_state
 from shoal.algorithms.cluster_tree.dependence import Dependence, nearest_of_latest
-from shoal.algorithms.cluster_tree.identities import NO_PARENT, Identities
+from shoal.algorithms.cluster_tree.identities import EARLY_READINGS, NO_PARENT, Identities
 from shoal.algorithms.cluster_tree.partition import (
     EVERYWHERE,
     Pair,
@@ -170,12 +170,16 @@ class ClusterTreeServer(ClusterTreeHalf):
         self._block = self._block.with_more(sketch)
         self._block_time = np.concatenate([self._block_time, np.cumsum(sketch.mass) / sketch.mass.sum()])
         self._readings += int(sketch.mass.sum())
-        # Early in a stream after every quarter more, so that there are clusters to see at once.
-        if self._readings - self._rebuilt >= min(self.options.rebuild_readings, self._rebuilt / 4):
+        if self._readings >= self._due_after(self._rebuilt):
             self.rebuild()
         elif self._looks and self._gathered_now() >= max(GATHERED_MIN, GATHERED_MORE * self._gathered):
             self._looks -= 1
             self._look()
+
+    def _due_after(self, rebuilt: float) -> float:
+        """The readings at which the rebuild after that at `rebuilt` is due."""
+        # Early in a stream after every quarter more, so that there are clusters to see at once.
+        return rebuilt + min(self.options.rebuild_readings, rebuilt / 4)
 
     def _growth(self) -> float:
         """Multiple of the memory for few clusters that is allowed for those that are known or to be told apart."""
@@ -194,20 +198,20 @@ class ClusterTreeServer(ClusterTreeHalf):
 
         centres = located(cells.centres)
         found = self._partition(centres, remain_apart)
-        self._places = found.places
         self._assign(found)
+        self._places = found.places
         if len(self._block.mass):
             near = self._dependence.compare(self._block, self._block_time, cells, centres, found.cores, identities)
             self._count_recent(near[self._counted :])
             identities.count_received(cells, cells.cluster[near], self._block.mass, float(self._rebuilt))
+        self._review()
         self._block, self._block_time, self._counted = empty_sketch(self._width or 0), np.empty(0), 0
         dependence = identities.dependence(cells.cluster)
         growth = self._growth()
         is_full = cells.limit_mass(growth * self.options.cluster_mass_max, growth * self.options.mass_max, dependence)
         # Once full, a memory may have room again for a while: what it has lost is not known.
         is_full = is_full or self._unresolved > 0
-        is_crowded = self._places > max(growth * FEW_CLUSTERS, UNRESOLVED * len(self.identities))
-        self._unresolved = self._places if is_full and is_crowded else 0
+        self._unresolved = self._places if is_full and self._is_crowded() else 0
         # What gathers slowly has until the rebuild after the next.
         cells.settle(cells.ids < self._first_new)
         self._first_new, self._rebuilt = cells.n_created, self._readings
@@ -245,15 +249,35 @@ class ClusterTreeServer(ClusterTreeHalf):
             remain_apart,
         )
 
+    def _is_crowded(self) -> bool:
+        """Whether there are many places with gaps between them that have not been told apart."""
+        return self._places > max(self._growth() * FEW_CLUSTERS, UNRESOLVED * len(self.identities))
+
+    def _is_by_review(self) -> bool:
+        """Whether parts of known clusters are shown at reviews only: not early, not before anything has been told
+        apart, and not where much has not been."""
+        is_early = self._due_after(self._readings) <= EARLY_READINGS
+        return not is_early and len(self.identities) > 1 and not self._is_crowded()
+
+    def _review(self) -> None:
+        """At the last rebuild before it is due, show what has been found by now."""
+        upto = self._due_after(self._readings)
+        if upto > self._identities.next_review:
+            before = self._shown()
+            self._identities.review(upto)
+            self._settle(before)
+
     def _assign(self, found: Partition) -> None:
         """Give the groups their identities, and the cells their core distances."""
-        cells, identities, readings = self._cells, self._identities, float(self._readings)
-        before = self._shown()
-        identities.assign(cells, found, readings)
-        identities.settle(readings)
+        cells, before = self._cells, self._shown()
+        self._identities.assign(cells, found, float(self._readings), self._is_by_review())
         cells.core = np.where(np.isfinite(found.cores), found.cores, 0.0)
-        # What is shown as another cluster than before has been told apart.
-        cells.settle(self._shown() != before)
+        self._settle(before)
+
+    def _settle(self, before: Ints) -> None:
+        """Decide what is shown from now on. What is shown as another cluster than `before` has been told apart."""
+        self._identities.settle(float(self._readings))
+        self._cells.settle(self._shown() != before)
 
     def _gathered_now(self) -> float:
         """Independent readings that have come near to each other where there had been none."""
