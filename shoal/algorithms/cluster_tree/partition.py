@@ -205,7 +205,8 @@ class Joining:
         refused: list[tuple[int, float]] = []
         merge = groups.add(0)
         while merge is not None:
-            significance = self._refused(merge, edges[merge.edge], float(lengths[merge.edge]), bool(has_gap[merge.edge]))
+            at = merge.edge
+            significance = self._refused(merge, edges[at], float(lengths[at]), bool(has_gap[at]))
             if significance is None:
                 merge = groups.add(merge.edge, even_if_heavy=True)
             else:

@@ -260,7 +260,7 @@ class ClusterTreeServer(ClusterTreeHalf):
         return not is_early and len(self.identities) > 1 and not self._is_crowded()
 
     def _review(self) -> None:
-        """At the last rebuild before it is due, show what has been found by now."""
+        """Show what has been found by now, at the last rebuild before a review is due."""
         upto = self._due_after(self._readings)
         if upto > self._identities.next_review:
             before = self._shown()
