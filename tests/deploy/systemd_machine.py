@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import subprocess
+import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,17 +20,13 @@ BOOT = (
     *("--security-opt", "apparmor=unconfined", "--cgroupns", "private", "--tty", "--stop-signal", "SIGRTMIN+3"),
     *("--tmpfs", "/run:exec", "--tmpfs", "/run/lock", "--tmpfs", "/tmp:exec", "--env", "container=docker"),
 )
-CHECKOUT = (
-    "pyproject.toml",
-    "README.md",
-    "LICENSE",
-    "shoal",
-    "producers",
-    "client_nodes",
-    "server_node",
-    "onebox",
-    "deploy",
-)
+
+
+def checkout() -> list[str]:
+    """The files and folders of a clone that are needed to install it and its units."""
+    packages = tomllib.loads((TOP / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["setuptools"]["packages"]
+    folders = sorted({package.partition(".")[0] for package in packages})
+    return ["pyproject.toml", "README.md", "LICENSE", "deploy", *folders]
 
 
 def commands_of_the_docs() -> str:
@@ -75,7 +72,7 @@ def systemd_machine(engine: Engine, name: str = "machine") -> Iterator[Machine]:
     try:
         machine = Machine(engine, name)
         wait_for("systemd", lambda: _booted(machine))
-        machine.copy(*CHECKOUT)
+        machine.copy(*checkout())
         yield machine
     finally:
         engine.docker("rm", "--force", "--volumes", name)
