@@ -337,12 +337,17 @@ def _categories(cells: _Cells, numbers: Floats) -> tuple[str, ...]:
     return tuple(sorted(found)) if max(map(len, found)) <= CATEGORY_CHARS_MAX else ()
 
 
+NO_VALUE = frozenset({"nan", "na", "n/a", "null", "none", "-", "--"})
+"""cells without a value, in lower case"""
+NO_CELL = "no cell has a value"
+
+
 def _left_out(cells: _Cells, numbers: Floats) -> str:
     """Why a column is no feature; "" for one that is. `numbers` are its finite ones."""
-    if cells.texts and not len(numbers):
-        if all(text.startswith(("{", "[")) for text in cells.texts):
+    if not len(numbers):
+        if cells.texts and all(text.startswith(("{", "[")) for text in cells.texts):
             return "JSON: put its fields into columns, or let shoal init look at the topic that it came from"
-        return "text"
+        return "text" if any(text.lower() not in NO_VALUE for text in cells.texts) else NO_CELL
     if len(numbers) < (1 - MISSING_MAX) * len(cells.numbers):
         return f"{1 - len(numbers) / max(1, len(cells.numbers)):.0%} of its cells have no number"
     if np.ptp(numbers) == 0:

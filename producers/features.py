@@ -51,7 +51,8 @@ UNITS: Mapping[str, Unit] = {
     **dict.fromkeys(_FROM_ZERO.split(), Unit(0, None)),
 }
 """units whose range physics limits; compared in lower case"""
-_IN_BRACKETS = re.compile(r"^(?P<name>.*?)\s*[\(\[](?P<unit>[^)\]]{1,32})[\)\]]\s*$")
+# A number in brackets, as in "Battery Monitor [256]", is that of a device.
+_IN_BRACKETS = re.compile(r"^(?P<name>.*?)\s*[\(\[](?!\d+[\)\]])(?P<unit>[^)\]]{1,32})[\)\]]\s*$")
 _WEIGHTED = re.compile(r"^(?P<name>.+?)[\s(\[]*(?P<unit>dB\s?\([ABC]\))[)\]]?$", re.IGNORECASE)
 _WRITTEN_OUT = {
     "degc": "°C",

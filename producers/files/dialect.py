@@ -13,6 +13,7 @@ from collections.abc import Iterable, Sequence
 from itertools import chain, islice
 from typing import NamedTuple
 
+from producers.features import UNITS
 from shoal.errors import SettingsError
 
 DELIMITERS = ",;\t|"
@@ -232,10 +233,12 @@ def column_names(header: Iterable[str]) -> tuple[str, ...]:
 _BRACKETED = re.compile(r"[\[(].{0,16}[\])]|[-\u2013]?")
 _BARE_UNIT = re.compile(rf"{_UNIT}|[-\u2013]?")
 _SIGN_OF_UNIT = re.compile(r"[%\u2030\u00b0\u00b5\u00b2\u00b3\[(]")
+_LETTERS_OF_UNIT = UNITS.keys() | {"v", "a", "ah"}
+"""units without such a sign, in lower case"""
 
 
 def units_below(header: Sequence[str], below: Sequence[Sequence[str] | None]) -> bool:
-    """Whether the first row below a header holds the units of its columns, as loggers write them: [bar], or °C and hPa.
+    """Whether the first row below a header holds the units of its columns, as loggers write them: [bar], °C, or l/min.
 
     Columns with a unit have numbers in the next `UNITS_SEEN` rows; `below` has these rows.
     """
@@ -243,11 +246,14 @@ def units_below(header: Sequence[str], below: Sequence[Sequence[str] | None]) ->
     if len(whole) <= UNITS_SEEN:
         return False
     units, *rows = ([cell.strip() for cell in row] for row in whole)
-    if not any(map(_SIGN_OF_UNIT.search, units)):
-        return False
     if not (all(map(_BRACKETED.fullmatch, units)) or all(map(_BARE_UNIT.fullmatch, units))):
         return False
-    signs = [place for place, unit in enumerate(units) if _SIGN_OF_UNIT.match(unit) and unit.strip("[]()-")]
+    if any(map(_SIGN_OF_UNIT.search, units)):
+        signs = [place for place, unit in enumerate(units) if _SIGN_OF_UNIT.match(unit) and unit.strip("[]()-")]
+    else:
+        signs = [place for place, unit in enumerate(units) if unit.strip("-\u2013")]
+        if not signs or any(units[place].lower() not in _LETTERS_OF_UNIT for place in signs):
+            return False
     return all(_NUMBER.fullmatch(row[place]) for row in rows for place in signs)
 
 

@@ -208,10 +208,23 @@ def test_a_number_that_grows_alike_from_row_to_row_is_no_feature(step: int, fold
         ("Schall dB(A)", ("Schall", "dB(A)")),
         ("Luft [dB(C)]", ("Luft", "dB(C)")),
         ("Volumenstrom m3/h", ("Volumenstrom", "m3/h")),
+        ("Battery Monitor [256]", ("Battery Monitor [256]", "")),
     ],
 )
 def test_a_unit_in_a_name_is_found(name: str, found: tuple[str, str]) -> None:
     assert unit_of(name) == found
+
+
+def test_a_column_without_a_value_is_no_column_of_texts(folder: Path) -> None:
+    rows = "".join(f"2024-01-01 00:{n:02},{n % 7},NaN,,{'on' if n == 9 else ''}\n" for n in range(40))
+    (folder / "a.csv").write_text(f"when,warm,broken,empty,note\n{rows}", encoding="utf-8")
+    said = [line.split(maxsplit=1) for line in run("a.csv").output.splitlines()]
+    found = {name: why for name, why in (line for line in said if len(line) == 2) if why.startswith("left out")}
+    assert found == {
+        "broken": "left out: no cell has a value",
+        "empty": "left out: no cell has a value",
+        "note": "left out: text",
+    }
 
 
 def test_files_of_one_folder_share_no_state(folder: Path) -> None:
