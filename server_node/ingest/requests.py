@@ -317,6 +317,7 @@ class UnlearnClient(QuarantineClient):
         """Apply it as a quarantine; a rebuild follows unless this record, or a later one, has led to one before."""
         super().apply(server)
         is_new = server.quarantine.unlearn(self.request, self.place)
+        # Its place is free once no model has anything of it.
         if all(server.quarantine.is_unlearned(model, self.request.client) for model in server.models):
             server.quotas.forget(self.request.client)
         return self.applied()._replace(unlearn=self.request.client if is_new else "")

@@ -102,6 +102,7 @@ class Spending(NamedTuple):
 
 def nano(epsilon: float) -> int:
     """Billionths of an epsilon, taken from its decimals and rounded up."""
+    # The float nearest to .1 is a little more than that: rounded up as it is, it would cost one more.
     return int((Decimal(repr(float(epsilon))) * NANO).to_integral_value(rounding=ROUND_CEILING))
 
 
@@ -239,6 +240,8 @@ class Ledger:
         self._path, self._owner = path, owner
         self.fingerprint = fingerprint
         with self._sqlite_errors():
+            # Without sqlite3's own transactions, which begin only with the first change: a check before it would be
+            # outside.
             self._file = sqlite3.connect(path, timeout=_WAIT_S, isolation_level=None)
             try:
                 self.identity = self._open(fingerprint)
@@ -251,6 +254,7 @@ class Ledger:
         """Charge releases, unless they are charged already. They are on the disk when this returns."""
         rows = [(self._owner, *one[:5], one.units, nano(one.epsilon), now) for one in releases]
         with self._transaction() as file:
+            # After a kill the same window is made again, to the bit: it has been charged.
             file.executemany("INSERT OR IGNORE INTO releases VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", rows)
 
     def charge_rows(self, places: Mapping[int, tuple[int, int]], epsilon: float) -> None:
@@ -262,6 +266,7 @@ class Ledger:
             (self._owner, partition, stop, stop - first, nano(epsilon)) for partition, (first, stop) in places.items()
         ]
         with self._transaction() as file:
+            # After a kill the same places come again with more behind them: new is what lies beyond the last stop.
             file.executemany(
                 "INSERT INTO noised VALUES (?, ?, ?, ?, ?) ON CONFLICT (owner, partition) DO UPDATE SET "
                 "places = places + MAX(0, MIN(excluded.places, excluded.stop - stop)), "

@@ -134,6 +134,7 @@ class CloseRound(ModelMessage):
         require(is_count(self.partition), "malformed", "partition")
         size = len(self.offsets) if isinstance(self.offsets, bytes) else -1
         require(0 < size <= _OFFSET.itemsize * CLIENTS_MAX and size % _OFFSET.itemsize == 0, "malformed", "offsets")
+        # Ascending, so that no message is in a batch twice.
         places = self.places
         require(all(before < after for before, after in pairwise(places)), "malformed", "offsets")
 
@@ -173,6 +174,7 @@ def batch_digest(
 ) -> bytes:
     """32 bytes that name a batch exactly: `names` of federation, contract and model, round, plan, cells, messages."""
     digest = hashlib.sha256(b"shoal batch 1")
+    # Digests of names, which have one length: joined as text, two lists of names could read alike.
     for part in names:
         digest.update(hashlib.sha256(part.encode()).digest())
     digest.update(round_.to_bytes(8, "little") + plan + cells.to_bytes(8, "little"))
@@ -245,6 +247,8 @@ class OpenRound(ModelMessage):
         table = np.frombuffer(self.answered, dtype=_ANSWERED)
         low, high = _short(client)
         own = table["window"][(table["low"] == low) & (table["high"] == high)]
+        # The newest are first: of two clients whose digests begin alike the newer one counts, and the other sends
+        # again.
         return int(own[0]) if len(own) else -1
 
 
@@ -279,6 +283,7 @@ def bytes_of(words: Words32) -> bytes:
 
 def signed_counts(words: Words32) -> Ints:
     """Numbers (cells,) modulo 2^32 -> those from -2^31 to 2^31 - 1 that they stand for."""
+    # Two's complement: with noise a sum of counts can be below 0.
     return words.astype(np.uint32).view(np.int32).astype(np.int64)
 
 

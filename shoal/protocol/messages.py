@@ -429,6 +429,7 @@ class RoundRequest:
         """Whether this client is asked: drawn anew for each version, and the same on every machine."""
         if self.fraction == 1.0:
             return True
+        # What stands first is of this draw alone, so that no other hash of the protocol equals it.
         drawn = f"shoal round request 1\n{federation}\n{self.model}\n{self.version}\n{client}".encode()
         return int.from_bytes(hashlib.shake_256(drawn).digest(8), "little") < self.fraction * _DRAWS
 

@@ -173,6 +173,7 @@ def _message(topic: str, record_key: bytes | None, headers: Headers, value: byte
         *(dict(headers).get(name, b"") for name in _SIGNED_HEADERS),
         value or b"",
     ]
+    # No key and an empty one are different records, and so are a tombstone and an empty value.
     start = b"shoal server signature 2\0" + bytes([record_key is None, value is None])
     return start + b"".join(len(part).to_bytes(8, "little") + part for part in parts)
 
@@ -324,6 +325,7 @@ class SplitLog:
     def close(self) -> None:
         """See `Log.close`."""
         with ExitStack() as stack:
+            # By a stack, so that the one is closed where closing the other fails.
             stack.callback(self._shared.close)
             if self._local is not None:
                 stack.callback(self._local.close)

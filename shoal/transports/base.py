@@ -267,6 +267,7 @@ def latest(log: Log, topic: str) -> dict[bytes, Record]:
     ends = {partition: end for partition, (_, end) in log.bounds(topic).items()}
     at = beginning(log, topic)
     newest: dict[bytes, Record] = {}
+    # Up to the ends of the beginning: records that come meanwhile must not keep the caller here.
     while any(at[partition] < end for partition, end in ends.items()):
         records, at = log.read(topic, at)
         for record in records:
@@ -362,5 +363,6 @@ def read_next(
                 raise
             lost = gone.first - gone.asked
             log_event("gap_accepted", logging.WARNING, topic=topic, partition=gone.partition, records_lost=lost)
+            # Only this partition is known to have a gap; the next read finds those of others.
             at = {**at, gone.partition: gone.first}
             on_gap(lost)

@@ -21,6 +21,7 @@ BINS_MIN: Final = 12
 """bins that each span needs, or nothing is said about chance"""
 DAYS_MIN: Final = 2
 """days of each span from which on times of the day are compared with the same ones"""
+# At 1 a span would be worth no independent bin at all, whatever its length.
 CORRELATION_MAX: Final = 0.99
 ROUNDING: Final = 1e-9
 WORTH_MIN: Final = 1.5

@@ -153,6 +153,7 @@ class ClusterTreeHalf(ABC):
     def restore(self, state: State) -> None:
         """Become the saved half and continue bit for bit. Raises `InvalidState`; then nothing has changed."""
         saved = StateReader(state, STATE_VERSION, half=self.half, options=self.options.as_dict())
+        # A new half takes the state first, so that a damaged one changes nothing here.
         fresh = type(self)(self._given_width, **self.options.as_dict())
         width = saved.read_optional_int("width", least=1)
         if self._given_width not in (None, width):
@@ -201,6 +202,7 @@ class ClusterTreeClient(ClusterTreeHalf):
             return
         if self._width is None:
             self._reset(table.shape[1])
+        # By their numbers since the start, so that any batching takes the same ones.
         some = table[(self._learnt + np.arange(len(table))) % HISTORY_EVERY == 0]
         self._learnt += len(table)
         self._sketch, left = self._blocks(self._sketch, np.concatenate([self._buffer, table]), 1)
@@ -290,10 +292,12 @@ class ClusterTreeClient(ClusterTreeHalf):
 
 def sketched(sketch: Sketch, points_max: int) -> Sketch:
     """Merge near points until there are at most `points_max`, in the same order."""
+    # Two single readings may always be merged, however few readings there are.
     mass_max = max(2.0, POINT_SHARE_MAX * float(sketch.mass.sum()) / points_max)
     while len(sketch.mass) > points_max:
         into = merge_targets(sketch, points_max, mass_max)
         if (into == np.arange(len(into))).all():
+            # No pair is left below the limit of mass. The number of points is the limit that must hold.
             mass_max *= 2.0
         else:
             sketch = merged(sketch, into)

@@ -130,6 +130,7 @@ class _Counting:
             return
         one = Candidate(w, book.plan.scaling.centred, book.plan, book.sets.of_cell)
         sets = one.of_block(client.blocks(w, one.centred)[-new:])
+        # With the two blocks before, so that a change between two calls counts as well.
         joined = np.concatenate([self.before, sets])
         for lag in (1, 2):
             first, second = joined[2 - lag : -lag], joined[2:]
@@ -173,6 +174,7 @@ class RegimesHalf(ABC):
     def restore(self, state: State) -> None:
         """Become the saved half and continue bit for bit. Raises `InvalidState`; then nothing has changed."""
         saved = StateReader(state, STATE_VERSION, half=self.half, options=self.options.model_dump())
+        # A new half takes the state first, so that a damaged one changes nothing here.
         fresh = type(self)(self._given_width, **self.options.model_dump())
         width = saved.read_optional_int("width", least=1)
         if self._given_width not in (None, width):
@@ -233,9 +235,11 @@ class RegimesClient(RegimesHalf):
             return
         if self._width is None:
             self._reset(table.shape[1])
+        # Blocks that are pushed out of the memory in the same call could not be counted.
         client, at_once = self._client, min(ROWS_AT_ONCE, self.options.blocks_max)
         while len(table):
             known = client.memory.n_readings
+            # The level is found anew whenever the readings have doubled, wherever batches end.
             level_at = min(1 << known.bit_length(), LEVEL_READINGS_MAX)
             part = table[: min(at_once, level_at - known) if known < LEVEL_READINGS_MAX else at_once]
             table = table[len(part) :]
@@ -262,6 +266,7 @@ class RegimesClient(RegimesHalf):
             before = self._counting
             cut = 0 if read.book is None else self._client.memory.n_blocks[read.book.w]
             self._counting = _Counting(read.book, read.single, cut)
+            # They belong to identities, which outlast a book; changes belong to its sets.
             self._counting.readings = before.readings
 
     def sequence_labels(self, snapshot: Arrays) -> RegimeLabels:
@@ -330,6 +335,7 @@ class RegimesClient(RegimesHalf):
         """(1 + 4 d,) readings, and of each column level, spread, and where most readings lie."""
         rows = self._client.memory.blocks(1)
         low, level, high = np.quantile(rows, SPREAD_QUANTILES, axis=0)
+        # A column that hardly ever changes has equal quantiles, and still a deviation.
         spread = np.where(high > low, (high - low) / SPREADS_APART, rows.std(axis=0))
         return np.concatenate([[float(len(rows))], level, spread, low, high])
 
