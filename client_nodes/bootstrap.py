@@ -43,7 +43,7 @@ def open_client(
     *,
     needs_contract: bool = False,
 ) -> Iterator[ClientNode]:
-    """The client whose checkpoint is in its folder, to be resumed; closed at the end.
+    """Open a client: its folder, its logs, and the contract that it agrees on. `resumed` resumes it and closes all.
 
     Raises `ContractDiffers`; with `needs_contract` `ContractMissing` where a new client finds no contract that the
     server has published; `InvalidState` when only one of checkpoint and noise key is there, or neither and the readings

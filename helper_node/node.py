@@ -366,7 +366,7 @@ def open_helper(
     metrics: HelperMetrics | None = None,
     rounds: dict[str, int] | None = None,
 ) -> Iterator[HelperNode]:
-    """The helper whose checkpoint is in this folder, to be resumed; closed at the end.
+    """Open a helper: its folder and the log. `resumed` resumes it and closes all.
 
     Its newest rounds are copied to `rounds` then. Raises `SettingsError` for a key that the contract does not have, and
     as the checkpoint and the log do.

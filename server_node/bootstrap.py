@@ -47,7 +47,7 @@ def open_server(
     upstream: UpstreamState | None = None,
     accept_changes: bool = False,
 ) -> Iterator[ServerNode]:
-    """The server whose checkpoint is in its folder, to be resumed; closed at the end.
+    """Open a server: its folder, the log, and the contract with those before it. `resumed` resumes it and closes all.
 
     `lease`: acquire the lease of the federation first, so that no other server serves it, and release it at the end;
     `renewal`: renew it meanwhile; `upstream`: the upstream federation, if there is one; `accept_changes`: go on under

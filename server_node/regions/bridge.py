@@ -257,7 +257,7 @@ class BridgeThread:
 
 @contextmanager
 def open_bridge(config: Config, upstream: Config, on_snapshot: Callable[[Snapshot], None]) -> Iterator[Bridge]:
-    """The bridge of a region, to be resumed; closed at the end.
+    """Open the bridge of a region: its checkpoint and both logs. `resumed` resumes it and closes all.
 
     Raises as the logs do, and `LogUnavailable` where the upstream federation has no log yet.
     """

@@ -67,7 +67,7 @@ AnyNode = TypeVar("AnyNode", bound=Node)
 
 @contextmanager
 def resumed(opened: AbstractContextManager[AnyNode]) -> Iterator[AnyNode]:
-    """The node whose files and logs `opened` opens, resumed: a start, a restart and the end of an outage are this."""
+    """Open a node, resume it, and close it at the end: at a start, at a restart and after an outage alike."""
     with opened as node:
         node.resume()
         yield node
