@@ -9,6 +9,7 @@ import numpy as np
 
 from server_node.bootstrap import open_server
 from shoal.config.settings import load_config
+from shoal.runtime.service import resumed
 from tests.house.region_federations import (
     REGIONS,
     UPSTREAM,
@@ -35,7 +36,7 @@ def test_regions_find_the_regimes_of_all_their_clients_together(tmp_path: Path) 
             number += 1
     run_world(tmp_path)
     with ExitStack() as stack:
-        world = stack.enter_context(open_server(load_config(file_of(tmp_path, WORLD)), clock=clock))
+        world = stack.enter_context(resumed(open_server(load_config(file_of(tmp_path, WORLD)), clock=clock)))
         view = world.models()["states"].view
         assert world.status().rejected == {}
         assert view is not None
