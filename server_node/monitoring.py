@@ -7,6 +7,7 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from typing import NamedTuple
 
 from prometheus_client import Gauge
@@ -78,6 +79,7 @@ class ClusterMonitoring:
         self._metrics = metrics
         self._bounds = contract.bounds
         # Those of a node that was thrown away after an error would stay for ever.
+        metrics.put_off.clear()
         metrics.cluster_share.clear()
         metrics.cluster_centre.clear()
         metrics.regime_stay.clear()
@@ -90,7 +92,11 @@ class ClusterMonitoring:
         """model -> (kind, identity) -> birth or end, in the order of time"""
 
     def clusters(self, model: str, view: ClusteringView, lineage: Lineage) -> None:
-        """The known clusters of the newest snapshot of a model."""
+        """The known clusters of the newest snapshot of a model: shown when metrics are read, which few snapshots are
+        followed by."""
+        self._metrics.put_off.put("clusters", model, partial(self._show_clusters, model, view, lineage))
+
+    def _show_clusters(self, model: str, view: ClusteringView, lineage: Lineage) -> None:
         # Prometheus keeps a series for each label: only those with the most recent readings get one.
         shown = sorted(lineage.known, key=lambda cluster: -cluster.recent_share)[:CLUSTERS_LABELLED_MAX]
         self._shares[model].show({_labels(model, cluster): cluster.recent_share for cluster in shown})
@@ -108,9 +114,10 @@ class ClusterMonitoring:
                 kept[event.event, event.cluster] = event
         for key in list(kept)[: max(0, len(kept) - EVENTS_LABELLED_MAX)]:
             del kept[key]
-        self._events_at[model].show(
-            {(model, event.event, str(event.cluster), event.text): event.at for event in kept.values()}
-        )
+        shown: dict[Labels, float] = {
+            (model, event.event, str(event.cluster), event.text): event.at for event in kept.values()
+        }
+        self._metrics.put_off.put("events", model, partial(self._events_at[model].show, shown))
 
     def counted(self, model: str, history: Iterable[HistoryMessage]) -> None:
         """The bins that have changed with a snapshot: the newest one shows how much falls to no known cluster."""

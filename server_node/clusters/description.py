@@ -24,7 +24,7 @@ from shoal.kernels.arrays import Bools, Floats, Ints
 from shoal.protocol.events import ClusterEventMessage
 from shoal.protocol.messages import Snapshot
 
-LOW_QUANTILE, HIGH_QUANTILE = 0.1, 0.9
+SHARES = (0.1, 0.5, 0.9)
 """quantiles of the mass of a cluster, between which its values are said to lie"""
 FEATURES_APART_MAX = 2
 APART_MIN = 1.0
@@ -142,15 +142,12 @@ def describe(
     centres = bounds.shown(view.centres)
     described: dict[int, Description] = {}
     weaker: dict[int, Distinction] = {}
-    every = [
-        [_interval(nodes[cluster == number, j], mass[cluster == number], each) for j, each in enumerate(features)]
-        for number in numbers
-    ]
+    every = [_intervals(nodes[cluster == number], mass[cluster == number], features) for number in numbers]
     for place, (number, intervals) in enumerate(zip(numbers, every, strict=True)):
         own = cluster == number
         elsewhere = {}
         if len(numbers) > 1:
-            elsewhere = {j: _interval(nodes[~own, j], mass[~own], each) for j, each in enumerate(features)}
+            elsewhere = dict(enumerate(_intervals(nodes[~own], mass[~own], features)))
         centre = tuple(within(float(centres[number, j]), each) for j, each in enumerate(features))
         compared = _compared(intervals, elsewhere, contract)
         apart, manners = _most_telling(compared, _manners(view, number, numbers, contract))
@@ -176,18 +173,26 @@ def places_of(view: ClusteringView, member: Bools) -> tuple[Floats, Floats, Ints
     return places, np.tile(mass / 3, 3), np.tile(cluster, 3)
 
 
-def _interval(values: Floats, mass: Floats, feature: Feature) -> Interval:
-    shares = (LOW_QUANTILE, 0.5, HIGH_QUANTILE)
-    if feature.kind == "circular":
-        # Quantiles along the circle, which is cut opposite the mean of the directions.
-        weights, turn = mass if mass.sum() > 0 else np.ones(len(values)), feature.period
-        mean = np.angle((weights * np.exp(2j * np.pi / turn * values)).sum()) * turn / (2 * np.pi)
-        around = weighted_quantiles((values - mean + turn / 2) % turn - turn / 2, mass, shares)
-        low, middle, high = (float(mean + each) % turn for each in around)
-        return Interval(low, middle, high)
-    low, middle, high = weighted_quantiles(values, mass, shares)
-    shown = within(low, feature), within(middle, feature), within(high, feature)
-    return Interval(*shown, beyond_bounds=shown != (low, middle, high))
+def _intervals(nodes: Floats, mass: Floats, features: Sequence[Feature]) -> list[Interval]:
+    """The interval of each feature over nodes (n, d) with their mass (n,); n >= 1."""
+    found = weighted_quantiles(nodes, mass, SHARES)
+    circular = [feature.kind == "circular" for feature in features]
+    of = enumerate(features)
+    return [_around(nodes[:, j], mass, one) if circular[j] else _shown_interval(found[j], one) for j, one in of]
+
+
+def _around(values: Floats, mass: Floats, feature: Feature) -> Interval:
+    """The interval along a circle, which is cut opposite the mean of the directions."""
+    weights, turn = mass if mass.sum() > 0 else np.ones(len(values)), feature.period
+    mean = np.angle((weights * np.exp(2j * np.pi / turn * values)).sum()) * turn / (2 * np.pi)
+    [found] = weighted_quantiles(((values - mean + turn / 2) % turn - turn / 2)[:, None], mass, SHARES)
+    low, middle, high = (float(mean + each) % turn for each in found)
+    return Interval(low, middle, high)
+
+
+def _shown_interval(quantiles: list[float], feature: Feature) -> Interval:
+    low, middle, high = (within(each, feature) for each in quantiles)
+    return Interval(low, middle, high, beyond_bounds=[low, middle, high] != quantiles)
 
 
 def interval_width(interval: Interval, feature: Feature) -> float:
@@ -202,14 +207,15 @@ def distance_between(here: float, there: float, feature: Feature) -> float:
     return min(distance, feature.period - distance) if feature.kind == "circular" else distance
 
 
-def weighted_quantiles(values: Floats, mass: Floats, shares: tuple[float, ...]) -> list[float]:
-    """values (n,), mass (n,) -> the value at each share of the mass; n >= 1. Without mass all values count alike."""
-    order = np.argsort(values, kind="stable")
-    weights = mass[order] if mass.sum() > 0 else np.ones(len(values))
+def weighted_quantiles(values: Floats, mass: Floats, shares: Sequence[float]) -> list[list[float]]:
+    """values (n, d), mass (n,), n >= 1 -> for each column the value at each share of the mass; without mass, of n."""
+    order = np.argsort(values.T, axis=1, kind="stable")
+    columns = np.take_along_axis(values.T, order, axis=1)
+    weights = mass[order] if mass.sum() > 0 else np.ones(order.shape)
     # A value stands in the middle of its mass, so that the median of two values lies between them.
-    reached = np.cumsum(weights) - 0.5 * weights
-    found: list[float] = np.interp(np.multiply(shares, weights.sum()), reached, values[order]).tolist()
-    return found
+    reached = np.cumsum(weights, axis=1) - 0.5 * weights
+    wanted = np.multiply.outer(weights.sum(axis=1), shares)
+    return [np.interp(*of_column).tolist() for of_column in zip(wanted, reached, columns, strict=True)]
 
 
 def _compared(
@@ -251,7 +257,8 @@ def _between(
         return ()
     feature = contract.features[j]
     of_above, others = is_above[cluster, j], cluster != place
-    below, above = (_interval(nodes[side, j], mass[side], feature) for side in (others & ~of_above, of_above))
+    sides = (others & ~of_above, of_above)
+    below, above = (_intervals(nodes[side, j, None], mass[side], [feature])[0] for side in sides)
     return (Distinction(j, False, intervals[place][j], below, above),)
 
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import collections
 import sys
+import threading
+from collections.abc import Callable
 from typing import ClassVar, Final
 
 from prometheus_client import (
@@ -16,6 +18,7 @@ from prometheus_client import (
     Gauge,
     Histogram,
     Info,
+    Metric,
     ProcessCollector,
     disable_created_metrics,
 )
@@ -24,6 +27,36 @@ from shoal import __version__
 
 LATENCY_BUCKETS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
 LEARN_BUCKETS_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
+
+
+class PutOff:
+    """Work on metrics that is put off until they are read: a collector that is asked before all others."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._waiting: dict[tuple[str, str], Callable[[], None]] = {}
+
+    def put(self, metric: str, model: str, work: Callable[[], None]) -> None:
+        """Do this when metrics are read next, in place of what waits for the same metric and model."""
+        with self._lock:
+            self._waiting[metric, model] = work
+
+    def clear(self) -> None:
+        """Drop all that waits."""
+        with self._lock:
+            self._waiting.clear()
+
+    def describe(self) -> list[Metric]:
+        """No metric of its own."""
+        return []
+
+    def collect(self) -> list[Metric]:
+        """No metric of its own, once all that waits is done."""
+        with self._lock:
+            for work in self._waiting.values():
+                work()
+            self._waiting.clear()
+        return []
 
 
 class ProcessMetrics:
@@ -149,6 +182,8 @@ class ServerMetrics(ProcessMetrics):
 
     def __init__(self) -> None:
         super().__init__("server")
+        self.put_off = PutOff()
+        self.registry.register(self.put_off)
         self.counted: dict[int, int] = {}
         """partition -> newest offset counted; a node that is rebuilt after an error reads some records again"""
         self.partial_updates = Gauge(

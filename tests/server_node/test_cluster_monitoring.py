@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -90,8 +91,19 @@ def test_identities_from_before_a_rebuild_have_no_centre_in_a_smaller_model() ->
     ClusterMonitoring(metrics, resolve(contract)).clusters(
         "fcac", view, Lineage(6, clusters=known, of_number={0: 4, 2: 5})
     )
-    labelled = {sample.labels["cluster"] for family in metrics.cluster_centre.collect() for sample in family.samples}
-    assert labelled == {"4"}
+    [centres] = (one for one in metrics.registry.collect() if one.name == "shoal_cluster_centre")
+    assert {sample.labels["cluster"] for sample in centres.samples} == {"4"}
+
+
+def test_of_snapshots_between_two_readings_of_metrics_the_newest_is_shown() -> None:
+    metrics = ServerMetrics()
+    done: list[int] = []
+    for number in range(3):
+        metrics.put_off.put("clusters", "fcac", partial(done.append, number))
+    metrics.put_off.put("events", "fcac", partial(done.append, 7))
+    assert not done
+    assert [*metrics.registry.collect()]
+    assert done == [2, 7]
 
 
 def test_the_newest_births_and_ends_of_clusters_are_metrics_with_their_times(

@@ -166,7 +166,7 @@ def test_one_node_and_no_mass_are_described_too() -> None:
 @given(st.lists(st.tuples(st.floats(-1e3, 1e3), st.floats(0.1, 10)), min_size=1, max_size=30))
 def test_quantiles_lie_among_the_values_and_do_not_fall(pairs: list[tuple[float, float]]) -> None:
     values, mass = np.array(pairs).T
-    low, middle, high = weighted_quantiles(values, mass, (0.1, 0.5, 0.9))
+    low, middle, high = weighted_quantiles(values[:, None], mass, (0.1, 0.5, 0.9))[0]
     assert values.min() <= low <= middle <= high <= values.max()
 
 
