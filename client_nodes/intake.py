@@ -128,6 +128,8 @@ class Intake:
             left_s -= wait_s
             if records or left_s <= 0 or (interrupt is not None and interrupt()):
                 lost, self._lost = self._lost, 0
+                if not records:  # every step of an idle client, and of one that answers
+                    return no_batch(self._width)._replace(lost=lost)
                 batch = decode_batch(records, self._width, self._settings.ahead_s, self._gaps)
                 # Where a user is the privacy unit, one user's times must not decide on readings of another: the window
                 # of counts drops repeats there.

@@ -233,10 +233,14 @@ def _flaw(value: object, left: int, stored: bool = False) -> str | None:
         inner_values = value.values()
     # Most hold flat values alone: comparing their types at once takes a fraction of looking at each.
     flat = _FLAT_OR_STORED if stored and left > PART_DEPTH_MAX else _FLAT
-    if not flat.issuperset(map(type, inner_values)):
-        for inner in inner_values:
-            if type(inner) not in flat and isinstance(inner, _NESTED) and (flaw := _flaw(inner, left - 1, stored)):
-                return flaw
+    if flat.issuperset(map(type, inner_values)):
+        return None
+    for inner in inner_values:
+        # A list of flat values, as tables have for each row, needs no call.
+        if type(inner) in flat or (type(inner) is list and left > 1 and _FLAT.issuperset(map(type, inner))):
+            continue
+        if isinstance(inner, _NESTED) and (flaw := _flaw(inner, left - 1, stored)):
+            return flaw
     return None
 
 
