@@ -185,44 +185,44 @@ def grid(quick: bool) -> list[Callable[[int], Stream]]:
     ]
 
 
-def sine(rng: np.random.Generator, n: int, period: float, noise: float) -> Floats:
+def sine(rng: np.random.Generator, n: int, period: float, noise: float, d: int = FEATURES) -> Floats:
     """(n, d) of a cycle and noise."""
     times = np.arange(n)[:, None] / period + rng.random()
-    rows: Floats = np.sin(2 * np.pi * times + 0.7 * np.arange(FEATURES)) + noise * rng.normal(size=(n, FEATURES))
+    rows: Floats = np.sin(2 * np.pi * times + 0.7 * np.arange(d)) + noise * rng.normal(size=(n, d))
     return rows
 
 
-def walk(rng: np.random.Generator, n: int) -> Floats:
+def walk(rng: np.random.Generator, n: int, d: int = FEATURES) -> Floats:
     """(n, d) sums of independent steps."""
-    return np.cumsum(rng.normal(size=(n, FEATURES)), axis=0)
+    return np.cumsum(rng.normal(size=(n, d)), axis=0)
 
 
-def heavy_autoregressive(rng: np.random.Generator, n: int) -> Floats:
+def heavy_autoregressive(rng: np.random.Generator, n: int, d: int = FEATURES) -> Floats:
     """(n, d) AR(1) with steps of heavy tails."""
-    rows, steps = np.zeros((n, FEATURES)), rng.standard_t(3, size=(n, FEATURES))
+    rows, steps = np.zeros((n, d)), rng.standard_t(3, size=(n, d))
     for t in range(1, n):
         rows[t] = 0.95 * rows[t - 1] + steps[t]
     return rows
 
 
-NULLS: Final[dict[str, Callable[[np.random.Generator, int], Floats]]] = {
-    "independent": lambda rng, n: rng.normal(size=(n, FEATURES)),
-    "AR .9": lambda rng, n: autoregressive(rng, n, 0.9),
-    "AR .99": lambda rng, n: autoregressive(rng, n, 0.99),
-    "AR .999": lambda rng, n: autoregressive(rng, n, 0.999),
-    "AR of several speeds": lambda rng, n: autoregressive(rng, n, np.array([0.995, 0.9, 0.0])),
+NULLS: Final[dict[str, Callable[[np.random.Generator, int, int], Floats]]] = {
+    "independent": lambda rng, n, d: rng.normal(size=(n, d)),
+    "AR .9": lambda rng, n, d: autoregressive(rng, n, 0.9, d),
+    "AR .99": lambda rng, n, d: autoregressive(rng, n, 0.99, d),
+    "AR .999": lambda rng, n, d: autoregressive(rng, n, 0.999, d),
+    "AR of several speeds": lambda rng, n, d: autoregressive(rng, n, np.resize([0.995, 0.9, 0.0], d), d),
     "random walk": walk,
-    "walk and noise": lambda rng, n: 0.1 * walk(rng, n) + rng.normal(size=(n, FEATURES)),
-    "cycle of 100, noise .3": lambda rng, n: sine(rng, n, 100, 0.3),
-    "cycle of 1000, noise .3": lambda rng, n: sine(rng, n, 1000, 0.3),
-    "cycle of 1000, noise 1": lambda rng, n: sine(rng, n, 1000, 1.0),
-    "cycle of 24, noise .1": lambda rng, n: sine(rng, n, 24, 0.1),
-    "trend": lambda rng, n: rng.normal(size=(n, FEATURES)) + 3 * np.arange(n)[:, None] / n,
-    "volatility": lambda rng, n: rng.normal(size=(n, FEATURES)) * np.exp(0.7 * autoregressive(rng, n, 0.99, 1)),
-    "heavy tails": lambda rng, n: rng.standard_t(2.5, size=(n, FEATURES)),
+    "walk and noise": lambda rng, n, d: 0.1 * walk(rng, n, d) + rng.normal(size=(n, d)),
+    "cycle of 100, noise .3": lambda rng, n, d: sine(rng, n, 100, 0.3, d),
+    "cycle of 1000, noise .3": lambda rng, n, d: sine(rng, n, 1000, 0.3, d),
+    "cycle of 1000, noise 1": lambda rng, n, d: sine(rng, n, 1000, 1.0, d),
+    "cycle of 24, noise .1": lambda rng, n, d: sine(rng, n, 24, 0.1, d),
+    "trend": lambda rng, n, d: rng.normal(size=(n, d)) + 3 * np.arange(n)[:, None] / n,
+    "volatility": lambda rng, n, d: rng.normal(size=(n, d)) * np.exp(0.7 * autoregressive(rng, n, 0.99, 1)),
+    "heavy tails": lambda rng, n, d: rng.standard_t(2.5, size=(n, d)),
     "heavy tails, AR .95": heavy_autoregressive,
-    "skewed": lambda rng, n: np.exp(autoregressive(rng, n, 0.95)),
-    "whole numbers, AR .95": lambda rng, n: np.round(2 * autoregressive(rng, n, 0.95)),
+    "skewed": lambda rng, n, d: np.exp(autoregressive(rng, n, 0.95, d)),
+    "whole numbers, AR .95": lambda rng, n, d: np.round(2 * autoregressive(rng, n, 0.95, d)),
 }
 """streams in which nothing stays"""
 
@@ -232,7 +232,8 @@ def null(name: str, seed: int) -> Stream:
     rng = np.random.default_rng(seed)
     clients = (1, 4, 4, 20)[seed % 4]
     n = READINGS // clients
-    rows = np.concatenate([NULLS[name](rng, n) + 3.0 * (seed % 2) * rng.normal(size=FEATURES) for _ in range(clients)])
+    made = [NULLS[name](rng, n, FEATURES) + 3.0 * (seed % 2) * rng.normal(size=FEATURES) for _ in range(clients)]
+    rows = np.concatenate(made)
     return Stream(name, rows, np.zeros(len(rows), dtype=np.int64), np.repeat(np.arange(clients), n))
 
 

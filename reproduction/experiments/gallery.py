@@ -30,8 +30,8 @@ ROUNDS_MAX: Final = 100
 CURVE_POINTS: Final = 201
 TOLERANCE: Final = 1e-6
 FORMATS: Final = {"rounds": python_format(".0f"), "ari": python_format(".2f")}
-SHOWN: Final = tuple(name for name in algorithm_names() if name != "regimes")
-"""algorithms of the pictures: all but the one that finds regimes in time, since these rows have no order"""
+SHOWN: Final = tuple(name for name in algorithm_names() if name not in {"regimes", "regimes_from_counts"})
+"""algorithms of the pictures: all but those that find regimes in time, since these rows have no order"""
 OPTIONS: Final[dict[str, dict[str, Any]]] = {
     **{
         name: {"grow_readings": CLIENTS * PORTION}

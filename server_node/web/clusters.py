@@ -324,6 +324,7 @@ def regimes_json(view: ClusteringView, lineage: Lineage) -> dict[str, Any] | Non
     return {
         "block": regimes.block,
         "provisional": regimes.provisional,
+        "readings_needed": regimes.readings_needed,
         "n_changes": regimes.n_changes,
         "stays": {str(identity): stay for identity, stay in stays_of(regimes, lineage).items()},
         "moves": moves_of(regimes, lineage),

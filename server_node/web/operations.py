@@ -252,7 +252,14 @@ CLUSTERS = record(
     trend_step_s=or_null(NUMBER),
     clusters=many(CLUSTER),
     regimes=or_null(
-        record(block=COUNT, provisional=FLAG, n_changes=COUNT, stays=by_name(NUMBER), moves=many(many(COUNT)))
+        record(
+            block=COUNT,
+            provisional=FLAG,
+            readings_needed=COUNT,
+            n_changes=COUNT,
+            stays=by_name(NUMBER),
+            moves=many(many(COUNT)),
+        )
     ),
 )
 HISTOGRAMS = record(

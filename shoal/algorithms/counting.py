@@ -103,6 +103,9 @@ class CountingAlgorithm(StreamingAlgorithm):
     """whether each window counts only some axes of its plan: it then has the option `axes_per_window`"""
     joins_ends: bool = False
     """whether it joins clusters across the ends of circular features: it then has the option `circular`"""
+    readings_needed: Callable[[Mapping[str, Any], int], float] | None = None
+    """(options, d) -> readings of all clients until it shows what it is for in most streams; it then has the option
+    `windows_summed`. None: it is not known"""
     epsilon_advised: float = 0.0
     """epsilon of a reading below which another algorithm that learns from counts finds more"""
 

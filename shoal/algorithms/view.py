@@ -50,6 +50,8 @@ class RegimeView:
     """whether clients have been asked; before, all is one regime"""
     provisional: bool
     """whether too little was seen to rely on it, or the last two looks disagree"""
+    readings_needed: int = 0
+    """readings of all clients until regimes show in most streams; 0: not known"""
 
 
 @dataclass(frozen=True)

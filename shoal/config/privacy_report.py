@@ -166,6 +166,8 @@ def needs_of(contract: ResolvedContract, readings_per_day: float, clients: int |
 
 ROWS_EPSILON_MIN: Final = 100.0
 """per reading: with less, noise on rows hides clusters of several features"""
+NEEDED_MANY: Final = 2e6
+"""readings of all clients: of a hundred that send one a minute, two weeks"""
 WEAK_EPSILON: Final = 10.0
 """per reading: beyond, there is hardly any protection"""
 WINDOW_READINGS_MIN: Final = 100
@@ -190,7 +192,21 @@ def _on_model(contract: ResolvedContract, model: ResolvedModel) -> list[str]:
     assert model.epsilon is not None, "a formal mode has an epsilon for every model"
     if model.counts is None:
         return _on_rows(contract, model.epsilon)
-    return _on_counts(contract.contract.privacy, model.counts.algorithm, model.epsilon)
+    return _on_counts(contract.contract.privacy, model.counts.algorithm, model.epsilon) + _on_need(contract, model)
+
+
+def _on_need(contract: ResolvedContract, model: ResolvedModel) -> list[str]:
+    assert model.counts is not None
+    algorithm = model.counts.algorithm
+    needed = 0.0 if algorithm.readings_needed is None else algorithm.readings_needed(model.options, contract.width)
+    if needed <= NEEDED_MANY:
+        return []
+    less = "" if contract.width == 1 else ", or fewer features"
+    terms = "a larger epsilon or a smaller clip" if contract.mode.masked else "a larger epsilon, larger window_readings"
+    return [
+        f"{algorithm.name} takes about {_number(needed)} readings of all clients until it shows anything: take "
+        f"{terms}{less}"
+    ]
 
 
 def _on_rows(contract: ResolvedContract, epsilon: float) -> list[str]:

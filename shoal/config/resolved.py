@@ -26,7 +26,7 @@ from shoal.privacy.base import Bounds, PrivacyMode, load_mode
 from shoal.privacy.count_noise import CountNoise, certified_count_epsilon
 
 GIVEN_BY_CONTRACT: Final = {
-    **dict.fromkeys(("noise_variance", "window_readings", "axes_per_window"), "[privacy]"),
+    **dict.fromkeys(("noise_variance", "window_readings", "axes_per_window", "windows_summed"), "[privacy]"),
     "circular": "[[features]]",
 }
 """options of algorithms that learn from counts which no contract may write -> the tables that they follow from"""
@@ -332,6 +332,8 @@ def _resolve_counting(
     }
     if mode.masked and algorithm.samples_axes:
         options["axes_per_window"] = int(mode.values["axes"])
+    if mode.masked and algorithm.readings_needed is not None:
+        options["windows_summed"] = int(mode.values["batch_min"])
     if algorithm.joins_ends and mode.bounds.circular:
         options["circular"] = ",".join(map(str, mode.bounds.circular))
     algorithm.server(options, contract.width)

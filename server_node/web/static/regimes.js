@@ -32,7 +32,9 @@ function showOwn(regimes, clusters) {
   const several = Object.keys(regimes.stays).length > 1;
   setText(at("regimes-words"), several
     ? `${plural(regimes.n_changes, "change")} seen, in blocks of ${plural(regimes.block, "reading")}.${regimes.provisional ? " Provisional: too few changes, or the last two looks disagree." : ""}`
-    : "One regime: nothing stays apart from the rest.");
+    : regimes.provisional && regimes.readings_needed
+      ? `No regimes found yet: under this noise it takes about ${plural(regimes.readings_needed, "reading")} of all clients until most show.`
+      : "One regime: nothing stays apart from the rest.");
   const listed = several ? clusters.filter(({ identity }) => identity in regimes.stays) : [];
   reconcile(at("regimes-list"), listed, ({ identity }) => identity, () => make("li", {}, swatch(), make("span")), (item, cluster) => {
     fillSwatch(item.firstChild, cluster.slot);

@@ -97,7 +97,8 @@ def find_cut(cells: Floats, pairs: Floats, pairs_2: Floats) -> CellSets | None:
     it seldom for the autocorrelation that they have.
     """
     mass = np.maximum(pairs.sum(axis=0) + pairs.sum(axis=1), 1e-9) / 2
-    valley, along = min(_cuts(cells[:, 0], mass), key=lambda cut: cut[0], default=(np.inf, mass))
+    cuts = [(_valley_of(along, mass), along) for along in cuts_midway(cells[:, 0], mass)]
+    valley, along = min(cuts, key=lambda cut: cut[0], default=(np.inf, mass))
     if valley > CUT_VALLEY:
         return None
     of_cell = (along > 0.5).astype(np.int64)
@@ -115,8 +116,8 @@ def find_cut(cells: Floats, pairs: Floats, pairs_2: Floats) -> CellSets | None:
     return CellSets(of_cell, changes, member.T @ pairs_2 @ member)
 
 
-def _cuts(values: Floats, mass: Floats) -> list[tuple[float, Floats]]:
-    """Cuts of values (c,) midway between the means of both sides: the valley, and values with 0 and 1 at the means."""
+def cuts_midway(values: Floats, mass: Floats) -> list[Floats]:
+    """Cuts of values (c,) midway between the means of both sides: the values with 0 and 1 at these means, of each."""
     order = np.argsort(values, kind="stable")
     share = np.cumsum(mass[order]) / mass.sum()
     cuts = []
@@ -132,10 +133,13 @@ def _cuts(values: Floats, mass: Floats) -> list[tuple[float, Floats]]:
             above = moved
         if not above.any() or above.all():
             continue
-        along = (values - low) / (high - low)
-        at_start, midway, at_end = (mass[np.abs(along - place) < 1 / 6].sum() for place in (0.0, 0.5, 1.0))
-        cuts.append((float((midway + np.sqrt(midway) + 1) / max(min(at_start, at_end), 1e-9)), along))
+        cuts.append((values - low) / (high - low))
     return cuts
+
+
+def _valley_of(along: Floats, mass: Floats) -> float:
+    at_start, midway, at_end = (mass[np.abs(along - place) < 1 / 6].sum() for place in (0.0, 0.5, 1.0))
+    return float((midway + np.sqrt(midway) + 1) / max(min(at_start, at_end), 1e-9))
 
 
 def _crossings(along: Floats, of_cell: Ints, pairs: Floats) -> float:
@@ -143,22 +147,27 @@ def _crossings(along: Floats, of_cell: Ints, pairs: Floats) -> float:
     both = pairs + pairs.T
     mass = both.sum(axis=1)
     n = mass.sum()
-    order = np.argsort(along, kind="stable")
-    rank = np.empty(len(along))
-    rank[order] = (np.cumsum(mass[order]) - mass[order] / 2) / n
-    # Scores that make the values Gaussian, so that only how they follow each other counts.
-    score = np.array([NormalDist().inv_cdf(one) for one in np.clip(rank, 1e-6, 1 - 1e-6).tolist()])
-    score = score - mass @ score / n
+    score = normal_scores(along, mass)
     correlation = float(score @ both @ score / max(mass @ score**2, 1e-12))
     above = of_cell == 1
     share = float(mass[above].sum() / n)
     apart = float(2 * both[np.ix_(above, ~above)].sum() / n)
-    expected = 2 * share * (1 - share) * (1 - _correlation_of_sides(correlation, share))
+    expected = 2 * share * (1 - share) * (1 - correlation_of_sides(correlation, share))
     # A cut that a process of this correlation never crosses expects 0.
     return apart / max(expected, 1e-12)
 
 
-def _correlation_of_sides(correlation: float, share: float) -> float:
+def normal_scores(values: Floats, mass: Floats) -> Floats:
+    """Scores of values (c,) that make them Gaussian, so that only how they follow each other counts."""
+    n = mass.sum()
+    order = np.argsort(values, kind="stable")
+    rank = np.empty(len(values))
+    rank[order] = (np.cumsum(mass[order]) - mass[order] / 2) / n
+    score = np.array([NormalDist().inv_cdf(one) for one in np.clip(rank, 1e-6, 1 - 1e-6).tolist()])
+    return np.asarray(score - mass @ score / n)
+
+
+def correlation_of_sides(correlation: float, share: float) -> float:
     """Correlation of whether two Gaussian numbers of this correlation exceed the value that this share of them exceeds.
 
     It is the integral of their density at that value over correlations from 0 on; 2 / pi arcsin of it at the median.
