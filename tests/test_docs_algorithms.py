@@ -15,6 +15,7 @@ from shoal.algorithms.cluster_tree import ClusterTreeOptions
 from shoal.algorithms.density_tree import DensityTreeOptions
 from shoal.algorithms.fcac import FcacOptions
 from shoal.algorithms.options import AlgorithmOptions
+from shoal.algorithms.from_counts.regimes import RegimesFromCountsOptions
 from shoal.algorithms.regimes.client_half import RegimesOptions
 from shoal.algorithms.registry import rounds_algorithm, rounds_names
 from shoal.config.resolved import GIVEN_BY_CONTRACT
@@ -28,6 +29,7 @@ STREAMING: dict[str, type[AlgorithmOptions]] = {
     "cluster_tree": ClusterTreeOptions,
     "density_tree": DensityTreeOptions,
     "regimes": RegimesOptions,
+    "regimes_from_counts": RegimesFromCountsOptions,
     "fcac": FcacOptions,
 }
 """name of a streaming algorithm whose options have a table -> these options"""
@@ -35,6 +37,7 @@ TABLES = (
     ("cluster_tree",),
     ("density_tree",),
     ("regimes",),
+    ("regimes_from_counts",),
     ("fcac",),
     ("kmeans", "fcm", "gmm", "kfed", "mufc", "ffcm", "kmeans_local", "gmm_local"),
     ("dbscan",),

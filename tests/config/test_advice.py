@@ -86,6 +86,14 @@ def test_a_grid_at_a_small_epsilon_is_poor() -> None:
     assert advice_on(agreed("density_tree", counts_epsilon=0.5)) == []
 
 
+def test_regimes_that_would_take_very_many_readings_are_told_how_many() -> None:
+    assert advice_on(agreed("regimes_from_counts", d=2, counts_epsilon=4)) == []
+    (found,) = advice_on(agreed("regimes_from_counts", d=2, counts_epsilon=0.5))
+    assert "about 13,100,000 readings" in found.text
+    assert "larger window_readings, or fewer features" in found.text
+    assert advice_on(agreed("regimes_from_counts", d=2, counts_epsilon=1, window_readings=10_000)) == []
+
+
 def test_small_windows_are_poor() -> None:
     (found,) = advice_on(agreed("density_tree", counts_epsilon=4, window_readings=50))
     assert "windows of 50 readings" in found.text

@@ -25,6 +25,7 @@ CAREFUL = (
     '[[models]]\nname = "careful"\nalgorithm = "cluster_tree_from_counts"\ncounts_epsilon = 2\n'
     '[[models]]\nname = "tree"\nalgorithm = "density_tree"\n'
 )
+STATES = '[[models]]\nname = "states"\nalgorithm = "regimes_from_counts"\noptions = { block_readings = 4 }\n'
 MIDDLES = np.array([[15, 80], [30, 50], [45, 20]]) / [60, 100]
 
 
@@ -66,19 +67,25 @@ def test_k_means_on_rows_drawn_from_counts_finds_as_many_clusters_as_it_is_told(
 
 
 def test_models_that_share_counts_publish_the_same_ones_and_are_charged_once(tmp_path: Path) -> None:
-    file = create(tmp_path, 600, first="cluster_tree_from_counts", models=NODES + CAREFUL)
+    file = create(tmp_path, 600, first="cluster_tree_from_counts", models=NODES + CAREFUL + STATES)
     run(file)
     config = load_config(file)
-    assert config.resolved.total_epsilon == 4 + 2 + 4
+    assert config.resolved.total_epsilon == 4 + 2 + 4 + 4
     spent, limit = config.resolved.epsilon_spent
-    assert 9.9 < spent <= limit == 10
+    assert 13.9 < spent <= limit == 14
     spending = read_spending(config.client.folder / "attic" / LEDGER)["client attic of house"]
-    assert [(one.model, one.epsilon) for one in spending.models] == [("grid:2", 2), ("grid:4", 4), ("tree", 4)]
+    assert [(one.model, one.epsilon) for one in spending.models] == [
+        ("grid:2", 2), ("grid:4", 4), ("states", 4), ("tree", 4),
+    ]  # fmt: skip
     counts: dict[str, list[bytes]] = {}
     for again in updates_by_client(config)["attic"].values():
         for update in again:
             counts.setdefault(update.model, []).append(update.arrays["count"].tobytes())
     assert counts["clusters"] == counts["nodes"] != counts["careful"]
+    with open_server(config, clock=clock) as server:
+        shown = server.models()["states"].view
+        assert shown is not None
+        assert (len(shown.centres), shown.regimes.provisional) == (1, True), "its readings are in no order"
 
 
 def test_without_noise_every_reading_becomes_a_row(tmp_path: Path) -> None:
@@ -128,7 +135,7 @@ def outcome(file: Path) -> dict[str, Any]:
 def test_a_restart_at_any_instant_gives_the_same_bytes(memory_folder: Path) -> None:
     folder = memory_folder / "run"
     folder.mkdir()
-    file = create(folder, 300, first="cluster_tree_from_counts", models=NODES)
+    file = create(folder, 300, first="cluster_tree_from_counts", models=NODES + STATES)
     give_noise_keys(folder, CLIENTS)
     calls = ((Ledger, "charge"), (Checkpoint, "save"), (SqliteLog, "publish"))
     cut_at_every_call(calls, file, memory_folder, run_clients_then_server, outcome, every=3)
