@@ -96,6 +96,14 @@ def test_the_chances_of_changes_are_measured_where_nothing_changes_and_where_som
 
 
 @pytest.mark.integration
+def test_regimes_from_private_and_masked_counts_are_measured(tmp_path: Path) -> None:
+    result = run("regimes_private", tmp_path)
+    assert [cell["scheme"] for cell in result["cells"]] == ["no noise", "ε 4, 400", "masked, ε 4", "masked, ε 1"]
+    assert result["cells"][0]["ari"][0] > 0.9
+    assert all(not any(one["false"].values()) for one in result["nulls"])
+
+
+@pytest.mark.integration
 def test_noise_alone_is_measured_with_every_algorithm_that_learns_from_counts(tmp_path: Path) -> None:
     result = run("noise_alone", tmp_path)
     assert {row["algorithm"] for row in result["rows"]} == set(counting_names())

@@ -82,7 +82,7 @@ def test_models_that_share_counts_publish_the_same_ones_and_are_charged_once(tmp
         for update in again:
             counts.setdefault(update.model, []).append(update.arrays["count"].tobytes())
     assert counts["clusters"] == counts["nodes"] != counts["careful"]
-    with open_server(config, clock=clock) as server:
+    with resumed(open_server(config, clock=clock)) as server:
         shown = server.models()["states"].view
         assert shown is not None
         assert (len(shown.centres), shown.regimes.provisional) == (1, True), "its readings are in no order"
