@@ -14,8 +14,8 @@ import pytest
 from shoal.algorithms.cluster_tree import ClusterTreeOptions
 from shoal.algorithms.density_tree import DensityTreeOptions
 from shoal.algorithms.fcac import FcacOptions
-from shoal.algorithms.options import AlgorithmOptions
 from shoal.algorithms.from_counts.regimes import RegimesFromCountsOptions
+from shoal.algorithms.options import AlgorithmOptions
 from shoal.algorithms.regimes.client_half import RegimesOptions
 from shoal.algorithms.registry import rounds_algorithm, rounds_names
 from shoal.config.resolved import GIVEN_BY_CONTRACT

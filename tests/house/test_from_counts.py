@@ -85,7 +85,9 @@ def test_models_that_share_counts_publish_the_same_ones_and_are_charged_once(tmp
     with resumed(open_server(config, clock=clock)) as server:
         shown = server.models()["states"].view
         assert shown is not None
-        assert (len(shown.centres), shown.regimes.provisional) == (1, True), "its readings are in no order"
+        assert shown.regimes is not None
+        assert shown.regimes.provisional
+        assert not len(shown.centres), "so few readings are not seen in the noise"
 
 
 def test_without_noise_every_reading_becomes_a_row(tmp_path: Path) -> None:
