@@ -89,7 +89,7 @@ def null(kind: str, seed: int, readings: int) -> Floats:
     low, high = flat.min(axis=0), flat.max(axis=0)
     if seed % 4 < 2:
         low, high = (flat.mean(axis=0) + sign * MARGIN * flat.std(axis=0) for sign in (-1, 1))
-    return np.clip((rows - low) / (high - low), 0.0, 1.0)
+    return np.asarray(np.clip((rows - low) / (high - low), 0.0, 1.0), dtype=np.float64)
 
 
 def learnt(rows: Floats, scheme: Scheme, key: bytes) -> RegimesFromCountsServer:
@@ -155,7 +155,7 @@ def measure(quick: bool, seeds: Sequence[int]) -> Iterator[dict[str, Any]]:
     parts = [(name, OWN, CLIENTS, READINGS, seeds) for name in LEVELS]
     parts += [(name, MASKED, MANY, MANY_READINGS, seeds[:4]) for name in list(LEVELS)[:2]]
     for name, schemes, clients, readings, own_seeds in (parts[0], parts[-2]) if quick else parts:
-        cells = {
+        cells: dict[str, dict[str, Any]] = {
             one.name: {"stream": name, "scheme": one.name, "ari": [], "single": [], "found": []} for one in schemes
         }
         for seed in own_seeds:

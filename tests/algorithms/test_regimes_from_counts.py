@@ -87,7 +87,7 @@ def test_the_sums_are_those_of_the_pairs_of_all_windows_with_gaps_and_short_bloc
     counter, server = PairCounter(2, **options), RegimesFromCountsServer(2, **options)
     for number in range(len(rows) // 150):
         own = rows[number * 150 : (number + 1) * 150]
-        counted = counter.count(own, ~np.isnan(own).all(axis=1), b"client", number)
+        counted = counter.count(own, np.asarray(~np.isnan(own).all(axis=1)), b"client", number)
         server.absorb([Contribution("client", number, counted.update(counted.counts))], b"")
     sums = server.state()["sums"]
     np.testing.assert_array_equal(sums, naive_sums(rows, 150, 7))
