@@ -14,13 +14,14 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from producers.features import NUMBERED, bounds_of, cut_of, period_of, step_of, unit_of
+from producers.features import NUMBERED, bounds_of, cut_of, period_of, unit_of
 from producers.files.dialect import unit_behind
 from producers.files.parsing import number_of
 from producers.files.split import CLIENTS_MAX
 from producers.files.times import TimeOptions, TimeReader, time_reader
 from shoal.errors import SettingsError
 from shoal.kernels.arrays import Floats
+from shoal.privacy.imperfect import step_of
 
 Kind = Literal["feature", "time", "client", "label", "left out"]
 
@@ -68,6 +69,8 @@ CODES = (-1.0, -99.0, -999.0, -9999.0, -99999.0, -200.0, 999.0, 9999.0, 99999.0,
 CODE_GAP = 0.25
 """distance of such a number from the nearest other value, as a share of the range of the others"""
 
+TURNS_MIN = 4
+"""fewest values of a coarse feature on a circle: weekdays are no states"""
 CATEGORY_VALUES_MAX, CATEGORY_CELLS_MIN, CATEGORY_CHARS_MAX = 8, 10, 32
 """most texts of a column that is a category, fewest cells with each of them, and most characters of one"""
 
@@ -319,10 +322,8 @@ def _feature_of_numbers(name: str, examples: tuple[str, ...], numbers: Floats) -
     behind = {unit_behind(text) for text in examples}
     unit = unit_of(name)[1] or (behind.pop() if len(behind) == 1 else "")
     if period := period_of(unit_of(name)[0], unit, numbers):
-        low = cut_of(numbers, period)
-        return Column(
-            name, "feature", "numbers", examples, unit, low, low + period, step=step_of(numbers), period=period
-        )
+        low, step = cut_of(numbers, period), step_of(numbers, fewest=TURNS_MIN)
+        return Column(name, "feature", "numbers", examples, unit, low, low + period, step=step, period=period)
     low, high = bounds_of(numbers, unit)
     outside = float(((numbers < low) | (numbers > high)).mean())
     return Column(name, "feature", "numbers", examples, unit, low, high, outside, step_of(numbers), numbers)

@@ -11,15 +11,11 @@ import numpy as np
 
 from shoal.kernels.arrays import Floats
 
-STEPS_MIN, STEPS_MAX = 8, 256
-"""fewest values, and most steps between the least and the greatest, of a coarse feature"""
-STEPS_SHOWN = 0.5
-"""share of the steps between the 5 % and 95 % quantiles that some value shows"""
 DIRECTION = re.compile(r"(.*[_ ])?(wind|gust)?[_ ]?(dir|direction|bearing|heading|azimuth|course)([_ ].*)?|wd")
 """names of features whose values are directions, in lower case; so are degrees that go more than half around"""
 PERIODS: Mapping[re.Pattern[str], float] = {
     re.compile(r"(.*[_ ])?hour([_ ]of[_ ]day)?|hod"): 24.0,
-    re.compile(r"(.*[_ ])?(weekday|day[_ ]of[_ ]week)|dow"): 7.0,
+    re.compile(r"(.*[_ ])?(weekday|day[_ ]of[_ ]week)|dow|day"): 7.0,
     re.compile(r"(.*[_ ])?month"): 12.0,
 }
 """names of features that begin again, in lower case -> their period"""
@@ -132,27 +128,6 @@ def bounds_of(values: Floats, unit: str) -> tuple[float, float]:
     if known.low is not None and least >= known.low:
         low = max(low, known.low)
     return round(low, 12), round(high, 12)
-
-
-def step_of(values: Floats) -> float:
-    """The step of values (n,) that all lie on a coarse grid, such as 1 for whole numbers; 0 for any others.
-
-    A grid is coarse if it is not much finer than the bins of counts. Few values, or values far from each other, may be
-    states, between which nothing lies: those have no step.
-    """
-    shown = np.unique(values)
-    if len(shown) < STEPS_MIN:
-        return 0.0
-    step = float(np.diff(shown).min())
-    places = (shown - shown[0]) / step
-    # Decimal fractions such as .1 are no sums of powers of two: a thousandth of a step is rounding.
-    if places[-1] > STEPS_MAX or not np.allclose(places, np.rint(places), rtol=0.0, atol=1e-3):
-        return 0.0
-    near, far = np.quantile(values, [0.05, 0.95])
-    middle = (shown >= near) & (shown <= far)
-    if middle.sum() < STEPS_SHOWN * (float(far - near) / step + 1.0):
-        return 0.0
-    return float(f"{step:.6g}")
 
 
 def _nice(step: float) -> float:

@@ -5,6 +5,8 @@ With `masked` the epsilon is for all readings of a client in a window.
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
@@ -12,14 +14,21 @@ from numpy.typing import ArrayLike
 
 from shoal.algorithms.density_tree import DensityTreeOptions
 from shoal.errors import SettingsError
-from shoal.estimators.base import warn_of_clipping
+from shoal.estimators.base import shortened, warn_of_clipping
 from shoal.estimators.counting_federation import CountingFederation, MaskedFederation, SumBudget
 from shoal.estimators.streaming import OF_THE_ESTIMATOR, WARNED_ROWS_MIN, IdentityEstimator
 from shoal.kernels.arrays import Floats
 from shoal.privacy.base import Bounds
+from shoal.privacy.imperfect import step_of
 from shoal.privacy.masked import DELTA
 
 DEFAULTS: Final = DensityTreeOptions()
+STEP_ROWS: Final = 1000
+"""rows in which a coarse grid of values is looked for"""
+STEP_ADVICE: Final = (
+    "values of {features} are multiples of the number in brackets: counts show gaps between them as valleys, and too "
+    "many clusters. Give step, which is as public as low and high"
+)
 
 
 class DensityTree(IdentityEstimator):
@@ -187,6 +196,7 @@ class DensityTree(IdentityEstimator):
             low, high = bounds.low.copy(), bounds.high.copy()
             low[list(bounds.circular)], high[list(bounds.circular)] = -np.inf, np.inf  # these are wrapped
             self._warned = warn_of_clipping(rows, low, high, self._names)
+            self._warned |= _warn_of_steps(rows, self._steps(bounds), self._names)
 
     def _steps(self, bounds: Bounds) -> Floats:
         """(d,) the steps in unit coordinates. Raises `SettingsError`."""
@@ -213,3 +223,16 @@ class DensityTree(IdentityEstimator):
         if not (np.isfinite(low).all() and np.isfinite(high).all() and (low < high).all()):
             raise SettingsError("low and high must be finite, and low below high for every feature")
         return Bounds(low, high, list(period > 0.0))
+
+
+def _warn_of_steps(rows: Floats, steps: Floats, names: Sequence[str] | None) -> bool:
+    """Warn of features whose values lie on a coarse grid without a step (d,), by name and the step that rows (n, d)
+    show. Returns whether a warning was given."""
+    found = []
+    for place in np.flatnonzero(steps == 0.0).tolist():
+        values = rows[:STEP_ROWS, place]
+        if step := step_of(values[~np.isnan(values)]):
+            found.append(f"{names[place] if names else f'feature {place}'} ({step:g})")
+    if found:
+        warnings.warn(STEP_ADVICE.format(features=shortened(found)), UserWarning, stacklevel=4)
+    return bool(found)

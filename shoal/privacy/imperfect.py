@@ -42,6 +42,39 @@ _CONTEXT: Final = b"shoal coarse readings 1".ljust(CONTEXT_BYTES, b"\0")
 _UNIT: Final = 2.0**-53
 
 
+STEPS_MIN, STEPS_MAX = 8, 256
+"""fewest values, and most steps between the least and the greatest, of a coarse feature"""
+STEPS_SHOWN = 0.5
+"""share of the steps between the 5 % and 95 % quantiles that some value shows"""
+STEP_ROUNDING = 0.01
+"""part of a step by which a value may lie beside its grid, because it was written with few digits"""
+
+
+def step_of(values: Floats, fewest: int = STEPS_MIN) -> float:
+    """The step of values (n,) that all lie on a coarse grid, such as 1 for whole numbers; 0 for any others.
+
+    A grid is coarse if it is not much finer than the bins of counts. Values fewer than `fewest`, or far from each
+    other, may be states, between which nothing lies: those have no step.
+    """
+    shown = np.unique(values)
+    if len(shown) < max(fewest, 2):
+        return 0.0
+    span = float(shown[-1] - shown[0])
+    steps = span / float(np.diff(shown).min())
+    if steps > STEPS_MAX + 0.5:
+        return 0.0
+    # Rounding of two neighbours would add up over many steps; over the whole span it does not.
+    step = span / round(steps)
+    places = (shown - shown[0]) / step
+    if not np.allclose(places, np.rint(places), rtol=0.0, atol=STEP_ROUNDING):
+        return 0.0
+    near, far = np.quantile(values, [0.05, 0.95])
+    middle = (shown >= near) & (shown <= far)
+    if middle.sum() < STEPS_SHOWN * (float(far - near) / step + 1.0):
+        return 0.0
+    return float(f"{step:.6g}")
+
+
 class CoarseReadings:
     """Spreads the readings of one client over the steps of their features."""
 

@@ -145,6 +145,18 @@ def test_gaps_between_whole_numbers_are_no_valleys_where_the_step_is_given(epsil
     assert found[0.0].n_clusters_ > 4
 
 
+def test_a_feature_that_shows_steps_and_has_none_is_named() -> None:
+    generator = np.random.default_rng(11)
+    frame = pd.DataFrame({"warm": np.rint(generator.normal(20, 4, 200)), "dry": generator.normal(20, 4, 200)})
+    frame.iloc[3] = np.nan
+    options: dict[str, Any] = {"low": 0.0, "high": 40.0, "epsilon": None}
+    with pytest.warns(UserWarning, match=r"^values of warm \(1\) are multiples"):
+        DensityTree(**options).fit(frame)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        DensityTree(step=[1.0, 0.0], **options).fit(frame)
+
+
 @pytest.mark.parametrize("step", [-1.0, 1000.0, [1.0, 1.0, 1.0], "coarse"])
 def test_a_step_that_cannot_be_is_refused(step: Any) -> None:
     with pytest.raises(SettingsError, match="step"):

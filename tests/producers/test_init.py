@@ -11,13 +11,14 @@ import pytest
 from click.testing import CliRunner, Result
 
 from producers.columns import Sample, understand
-from producers.features import bounds_of, step_of, unit_of
+from producers.features import bounds_of, unit_of
 from producers.files.source import FILES, PLAIN_REPLAY, FilesSettings, with_settings
 from producers.files.times import TimeOptions
 from producers.init_command import init_command
 from producers.producer_command import producer
 from shoal.config.settings import load_config
 from shoal.errors import InvalidData, SettingsError, ShoalError
+from shoal.privacy.imperfect import step_of
 
 Write = Callable[[str], Path]
 SECRET = "21,73"
@@ -353,6 +354,11 @@ def test_states_have_no_step() -> None:
     assert step_of(generator.integers(0, 5, 1000).astype(np.float64)) == 0.0
     codes = np.array([1, 2, 3, 10, 20, 50, 60, 80, 90, 120, 200.0])
     assert step_of(generator.choice(codes, 1000)) == 0.0
+
+
+def test_values_written_with_few_digits_have_their_step() -> None:
+    half_hours = np.round(np.random.default_rng(1).integers(0, 48, 3000) / 47, 6)
+    assert step_of(half_hours) == pytest.approx(1 / 47, rel=1e-4)
 
 
 def test_a_step_is_written_into_the_file(folder: Path) -> None:
