@@ -23,8 +23,8 @@ from shoal.privacy.imperfect import step_of
 from shoal.privacy.masked import DELTA
 
 DEFAULTS: Final = DensityTreeOptions()
-STEP_ROWS: Final = 1000
-"""rows in which a coarse grid of values is looked for"""
+STEP_ROWS_MIN, STEP_ROWS = 200, 1000
+"""fewest rows in which a coarse grid of values is looked for, and most"""
 STEP_ADVICE: Final = (
     "values of {features} are multiples of the number in brackets: counts show gaps between them as valleys, and too "
     "many clusters. Give step, which is as public as low and high"
@@ -229,7 +229,7 @@ def _warn_of_steps(rows: Floats, steps: Floats, names: Sequence[str] | None) -> 
     """Warn of features whose values lie on a coarse grid without a step (d,), by name and the step that rows (n, d)
     show. Returns whether a warning was given."""
     found = []
-    for place in np.flatnonzero(steps == 0.0).tolist():
+    for place in np.flatnonzero(steps == 0.0).tolist() if len(rows) >= STEP_ROWS_MIN else ():
         values = rows[:STEP_ROWS, place]
         if step := step_of(values[~np.isnan(values)]):
             found.append(f"{names[place] if names else f'feature {place}'} ({step:g})")

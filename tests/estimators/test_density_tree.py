@@ -131,6 +131,7 @@ def test_one_reading_at_a_time_is_learnt_by_feature_name() -> None:
     assert len({found.predict_one({"warm": warm, "dry": dry}) for warm, dry in CENTRES.tolist()}) == 3
 
 
+@pytest.mark.filterwarnings("ignore:values of feature 0")
 @pytest.mark.parametrize("epsilon", [4.0, None])
 def test_gaps_between_whole_numbers_are_no_valleys_where_the_step_is_given(epsilon: float | None) -> None:
     generator = np.random.default_rng(11)
