@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple, Self
 
 import numpy as np
 
-from client_nodes.labelling.novelty import UsualValues
+from client_nodes.labelling.novelty import KNOWN_MAX, KNOWN_MIN
 from shoal.algorithms.streaming import Rows
 from shoal.algorithms.view import RegimeView
 from shoal.config.contract import Contract
@@ -61,12 +61,16 @@ class Regimes(NamedTuple):
         return cls(digest, window, np.array(identity, np.int64), view.dwell, view.changes, settled)
 
     def rarity(self, before: int, after: int) -> float:
-        """The share of the changes from a regime that were as rare as this one; 1 where it is not known."""
+        """The share of the changes from a regime that were as rare as this one; 1 where it is not known.
+
+        Of few counted changes some are mistakes: those count that are more than two deviations of such a number.
+        """
         places = [np.flatnonzero(self.identity == one) for one in (before, after)]
         if not all(map(len, places)):
             return 1.0
         row = np.delete(self.changes[places[0][0]], places[0][0])
-        as_rare = row[row <= self.changes[places[0][0], places[1][0]]].sum()
+        rare = row[row <= self.changes[places[0][0], places[1][0]]]
+        as_rare = np.maximum(rare - 2.0 * np.sqrt(rare), 0.0).sum()
         return float((1 + as_rare) / (1 + row.sum()))
 
     def mean_stay(self, identity: int) -> float:
@@ -199,7 +203,7 @@ class Stays:
         other = self._excursions.follow(stay, unit, regimes.window + self._confirming(regimes), n)
         if other is None:
             return []
-        text = f"{n} readings in a row are usual in regime {other} and not in regime {stay}"
+        text = f"{n} readings in a row are as in regime {other}, and not as in regime {stay}"
         return [_Told("usual_elsewhere", text, n, other)]
 
     def _event(self, told: _Told, label: Label, place: tuple[int, int]) -> SiteEvent:
@@ -241,8 +245,48 @@ class Stays:
             raise InvalidState(f"the checkpoint of stays in regimes is damaged: {broken}") from None
 
 
+CLEAR: Final = 2.0
+"""nats for another regime from which on a reading speaks against its own; as many in the mean of a run are an event"""
+CLEAR_MAX: Final = 4.0
+"""nats that one reading counts at most, for or against: an outlier alone must not decide"""
+USUAL_MAX: Final = 3.5
+"""standard deviations from the mean of a regime beyond which a value is not usual there"""
+SPREAD_MIN: Final = 1e-3
+"""least standard deviation of a feature in a regime, in unit coordinates"""
+
+
+class _Likely:
+    """Mean and spread of each feature of the readings of one regime."""
+
+    def __init__(self, width: int) -> None:
+        self.sums = np.zeros((3, width))
+        """number, sum and sum of squares"""
+
+    def add(self, rows: Floats) -> None:
+        """Rows (n, d), NaN where missing. Half of what was known is forgotten where it is much."""
+        there, known = ~np.isnan(rows), np.nan_to_num(rows)
+        self.sums = self.sums + np.stack([there.sum(axis=0), known.sum(axis=0), (known**2).sum(axis=0)])
+        if self.sums[0].max(initial=0.0) >= KNOWN_MAX:
+            self.sums = self.sums / 2
+
+    @property
+    def is_known(self) -> bool:
+        return bool(self.sums[0].min(initial=KNOWN_MAX) >= KNOWN_MIN)
+
+    def log_likelihood(self, row: Floats) -> tuple[float, bool]:
+        """Log-likelihood of a row (d,) up to a constant, by independent Gaussians; whether all its values are usual.
+
+        Without the values that it lacks.
+        """
+        mean = self.sums[1] / self.sums[0]
+        spread = np.maximum(np.sqrt(np.maximum(self.sums[2] / self.sums[0] - mean**2, 0.0)), SPREAD_MIN)
+        away = (row - mean) / spread
+        there = ~np.isnan(row)
+        return float(np.nansum(-0.5 * away**2 - np.log(spread) * there)), bool((np.abs(away[there]) <= USUAL_MAX).all())
+
+
 class Excursions:
-    """Finds readings in a row that are usual in another regime than theirs, and not in it.
+    """Finds readings in a row that are together more likely in another regime than in theirs.
 
     A reading counts once as many readings before and after it as show a change are of one stay: at a change those of
     the next regime have the label of the one before for up to half a window, and a change is reported later still.
@@ -251,9 +295,8 @@ class Excursions:
     def __init__(self, width: int) -> None:
         """`width` is the number of features d."""
         self._width = width
-        self._usual = UsualValues(width)
-        self._interval: dict[int, tuple[Floats, Floats]] = {}
-        """identity -> (d,) least and (d,) greatest usual value, as of the last whole piece"""
+        self._known: dict[int, _Likely] = {}
+        """identity -> readings of it as of the last whole piece; the one used last is the last"""
         self._piece: list[tuple[int, Floats]] = []
         """readings that are not counted yet: regime and values"""
         self._of: int | None = None
@@ -262,14 +305,14 @@ class Excursions:
         """readings in a row of it"""
         self._open: list[Floats] = []
         """the newest of them, of which it is not known yet whether their window is of one regime"""
-        self._where: int | None = None
-        """regime in which the newest readings are usual, and not in theirs"""
-        self._run, self._ordinary, self._told = 0, 0, False
+        self._run: list[dict[int, float]] = []
+        """nats for each other regime, of the newest readings"""
+        self._ordinary, self._told = 0, False
 
     def interrupt(self) -> None:
         """The next reading does not follow those before it."""
         self._of, self._same, self._open = None, 0, []
-        self._where, self._run, self._ordinary, self._told = None, 0, 0, False
+        self._run, self._ordinary, self._told = [], 0, False
 
     def follow(self, identity: int, unit: Floats, window: int, length: int) -> int | None:
         """A reading (d,) of a stay -> the other regime in which `length` readings in a row are usual, when they are.
@@ -291,44 +334,53 @@ class Excursions:
         return self._judge(identity, self._open.pop(0), length)
 
     def _judge(self, identity: int, unit: Floats, length: int) -> int | None:
-        where = self._elsewhere(identity, unit)
-        if where is None:
+        nats = self._nats(identity, unit)
+        if max(nats.values(), default=0.0) < CLEAR:
             self._count(identity, unit)  # an excursion must not become usual here
+        self._run = [*self._run, nats][-length:]
+        together = {one: sum(each.get(one, -CLEAR_MAX) for each in self._run) for one in nats}
+        where = max(together, key=together.__getitem__, default=identity)
+        if len(self._run) < length or together.get(where, 0.0) < CLEAR * length:
             self._ordinary += 1
-            self._run = 0
-            if self._ordinary >= length:
-                self._told = False
+            self._told = self._told and self._ordinary < length
             return None
-        self._run = self._run + 1 if where == self._where else 1
-        self._where, self._ordinary = where, 0
-        if self._told or self._run < length:
-            return None
-        self._told = True
-        return where
+        is_new, self._told, self._ordinary = not self._told, True, 0
+        return where if is_new else None
 
-    def _elsewhere(self, identity: int, unit: Floats) -> int | None:
-        own = self._interval.get(identity)
-        if own is None or not _outside(unit, own):
-            return None
-        others = [one for one, found in self._interval.items() if one != identity and not _outside(unit, found)]
-        return min(others, default=None)
+    def _nats(self, identity: int, unit: Floats) -> dict[int, float]:
+        """Other regime -> how much more likely a reading is in it than in its own; empty where that is not known."""
+        own = self._known.get(identity)
+        if own is None or not own.is_known:
+            return {}
+        here, _ = own.log_likelihood(unit)
+        nats = {}
+        for one, known in self._known.items():
+            if one != identity and known.is_known:
+                there, is_usual = known.log_likelihood(unit)
+                nats[one] = float(np.clip(there - here, -CLEAR_MAX, CLEAR_MAX)) if is_usual else -CLEAR_MAX
+        return nats
 
     def _count(self, identity: int, unit: Floats) -> None:
         self._piece.append((identity, unit))
         if len(self._piece) < PIECE:
             return
         identities, rows = np.array([one for one, _ in self._piece]), np.array([row for _, row in self._piece])
-        every = np.ones(len(rows), bool)
-        self._usual.reasons(identities, rows, ~every, every)
-        self._interval |= {one: found for one in set(identities.tolist()) if (found := self._usual.interval(one))}
+        for one in np.unique(identities).tolist():
+            known = self._known.pop(one, None) or _Likely(self._width)
+            known.add(rows[identities == one])
+            self._known[one] = known
+        while len(self._known) > REGIMES_MAX:
+            del self._known[next(iter(self._known))]
         self._piece = []
 
     def state(self) -> dict[str, Any]:
         """Plain values for `restore`."""
-        numbers = [self._of, self._same, self._where, self._run, self._ordinary, self._told]
+        numbers = [self._of, self._same, self._ordinary, self._told]
+        run = [[[one, nats] for one, nats in each.items()] for each in self._run]
         return {
-            "usual": self._usual.state(),
-            "known": list(self._interval),
+            "known": list(self._known),
+            "sums": np.array([one.sums for one in self._known.values()]).reshape(-1, 3, self._width),
+            "run": run,
             "piece": [one for one, _ in self._piece],
             "piece_rows": np.array([row for _, row in self._piece]).reshape(-1, self._width),
             "open": np.array(self._open).reshape(-1, self._width),
@@ -337,17 +389,14 @@ class Excursions:
 
     def restore(self, state: dict[str, Any]) -> None:
         """Raises `KeyError`, `TypeError`, `ValueError` or `InvalidState` for a damaged state."""
-        self._usual.restore(state["usual"])
-        self._interval = {int(one): found for one in state["known"] if (found := self._usual.interval(int(one)))}
+        sums = np.asarray(state["sums"], np.float64).reshape(len(state["known"]), 3, self._width)
+        self._known = {int(one): _Likely(self._width) for one in state["known"]}
+        for known, own in zip(self._known.values(), sums, strict=True):
+            known.sums = own.copy()
+        self._run = [{int(one): float(nats) for one, nats in each} for each in state["run"]]
         rows = np.asarray(state["piece_rows"], np.float64).reshape(-1, self._width)
         self._piece = [(int(one), row) for one, row in zip(state["piece"], rows, strict=True)]
         self._open = list(np.asarray(state["open"], np.float64).reshape(-1, self._width))
-        self._of, self._same, self._where, self._run, self._ordinary, self._told = state["numbers"]
-        if not (is_count(self._same) and is_count(self._run) and is_count(self._ordinary)):
+        self._of, self._same, self._ordinary, self._told = state["numbers"]
+        if not (is_count(self._same) and is_count(self._ordinary)):
             raise ValueError("impossible counts")
-
-
-def _outside(unit: Floats, interval: tuple[Floats, Floats]) -> bool:
-    """Whether any value that is there lies outside."""
-    low, high = interval
-    return bool(((unit < low) | (unit > high)).any())

@@ -17,7 +17,7 @@ from typing import Final
 
 import numpy as np
 
-from server_node.clusters.lineage import Cluster, ClusterEvent, EventKind, Lineage
+from server_node.clusters.lineage import Cluster, ClusterEvent, EventKind, Lineage, stay_text
 from shoal.algorithms.view import ClusteringView, RegimeView
 from shoal.config.contract import Contract, Feature, category_text, ends_text, range_text, rounded, value_text, within
 from shoal.kernels.arrays import Bools, Floats, Ints
@@ -443,7 +443,7 @@ def event_messages(
                 cluster=event.identity,
                 name=cluster.name,
                 label=label,
-                text=sentence(event, title(cluster, label), None if other is None else title(other)),
+                text=sentence(event, title(cluster, label), title(other), snapshot.reading_s),
                 other=event.other,
                 other_name="" if other is None else other.name,
                 muted=cluster.muted(snapshot.made_at),
@@ -460,17 +460,20 @@ def event_messages(
     return messages
 
 
-def title(cluster: Cluster, label: str = "") -> str:
+def title(cluster: Cluster | None, label: str = "") -> str:
     """The title of a cluster in a sentence: its identity with its name, else with what sets it apart."""
+    if cluster is None:
+        return "another cluster"
     if cluster.name:
         return f'cluster {cluster.identity} "{cluster.name}"'
     return f"cluster {cluster.identity} ({label})" if label else f"cluster {cluster.identity}"
 
 
-def sentence(event: ClusterEvent, cluster: str, other: str | None) -> str:
-    """The event in words; `cluster` and `other` are titles."""
+def sentence(event: ClusterEvent, cluster: str, other: str | None, reading_s: float | None = None) -> str:
+    """The event in words; `cluster` and `other` are titles, `reading_s` seconds between readings, if known."""
     share = f"{ratio(event.share)} of the recent readings"
     other, before = other or "another cluster", ratio(event.share_before or 0.0)
+    stay, stay_before = (stay_text(dwell, reading_s) for dwell in (event.dwell, event.dwell_before))
     ends = {
         EventKind.BIRTH: f"is new: {share}",
         EventKind.PARTED: f"has parted from {other}: {share}",
@@ -485,14 +488,9 @@ def sentence(event: ClusterEvent, cluster: str, other: str | None) -> str:
         EventKind.UNUSUAL: f"is unusual for this time of day: {ratio(event.share)} of the readings, {before} is usual",
         EventKind.USUAL_AGAIN: f"is usual again for this time of day: {ratio(event.share)} of the readings",
         EventKind.SHARE_MOVED: f"has moved from {before} to {share}",
-        EventKind.DWELL_MOVED: f"lasts {_stay(event.dwell)} at a stretch, before {_stay(event.dwell_before)}",
+        EventKind.DWELL_MOVED: f"lasts {stay} at a stretch, before {stay_before}",
     }
     return f"{cluster} {ends[event.kind]}"
-
-
-def _stay(dwell: float | None) -> str:
-    """A mean stay in two digits, as it is not known better."""
-    return f"{float(f'{dwell or 0.0:.2g}'):,.0f} readings"
 
 
 def ratio(share: float) -> str:

@@ -28,6 +28,7 @@ from shoal.config.changes import CommonPlaces
 from shoal.errors import InvalidState
 from shoal.kernels.arrays import Floats, Ints
 from shoal.kernels.distance import nearest
+from shoal.protocol.events import duration
 from shoal.protocol.messages import Snapshot
 
 NO_CLUSTER = -1
@@ -315,6 +316,13 @@ def stays_of(regimes: RegimeView | None, lineage: Lineage) -> dict[int, float]:
         return {}
     dwell = {number: float(f"{stay:.2g}") for number, stay in enumerate(regimes.dwell.tolist())}
     return {identity: dwell[number] for number, identity in lineage.of_number.items() if dwell.get(number, 0.0) > 0}
+
+
+def stay_text(dwell: float | None, reading_s: float | None) -> str:
+    """A mean stay in readings, in two digits, as it is not known better; in time where readings have it."""
+    if reading_s:
+        return duration((dwell or 0.0) * reading_s)
+    return f"{float(f'{dwell or 0.0:.2g}'):,.0f} readings"
 
 
 SETTLES_MIN: Final = 2_000

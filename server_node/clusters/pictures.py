@@ -19,6 +19,7 @@ from server_node.clusters.figures import LABEL_CHARS, QUIET, heading, saved, tic
 from server_node.clusters.history.changes import CHANCE, Changes
 from server_node.clusters.history.changes_command import changes_figure, logged_changes
 from server_node.clusters.history.store import decode_record
+from server_node.clusters.lineage import stay_text
 from server_node.web.json_values import feature_label, view_of
 from shoal.algorithms.view import ClusteringView, RegimeView
 from shoal.cli.options import chosen_model, config_option, model_option
@@ -249,7 +250,8 @@ def _regimes(figure_type: Any, picture: Picture) -> Any:
     _draw_changes(ring, clusters, regimes)
     words.axis("off")
     stays = [(cluster, float(regimes.dwell[cluster.number])) for cluster in clusters]
-    lasting = [f"about {float(f'{stay:.2g}'):,.0f} readings at a stretch" if stay else "for good" for _, stay in stays]
+    step = picture.snapshot.reading_s
+    lasting = [f"about {stay_text(stay, step)} at a stretch" if stay else "for good" for _, stay in stays]
     lines = [f"{wrapped(one.title, TITLE_CHARS)}\n{lasts}" for (one, _), lasts in zip(stays, lasting, strict=True)]
     for place, (cluster, line) in enumerate(zip(clusters, lines, strict=True)):
         height = 1 - (place + 0.5) / max(3, len(clusters))

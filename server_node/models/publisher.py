@@ -40,6 +40,7 @@ from shoal.protocol.checks import COUNT_MAX
 from shoal.protocol.events import ClusterEventMessage
 from shoal.protocol.history import COARSE_S, HistoryMessage
 from shoal.protocol.messages import RoundRequest, Snapshot, Update
+from shoal.protocol.regions import RegionUpdate
 from shoal.runtime.checkpoint import SavedFields, SavedPart, SavedParts, SavedValue, pairs_of
 from shoal.transports.base import Positions
 
@@ -69,6 +70,17 @@ def thinned(history: list[HistoryPoint]) -> list[HistoryPoint]:
     return history
 
 
+DENSER_WEIGHT, SPARSER_WEIGHT = 0.3, 0.02
+"""weights of an update in the seconds between readings, where it has more readings than usual in its time, and fewer"""
+
+
+def _reading_s(update: Update) -> float | None:
+    """Seconds between two readings of a client, by the times in one update; None where it has none."""
+    clients = sum(one.clients for one in update.tree) if isinstance(update, RegionUpdate) else 1
+    oldest, newest, steps = update.oldest_reading_at, update.newest_reading_at, update.readings / max(clients, 1) - 1
+    return None if oldest is None or newest is None or steps < 1 else (newest - oldest) / steps
+
+
 EVENTS_MAX = 100
 """newest cluster events that are kept for people to read"""
 
@@ -81,6 +93,8 @@ class SnapshotCounts(SavedFields):
     readings: int = 0
     newest_reading_at: float | None = None
     """time of the newest reading, seconds since 1970; None where readings have no times"""
+    reading_s: float | None = None
+    """seconds between two readings of a client, as a rule; None where readings have no times"""
     version: int = 0
     """version of the newest snapshot; 0 before the first"""
     snapshot_at: float = 0.0
@@ -143,6 +157,12 @@ class ModelPublisher:
         if update.newest_reading_at is not None:
             before = self.counts.newest_reading_at
             self.counts.newest_reading_at = max(before or update.newest_reading_at, update.newest_reading_at)
+        found, known = _reading_s(update), self.counts.reading_s
+        if found is not None:
+            # After a pause of a sensor, or an answer in between, an update has fewer readings in its time: seldom more.
+            weight = DENSER_WEIGHT if known is None or found < known else SPARSER_WEIGHT
+            moved = 0.0 if known is None else weight * (min(found, 2 * known) - known)
+            self.counts.reading_s = found if known is None else known + moved
 
     def count_readings(self, readings: int) -> None:
         """Count more readings. Clients claim these numbers, so the sum is capped at what a snapshot can carry."""
@@ -233,6 +253,7 @@ class ModelPublisher:
         self.clients = Clients()
         self.begin_history_again()
         self.counts.updates, self.counts.readings, self.counts.newest_reading_at = 0, 0, None
+        self.counts.reading_s = None
         self.counts.lineage_from_update, self._changes_from, self.counts.rebuilt = 0, dict(read_up_to), True
 
     def begin_history_again(self) -> None:
@@ -300,6 +321,7 @@ class ModelPublisher:
             arrays=arrays,
             made_at=now,
             newest_reading_at=self.counts.newest_reading_at,
+            reading_s=None if view.regimes is None else self.counts.reading_s,
             round=number,
             round_request=None if request is None else request.table(),
             known=len(lineage.known),
@@ -313,10 +335,8 @@ class ModelPublisher:
         events = event_messages(self._contract, snapshot, self.lineage, lineage, changes, described)
         self._remember(snapshot, lineage, events)
         self.lineage, self.counts.changed = lineage, []
-        again = self._recorder.begins_again
-        return PublishedSnapshot(
-            snapshot, value, view, lineage, events, self._changed_history(), again, self._watch.unusual
-        )
+        again, news = self._recorder.begins_again, self._changed_history()
+        return PublishedSnapshot(snapshot, value, view, lineage, events, news, again, self._watch.unusual)
 
     def _changed_history(self) -> list[HistoryMessage]:
         return [

@@ -197,7 +197,7 @@ def clusters_json(model: ModelStatus, contract: ResolvedContract, recent: Recent
         view = view_of(model.snapshot, contract)
         described = describe(view, contract.contract, model.lineage.times)
         numbers = heaviest_numbers(model.lineage, view, described)
-        regimes = regimes_json(view, model.lineage)
+        regimes = regimes_json(view, model.lineage, model.snapshot.reading_s)
     stays = {} if regimes is None else regimes["stays"]
     known = sorted(model.lineage.known, key=lambda cluster: (-cluster.mass, cluster.identity))
     return {
@@ -316,8 +316,8 @@ def moves_of(regimes: RegimeView, lineage: Lineage) -> list[list[int]]:
     return [[identity[one], identity[other], round(float(regimes.changes[one, other]))] for one, other in known]
 
 
-def regimes_json(view: ClusteringView, lineage: Lineage) -> dict[str, Any] | None:
-    """Stays and changes of a model's regimes; None for clusters that are places."""
+def regimes_json(view: ClusteringView, lineage: Lineage, reading_s: float | None) -> dict[str, Any] | None:
+    """Stays and changes of a model's regimes, `reading_s` seconds a reading; None for clusters that are places."""
     regimes = view.regimes
     if regimes is None:
         return None
@@ -326,6 +326,7 @@ def regimes_json(view: ClusteringView, lineage: Lineage) -> dict[str, Any] | Non
         "provisional": regimes.provisional,
         "readings_needed": regimes.readings_needed,
         "n_changes": regimes.n_changes,
+        "reading_s": reading_s,
         "stays": {str(identity): stay for identity, stay in stays_of(regimes, lineage).items()},
         "moves": moves_of(regimes, lineage),
     }
@@ -368,6 +369,7 @@ def beside_json(
     alike = {str(cluster): stays[regime] for cluster, regime in same.items()}
     return {
         "model": other.name,
+        "reading_s": other.snapshot.reading_s,
         "from": recent_other.start,
         "step_s": recent_other.step_s,
         "regimes": rows,

@@ -257,6 +257,7 @@ CLUSTERS = record(
             provisional=FLAG,
             readings_needed=COUNT,
             n_changes=COUNT,
+            reading_s=or_null(NUMBER),
             stays=by_name(NUMBER),
             moves=many(many(COUNT)),
         )

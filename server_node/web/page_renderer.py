@@ -217,7 +217,7 @@ class ModelRenderer:
             "features_total": contract.width,
             **clusters_table(view, model, contract, features, recent),
             **overview_json(model, recent, is_usual),
-            "regimes": regimes_json(view, model.lineage),
+            "regimes": regimes_json(view, model.lineage, model.snapshot.reading_s if model.snapshot else None),
             "rules": None if model.snapshot is None else rules_table(model.snapshot, contract),
         }
         version = model.snapshot.version if model.snapshot else 0

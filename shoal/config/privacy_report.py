@@ -166,6 +166,8 @@ def needs_of(contract: ResolvedContract, readings_per_day: float, clients: int |
 
 ROWS_EPSILON_MIN: Final = 100.0
 """per reading: with less, noise on rows hides clusters of several features"""
+REGIMES_EPSILON_MIN: Final = 13.0
+"""per feature: with less, two levels of three features, .15 of the range and three deviations apart, were one regime"""
 NEEDED_MANY: Final = 2e6
 """readings of all clients: of a hundred that send one a minute, two weeks"""
 WEAK_EPSILON: Final = 10.0
@@ -182,13 +184,15 @@ class Advice(NamedTuple):
 
 
 def advice_on(contract: ResolvedContract) -> list[Advice]:
-    """Advice on each model, in their order; none without a guarantee, where noise is no matter of an epsilon."""
-    if not contract.mode.formal:
-        return []
+    """Advice on each model, in their order; without a guarantee, on regimes alone, as their clusters are no place."""
     return [Advice(model.name, text) for model in contract.models.values() for text in _on_model(contract, model)]
 
 
 def _on_model(contract: ResolvedContract, model: ResolvedModel) -> list[str]:
+    if model.counts is None and model.family.client_learns and model.streaming.labels_sequences:
+        return _on_regimes(contract)
+    if not contract.mode.formal:
+        return []
     assert model.epsilon is not None, "a formal mode has an epsilon for every model"
     if model.counts is None:
         return _on_rows(contract, model.epsilon)
@@ -206,6 +210,16 @@ def _on_need(contract: ResolvedContract, model: ResolvedModel) -> list[str]:
     return [
         f"{algorithm.name} takes about {_number(needed)} readings of all clients until it shows anything: take "
         f"{terms}{less}"
+    ]
+
+
+def _on_regimes(contract: ResolvedContract) -> list[str]:
+    epsilon = min(contract.mode.epsilon_per_feature(), default=math.inf)
+    if epsilon >= REGIMES_EPSILON_MIN:
+        return []
+    return [
+        f"noise at epsilon {epsilon:.3g} for each feature hides regimes: levels that differ by .15 of the range were "
+        f"one regime below {REGIMES_EPSILON_MIN:g}, or below 7 with stays of 500 readings"
     ]
 
 

@@ -50,12 +50,14 @@ if TYPE_CHECKING:
 
 
 def duration(seconds: float) -> str:
-    """A length of time in words: minutes, hours or days."""
+    """A length of time in words: seconds, minutes, hours or days."""
+    if seconds < 90:
+        return f"{max(1, round(seconds))} second{'s' * (round(seconds) > 1)}"
     for unit, length in (("day", DAY_S), ("hour", 3600)):
         if seconds >= 2 * length or (unit == "hour" and seconds >= length):
             number = round(seconds / length)
             return f"{number} {unit}{'s' * (number > 1)}"
-    return f"{max(1, round(seconds / 60))} minutes"
+    return f"{round(seconds / 60)} minutes"
 
 
 class JsonEvent:

@@ -326,6 +326,8 @@ class Snapshot(ModelMessage):
     arrays: Mapping[str, AnyArray]
     made_at: float
     newest_reading_at: float | None = None
+    reading_s: float | None = None
+    """seconds between two readings of a client, as a rule; of regimes only, whose stays are counted in readings"""
     round: int | None = None
     round_request: dict[str, Any] | None = None
     """what clients are asked for (`shoal.protocol.messages`); None when they are asked for nothing"""
@@ -354,6 +356,8 @@ class Snapshot(ModelMessage):
             "next_identity",
         ):
             require(is_count(getattr(self, name)), "malformed", name)
+        spaced = self.reading_s is None or (is_moment(self.reading_s) and self.reading_s >= 0)
+        require(spaced, "malformed", "reading_s")
         require(isinstance(self.positions, list) and all(map(is_pair, self.positions)), "malformed", "positions")
         require(self.round_request is None or is_plain_table(self.round_request), "malformed", "round_request")
         identities = isinstance(self.identities, list) and all(map(is_cluster_identity, self.identities))

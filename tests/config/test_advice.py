@@ -57,6 +57,15 @@ def test_noisy_rows_at_a_small_epsilon_are_poor_and_counts_are_named_instead(alg
     assert advice_on(agreed(algorithm, epsilon_per_reading=100)) == []
 
 
+def test_regimes_are_advised_against_where_noise_hides_them_in_modes_without_a_guarantee_too() -> None:
+    (formal,) = advice_on(agreed("regimes", 3, epsilon_per_reading=12))
+    (paper,) = advice_on(agreed("regimes", 3, mode="paper", epsilon_nominal_per_feature=4))
+    assert "epsilon 4 for each feature hides regimes" in formal.text == paper.text
+    assert advice_on(agreed("regimes", 3, epsilon_per_reading=39)) == []
+    assert advice_on(agreed("regimes", 3, mode="off")) == []
+    assert advice_on(agreed("fcac", 3, mode="paper", epsilon_nominal_per_feature=4)) == []
+
+
 @pytest.mark.parametrize("algorithm", ["density_tree", "cluster_tree_from_counts", "fcac_from_counts"])
 def test_counts_at_an_epsilon_of_four_in_windows_of_400_are_a_good_choice(algorithm: str) -> None:
     for d in (1, 2, 3):

@@ -146,6 +146,9 @@ def test_the_event_says_how_much_is_usual() -> None:
     assert sentence(event, "cluster 3", None) == (
         "cluster 3 is unusual for this time of day: 62 % of the readings, 8 % is usual"
     )
+    moved = ClusterEvent(EventKind.DWELL_MOVED, 3, share=0.5, dwell=444.0, dwell_before=21.0)
+    assert sentence(moved, "cluster 3", None) == "cluster 3 lasts 440 readings at a stretch, before 21 readings"
+    assert sentence(moved, "cluster 3", None, 60.0) == "cluster 3 lasts 7 hours at a stretch, before 21 minutes"
 
 
 def events_of(site: ServerFixture) -> list[ClusterEventMessage]:

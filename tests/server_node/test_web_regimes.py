@@ -75,8 +75,9 @@ def test_the_page_has_stays_and_changes_and_those_of_a_model_beside_it(tmp_path:
         listed = clusters_json(stays, status.contract, None)
         content = PageRenderer(history=history).render(status).content
     drawn = (tmp_path / "changes.svg").read_text(encoding="utf-8")
-    for words in ("changes between regimes seen", "readings at a stretch"):
+    for words in ("changes between regimes seen", "at a stretch"):
         assert words in drawn
+    assert "readings at a stretch" not in drawn, "readings have times"
     models = {one["name"]: one["clustering"] for one in content["models"]}
     shown = models["clusters"]["regimes"]
     assert shown == listed["regimes"]
@@ -84,6 +85,7 @@ def test_the_page_has_stays_and_changes_and_those_of_a_model_beside_it(tmp_path:
     assert sum(times for *_, times in shown["moves"]) == shown["n_changes"] >= 20
     assert sorted(shown["stays"]) == ["0", "1"]
     assert all(60 < stay < 140 for stay in shown["stays"].values())
+    assert 0.95 < shown["reading_s"] < 1.05, "a reading each second"
     assert {str(one["identity"]): one["stay"] for one in listed["clusters"]} == shown["stays"]
     assert sorted(move[:2] for move in shown["moves"]) == [[0, 1], [1, 0]]
     assert models["clusters"]["beside"] is None

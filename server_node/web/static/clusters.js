@@ -207,7 +207,7 @@ export class Clusters {
       { key: "recent", title: "Recent share", number: true, of: ({ recent_share }) => recent_share, text: ({ recent_share, recentPercent }) => percentText(recentPercent, recent_share) },
       { key: "share", title: "Share", number: true, of: ({ share }) => share, text: ({ share, sharePercent }) => percentText(sharePercent, share) },
       ...(model.rounds ? [] : [{ key: "nodes", title: "Nodes", number: true, of: ({ nodes }) => nodes, text: ({ nodes }) => count(nodes) }]),
-      ...(stays ? [{ key: "stay", title: "Stay", number: true, of: ({ identity }) => stays[identity], text: ({ identity }) => (stays[identity] ? count(stays[identity]) : "–") }] : []),
+      ...(stays ? [{ key: "stay", title: "Stay", number: true, of: ({ identity }) => stays[identity], text: ({ identity }) => (stays[identity] ? stayText(stays[identity], clustering) : "–") }] : []),
       ...(known ? [{ key: "since", title: "Age", number: true, of: ({ since }) => this.now - since, text: ({ since }) => duration(this.now - since) }] : []),
       ...clustering.features.map((feature, j) => ({
         key: `feature ${feature.name}`, title: featureLabel(feature), number: true,
@@ -246,10 +246,15 @@ function staysOf({ regimes, beside }) {
   return Object.keys(stays).length ? stays : null;
 }
 
+function stayText(stay, { regimes, beside }) {
+  const step = (regimes ?? beside).reading_s;
+  return step ? duration(stay * step) : count(stay);
+}
+
 function notesOn(model, clustering) {
   if (!clustering.clusters.length) return ["None yet."];
   const notes = [`The centre of each in the features' own units; its share is of ${model.rounds ? "the rows behind the newest answers" : "the weight of all nodes"}.`];
-  if (staysOf(clustering)) notes.push("Stay: readings of a client that it lasts at a stretch, on average.");
+  if (staysOf(clustering)) notes.push("Stay: how long it lasts at a client at a stretch, on average; in readings where their times are not known.");
   if (clustering.features_total > clustering.features.length) notes.push(`${clustering.features.length} of ${count(clustering.features_total)} features are shown.`);
   if (model.clusters_total > clustering.clusters.length) notes.push(`The ${clustering.clusters.length} largest of ${count(model.clusters_total)} are listed.`);
   if (clustering.single_nodes) notes.push(`Beside them are ${plural(clustering.single_nodes, "single node")}, which no edge joins to a cluster.`);

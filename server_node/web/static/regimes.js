@@ -1,6 +1,6 @@
 // Regimes: the graph of changes between them with how long each lasts, and those of another model beside the clusters shown.
 
-import { at, clusterTitle, count, fillSwatch, make, markOf, percentText, plural, reconcile, setText, SVG, swatch } from "./format.js";
+import { at, clusterTitle, count, duration, fillSwatch, make, markOf, percentText, plural, reconcile, setText, SVG, swatch } from "./format.js";
 
 const SIZE = 260;
 const RING = 88;
@@ -17,7 +17,7 @@ function shape(tag, attributes, text = "") {
   return element;
 }
 
-const stayText = (stay) => `about ${plural(stay, "reading")} at a stretch`;
+const stayText = (stay, reading_s) => `about ${reading_s ? duration(stay * reading_s) : plural(stay, "reading")} at a stretch`;
 
 export function showRegimes(model) {
   const clustering = model.waiting_for ? null : model.clustering;
@@ -38,7 +38,7 @@ function showOwn(regimes, clusters) {
   const listed = several ? clusters.filter(({ identity }) => identity in regimes.stays) : [];
   reconcile(at("regimes-list"), listed, ({ identity }) => identity, () => make("li", {}, swatch(), make("span")), (item, cluster) => {
     fillSwatch(item.firstChild, cluster.slot);
-    setText(item.lastChild, `${clusterTitle(cluster)}: ${percentText(cluster.sharePercent, cluster.share)} of the time, ${stayText(regimes.stays[cluster.identity])}`);
+    setText(item.lastChild, `${clusterTitle(cluster)}: ${percentText(cluster.sharePercent, cluster.share)} of the time, ${stayText(regimes.stays[cluster.identity], regimes.reading_s)}`);
   });
   const frame = at("transitions");
   frame.hidden = !several;
@@ -49,7 +49,7 @@ function showOwn(regimes, clusters) {
 }
 
 // Regimes on a ring, as large as their share; arrows as thick as the changes seen are many.
-function graph({ moves, stays }, listed, named) {
+function graph({ moves, stays, reading_s }, listed, named) {
   const spot = new Map(listed.map(({ identity, share }, i) => {
     const angle = (2 * Math.PI * i) / listed.length - (listed.length === 2 ? Math.PI : Math.PI / 2);
     return [identity, { x: SIZE / 2 + RING * Math.cos(angle), y: SIZE / 2 + RING * Math.sin(angle), r: DISC_MIN + DISC_MORE * Math.sqrt(share) }];
@@ -63,7 +63,7 @@ function graph({ moves, stays }, listed, named) {
     group.append(
       shape("circle", { cx: x, cy: y, r, class: `mark c${markOf(cluster.slot).colour}` }),
       shape("text", { x, y: y + 4, "text-anchor": "middle" }, cluster.identity),
-      shape("title", {}, `${clusterTitle(cluster)}, ${stayText(stays[cluster.identity])}`),
+      shape("title", {}, `${clusterTitle(cluster)}, ${stayText(stays[cluster.identity], reading_s)}`),
     );
     return group;
   });
@@ -111,7 +111,7 @@ function showBeside(clustering) {
     () => make("li", {}, swatch(), make("span"), frameOf()),
     (item, row) => {
       fillSwatch(item.children[0], row.slot ?? 0);
-      setText(item.children[1], `${clusterTitle(row)}: ${stayText(row.stay)}`);
+      setText(item.children[1], `${clusterTitle(row)}: ${stayText(row.stay, beside.reading_s)}`);
       fillBand(item.children[2], row);
     },
   );

@@ -84,9 +84,18 @@ class Book:
         # The floor bounds the dwell of a set that was never left.
         return self.w / np.clip(1.0 - stay, 1e-6, 1.0)
 
+    def moved(self) -> Floats:
+        """(k, k) changes from each to each other regime, without blocks astray.
+
+        A block taken for one of another regime counts at one block and at two alike, a change that lasts once more.
+        """
+        more = np.maximum(self.sets.changes_2 - self.sets.changes, 0.0)
+        np.fill_diagonal(more, 0.0)
+        return more
+
     def n_changes(self) -> int:
         """Changes from one regime to another that were seen."""
-        return round(float(self.sets.changes.sum() - np.trace(self.sets.changes)))
+        return round(float(self.moved().sum()))
 
 
 @dataclass(frozen=True, eq=False)

@@ -247,8 +247,7 @@ class RegimesServer(RegimesHalf):
         w = 0 if book is None else book.w
         head = [server.look, server.n_readings, w, changes, int(server.provisional), server.single]
         stays = np.zeros(k) if book is None else book.dwell()
-        moved = np.zeros((k, k)) if book is None else book.sets.changes.copy()
-        np.fill_diagonal(moved, 0.0)
+        moved = np.zeros((k, k)) if book is None else book.moved()
         return {
             "head": np.array(head, np.int64),
             "ask_layout": asked.layout,
