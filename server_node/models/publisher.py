@@ -75,10 +75,14 @@ DENSER_WEIGHT, SPARSER_WEIGHT = 0.3, 0.02
 
 
 def _reading_s(update: Update) -> float | None:
-    """Seconds between two readings of a client, by the times in one update; None where it has none."""
-    clients = sum(one.clients for one in update.tree) if isinstance(update, RegionUpdate) else 1
-    oldest, newest, steps = update.oldest_reading_at, update.newest_reading_at, update.readings / max(clients, 1) - 1
-    return None if oldest is None or newest is None or steps < 1 else (newest - oldest) / steps
+    """Seconds between two readings of a client, by the times in one update.
+
+    None where it has none, and of a region, as that does not tell how many clients the readings of an update are from.
+    """
+    oldest, newest = update.oldest_reading_at, update.newest_reading_at
+    if oldest is None or newest is None or update.readings < 2 or isinstance(update, RegionUpdate):
+        return None
+    return (newest - oldest) / (update.readings - 1)
 
 
 EVENTS_MAX = 100

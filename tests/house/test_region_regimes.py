@@ -6,6 +6,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from server_node.bootstrap import open_server
 from shoal.config.settings import load_config
@@ -47,4 +48,6 @@ def test_regions_find_the_regimes_of_all_their_clients_together(tmp_path: Path) 
         for name in REGIONS:
             region = stack.enter_context(running_region(file_of(tmp_path, name), ())).server.models()["states"]
             assert region.view is not None
+            assert region.snapshot is not None
+            assert region.snapshot.reading_s == pytest.approx(1.0, abs=0.05)
             np.testing.assert_array_equal(region.view.identity, view.identity)
