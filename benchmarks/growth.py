@@ -111,8 +111,12 @@ def main(quick: bool, longer: bool, names: tuple[str, ...], out: Path) -> None:
 def earlier(folder: Path) -> dict[str, Any]:
     """The axes of the results in a folder, by name; those that are measured again are replaced."""
     file = folder / "growth.json"
-    axes = json.loads(file.read_text(encoding="utf-8"))["axes"] if file.exists() else []
-    return {axis["axis"]: axis for axis in axes}
+    if not file.exists():
+        return {}
+    result = json.loads(file.read_text(encoding="utf-8"))
+    # A run of all axes before they could be measured one by one has its command and machine once, for all of them.
+    about = {"made_by": result["made_by"], "machine": result["machine"]}
+    return {axis["axis"]: about | axis for axis in result["axes"]}
 
 
 def measured(axis: Axis, sizes: Sequence[int], kernels: str, quick: bool = False) -> dict[str, Any]:

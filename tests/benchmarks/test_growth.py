@@ -29,6 +29,13 @@ def test_what_grows_faster_than_it_must_is_named(monkeypatch: pytest.MonkeyPatch
     assert f"Faster than they must: readings: {HEADS['log_bytes']}" in page
 
 
+def test_axes_of_the_published_results_make_a_page_with_one_that_is_measured_again() -> None:
+    found = growth.earlier(Path(growth.__file__).parent / "results")
+    assert found.keys() == {axis.size for axis in AXES}
+    page = growth.markdown({"made_by": "", "machine": growth.facts(()), "kernels": "", "axes": list(found.values())})
+    assert page.count(" before.\n") == len(AXES)
+
+
 @pytest.mark.integration
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="Linux: the footprint is read from /proc")
 def test_every_size_of_a_federation_is_varied_and_all_of_its_readings_are_absorbed(tmp_path: Path) -> None:
