@@ -55,7 +55,7 @@ class ClientResources(NamedTuple):
     """what the server had published when the client started; its contract is this client's"""
 
 
-STATE_VERSION = 10
+STATE_VERSION = 11
 LABELS_PART = "labels"
 """name of the part that only a client with labels has"""
 
