@@ -71,7 +71,7 @@ def _missing(values: Rows) -> tuple[int, ...]:
 
 def privatise(mechanism: Mechanism, batch: Batch, bounds: Bounds) -> PrivateBatch:
     """Make every reading of the batch private, in order."""
-    if not batch.records:
+    if not batch.record_times:  # every step of an idle client
         return PrivateBatch(np.empty((0, bounds.d)), [], np.empty(0, dtype=np.int64), [])
     released = mechanism.privatise(batch.values, np.array(batch.places, dtype=np.int64).reshape(-1, 2))
     times = [time for time, kept in zip(batch.times, released.kept, strict=True) if kept]
