@@ -41,7 +41,7 @@ from shoal.algorithms.options import AlgorithmOptions, option
 from shoal.algorithms.regimes.sets import CellSets
 from shoal.algorithms.shares import ClientShares
 from shoal.algorithms.state_reader import StateReader
-from shoal.algorithms.streaming import Arrays, ArraySpec, Contribution, Rows, State, check_rows
+from shoal.algorithms.streaming import Arrays, ArraySpec, Contribution, Rows, State, check_dimensions, check_rows
 from shoal.algorithms.view import ClusteringView, Cuts, RegimeView
 from shoal.errors import InvalidData, SettingsError
 from shoal.kernels.arrays import Bools, Floats, Ints
@@ -389,6 +389,7 @@ def _stays(cut: FoundCut) -> Floats:
 
 def _checked_options(d: int, options: Mapping[str, Any]) -> RegimesFromCountsOptions:
     """Raises `SettingsError` for what would find nothing."""
+    check_dimensions(d)
     parsed = RegimesFromCountsOptions.parse(options)
     if d > FEATURES_MAX:
         raise SettingsError(
