@@ -40,7 +40,6 @@ from shoal.protocol.checks import COUNT_MAX
 from shoal.protocol.events import ClusterEventMessage
 from shoal.protocol.history import COARSE_S, HistoryMessage
 from shoal.protocol.messages import RoundRequest, Snapshot, Update
-from shoal.protocol.regions import RegionUpdate
 from shoal.runtime.checkpoint import SavedFields, SavedPart, SavedParts, SavedValue, pairs_of
 from shoal.transports.base import Positions
 
@@ -72,17 +71,6 @@ def thinned(history: list[HistoryPoint]) -> list[HistoryPoint]:
 
 DENSER_WEIGHT, SPARSER_WEIGHT = 0.3, 0.02
 """weights of an update in the seconds between readings, where it has more readings than usual in its time, and fewer"""
-
-
-def _reading_s(update: Update) -> float | None:
-    """Seconds between two readings of a client, by the times in one update.
-
-    None where it has none, and of a region, as that does not tell how many clients the readings of an update are from.
-    """
-    oldest, newest = update.oldest_reading_at, update.newest_reading_at
-    if oldest is None or newest is None or update.readings < 2 or isinstance(update, RegionUpdate):
-        return None
-    return (newest - oldest) / (update.readings - 1)
 
 
 EVENTS_MAX = 100
@@ -161,7 +149,7 @@ class ModelPublisher:
         if update.newest_reading_at is not None:
             before = self.counts.newest_reading_at
             self.counts.newest_reading_at = max(before or update.newest_reading_at, update.newest_reading_at)
-        found, known = _reading_s(update), self.counts.reading_s
+        found, known = update.reading_s, self.counts.reading_s
         if found is not None:
             # After a pause of a sensor, or an answer in between, an update has fewer readings in its time: seldom more.
             weight = DENSER_WEIGHT if known is None or found < known else SPARSER_WEIGHT

@@ -289,6 +289,13 @@ class Update(ModelMessage):
         """Whether it only says how many readings were rejected, as there was none to learn from."""
         return not self.arrays and not self.readings and self.rejected is not None and self.round is None
 
+    @property
+    def reading_s(self) -> float | None:
+        """Mean of the seconds between two readings of the client; None where their times do not tell it."""
+        if self.oldest_reading_at is None or self.newest_reading_at is None or self.readings < 2:
+            return None
+        return (self.newest_reading_at - self.oldest_reading_at) / (self.readings - 1)
+
 
 @dataclass(frozen=True)
 class Snapshot(ModelMessage):

@@ -49,6 +49,11 @@ class RegionUpdate(Update):
         require(below and self.regions[0][0] == self.client, "malformed", "regions must begin with the one that sends")
 
     @property
+    def reading_s(self) -> None:
+        """None: the update does not tell how many clients its readings are from."""
+        return None
+
+    @property
     def tree(self) -> list[Region]:
         """The entries by name."""
         return [Region(*entry) for entry in self.regions]
