@@ -12,7 +12,7 @@ from prometheus_client import generate_latest
 from shoal.telemetry.metrics import ClientMetrics, ServerMetrics
 
 TOP = Path(__file__).parents[2]
-NO_METRICS = {"on_site", "registry", "counted", "novel_counted", "rejected_counted"}
+NO_METRICS = {"on_site", "registry", "put_off", "counted", "novel_counted", "rejected_counted"}
 """attributes of `ClientMetrics` and `ServerMetrics` that are not metrics"""
 CLIENT, SERVER, BOTH = {ClientMetrics}, {ServerMetrics}, {ClientMetrics, ServerMetrics}
 STABLE: dict[str, tuple[set[type[ClientMetrics | ServerMetrics]], str, str]] = {
