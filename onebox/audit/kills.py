@@ -86,12 +86,12 @@ class Answers:
         """Windows with more than one answer."""
         return sum(len(contents) > 1 for contents in self.by_window.values())
 
-    def exceed(self, spent: Spent, epsilon: float) -> bool:
+    def exceed(self, spent: Spent, model: str, epsilon: float) -> bool:
         """Whether more was published of a model than its ledger holds."""
-        mine = [contents for (model, _), contents in self.by_window.items() if model == spent.model]
+        mine = [contents for (name, _), contents in self.by_window.items() if name == model]
         most = epsilon * max((len(contents) for contents in mine), default=0)
         answers = sum(len(contents) for contents in mine)
-        readings = self.readings.get(spent.model, 0)
+        readings = self.readings.get(model, 0)
         return len(mine) > spent.windows or answers > spent.releases or readings > spent.places or most > spent.epsilon
 
 
@@ -103,6 +103,7 @@ def audit_kills(
     Raises `SettingsError` on a system without `fork`.
     """
     check_forks()
+    assert model.counts is not None
     audited = _small(in_folder(config, folder, [model.declared]))
     answers, epsilon = Answers(audited), model.epsilon or 0.0
     runs, short = KilledRuns(partial(_release_for_ever, audited), generator), 0
@@ -112,7 +113,7 @@ def audit_kills(
         if number % SERVER_EVERY == 0:
             _run_server(audited)
         answers.read()
-        short += answers.exceed(_spent(audited, model), epsilon)
+        short += answers.exceed(_spent(audited, model.counts.stream), model.name, epsilon)
     windows = len(answers.by_window)
     after = f"windows released, {kills} kills"
     return [
@@ -131,10 +132,12 @@ def _small(config: Config) -> Config:
     """The configuration with steps of few windows, so that kills hit many releases."""
     size = config.contract.privacy.window_readings
     client = config.client.model_copy(update={"batch_readings_max": STEP_WINDOWS * size})
-    models = [
-        model.model_copy(update={"options": {**model.options, "grow_readings": GROW_WINDOWS * size}})
-        for model in config.contract.models
-    ]
+    models = []
+    for model in config.resolved.counted:
+        assert model.counts is not None
+        # Only a tree that decides which axes are counted grows.
+        grown = {"grow_readings": GROW_WINDOWS * size} if model.counts.algorithm.samples_axes else {}
+        models.append(model.declared.model_copy(update={"options": {**model.declared.options, **grown}}))
     contract = config.contract.model_copy(update={"models": tuple(models)})
     return config.model_copy(update={"client": client, "contract": contract})
 
@@ -205,14 +208,14 @@ def _release_for_ever(config: Config, stepped: Connection) -> None:
             client.step(timeout_s=0.05)
 
 
-def _spent(config: Config, model: ResolvedModel) -> Spent:
-    """The ledger of the client for a model; nothing where the client was killed before it had made one."""
-    nothing = Spent(model.name, 0, 0, 0, 0.0)
+def _spent(config: Config, stream: str) -> Spent:
+    """The ledger of the client for a stream of counts; nothing where it was killed before it had made one."""
+    nothing = Spent(stream, 0, 0, 0, 0.0)
     try:
         held = read_spending(config.client.folder / NAME / LEDGER)[account(NAME, config.contract.federation)]
     except (InvalidState, KeyError):
         return nothing
-    return next((each for each in held.models if each.model == model.name), nothing)
+    return next((each for each in held.models if each.model == stream), nothing)
 
 
 def _run_server(config: Config) -> None:

@@ -17,6 +17,7 @@ import pytest
 from client_nodes import node
 from onebox.audit.kills import audit_kills
 from onebox.audit.statistics import EventFinding
+from shoal.config.contract import Model
 from shoal.privacy.ledger import Ledger, Release
 from shoal.runtime.checkpoint import Outbox, OutboxRecord
 from tests.privacy.audited import audited_config, draw_fresh_noise_for_every_release, model_of
@@ -40,6 +41,19 @@ def test_no_kill_leaves_two_answers_or_a_ledger_that_is_too_small(memory_folder:
     assert (answers.occurred, ledger.occurred) == (0, 0), [answers.line(), ledger.line()]
     assert ledger.trials == KILLS
     assert answers.trials > KILLS, "windows were released between the kills"
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "options"), [("fcac_from_counts", {}), ("regimes_from_counts", {"block_readings": 2})]
+)
+def test_clients_whose_counts_follow_no_tree_are_killed_too(
+    algorithm: str, options: dict[str, int], memory_folder: Path
+) -> None:
+    config = audited_config(memory_folder)
+    declared = Model(name="counted", algorithm=algorithm, options=options)
+    config = config.model_copy(update={"contract": config.contract.model_copy(update={"models": (declared,)})})
+    found = audit_kills(config, model_of(config, algorithm), memory_folder / "run", 3, np.random.default_rng(0))
+    assert [(finding.occurred, finding.trials > 0) for finding in found] == [(0, True), (0, True)]
 
 
 def test_a_ledger_that_is_charged_too_late_is_noticed(memory_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
