@@ -87,7 +87,7 @@ def test_models_that_share_counts_publish_the_same_ones_and_are_charged_once(tmp
         assert shown is not None
         assert shown.regimes is not None
         assert shown.regimes.provisional
-        assert not len(shown.centres), "so few readings are not seen in the noise"
+        assert len(shown.centres) <= 1, "in one draw of ten, so few readings are seen in the noise, as one regime"
 
 
 def test_without_noise_every_reading_becomes_a_row(tmp_path: Path) -> None:
