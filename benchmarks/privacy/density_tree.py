@@ -22,7 +22,7 @@ from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]  # i
 from benchmarks.machine import facts, one_line
 from benchmarks.privacy.families import CLIENTS, READINGS, rotated_gaussians
 from benchmarks.privacy.page import numbers, streams_table
-from benchmarks.privacy.sensors import sensors
+from benchmarks.privacy.sensors import STEPS, sensors
 from benchmarks.results import out_option, table, write
 from benchmarks.steadiness.streams import centres_apart
 from shoal.estimators.cluster_tree import ClusterTree
@@ -91,14 +91,18 @@ def measure_streams(folder: Path, seeds: tuple[int, ...], quick: bool) -> Iterat
         stream = maker(0)
         rows = stream.rows[: 2000 if quick else None]
         truth = stream.truth[: len(rows)]
-        for epsilon in EPSILONS:
-            for seed in seeds if epsilon else seeds[:1]:
-                model = DensityTree(epsilon=epsilon, random_state=seed)
-                yield _of_stream(name, epsilon, seed, truth, model.fit(rows, clients=stream.owner[: len(rows)]), rows)
         tree = ClusterTree(clients=int(stream.owner.max()) + 1)
         for first in range(0, len(rows), BATCH_ROWS):
             tree.partial_fit(rows[first : first + BATCH_ROWS])
-        yield _of_stream(name, "cluster_tree", 0, truth, tree, rows)
+        for steps in ({}, STEPS[name]) if name in STEPS else ({},):
+            shown = f"{name}, with steps" if steps else name
+            step = [steps.get(feature, 0.0) for feature in range(rows.shape[1])]
+            for epsilon in EPSILONS:
+                for seed in seeds if epsilon else seeds[:1]:
+                    model = DensityTree(epsilon=epsilon, random_state=seed, step=step)
+                    model.fit(rows, clients=stream.owner[: len(rows)])
+                    yield _of_stream(shown, epsilon, seed, truth, model, rows)
+            yield _of_stream(shown, "cluster_tree", 0, truth, tree, rows)
 
 
 def _of_stream(name: str, learner: Any, seed: int, truth: Ints, model: Any, rows: Floats) -> dict[str, Any]:
@@ -130,7 +134,8 @@ TITLES: Final = {
     "Rand index, mean (lowest), and the numbers of clusters found.",
     "streams": "Real sensors and tables in the order of their files, dealt to five clients in turn: the number of "
     "clusters that readings fall to, least to most of the seeds, and behind it the mean adjusted Rand index with the "
-    "classes of the file where it has some. cluster_tree learns from rows without noise.",
+    "classes of the file where it has some. *With steps*: features of few values are spread over them, as a contract "
+    "would declare. cluster_tree learns from rows without noise.",
 }
 
 

@@ -23,6 +23,9 @@ TABLES = {
     "pendigits": Table("pendigits"),
 }
 WITHOUT_CLASSES = ("pm25",)
+STEPS = {"elec2": {1: 1 / 6, 2: 1 / 47}, "skab": {3: 1 / 9, 7: 1 / 12}}
+"""smallest differences that features show, as parts of their ranges: weekdays and half hours; ten values of a pressure,
+and whole litres of a flow, which is a mean of two now and then"""
 
 
 def sensors(folder: Path) -> dict[str, Maker]:

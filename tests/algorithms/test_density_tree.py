@@ -16,7 +16,7 @@ from shoal.algorithms.density_tree.arrays import SHARE_ONE, DensityTreeAggregato
 from shoal.algorithms.density_tree.clusters import cluster_leaves
 from shoal.algorithms.density_tree.leaf import BINS, Axes, Clumping, Leaf, oblique_axes
 from shoal.algorithms.density_tree.plan import CountingPlan, axes_of_leaf, axes_sampled, axis_shares
-from shoal.algorithms.density_tree.tree import Cut, can_be_cut
+from shoal.algorithms.density_tree.tree import Cut, can_be_cut, is_filled
 from shoal.algorithms.from_counts.rounds import KMEANS_FROM_COUNTS
 from shoal.algorithms.streaming import Contribution
 from shoal.errors import InvalidData, SettingsError
@@ -175,6 +175,38 @@ def test_a_leaf_without_significant_mass_does_not_join_the_clusters_beside_it() 
     root = cut_at(0, 0.4, (left, cut_at(0, 0.5, (between, right))))
     assert cluster_leaves(root, np.array([0.49, 0.02, 0.49]), 0.01).tolist() == [0, 0, 0]
     assert cluster_leaves(root, np.array([0.5, 0.0, 0.5]), 0.01).tolist() == [0, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("middle", "expected"),
+    [([0.51, 0.2], [0, 1, 0, 2]), ([0.51, 0.45], [0, 1, 2, 3]), ([0.9, 0.2], [0, 1, 2, 3])],
+    ids=["at one place and no valley", "at another place", "a valley between"],
+)
+def test_parts_of_a_cluster_are_one_though_their_cut_keeps_its_valley_between_others(
+    middle: list[float], expected: list[int]
+) -> None:
+    left = box(0, [0, 0], [0.5, 0.5], [0.49, 0.2], 1000), box(1, [0, 0.5], [0.5, 1], [0.3, 0.8], 5000)
+    right = box(2, [0.5, 0], [1, 0.5], middle, 1000), box(3, [0.5, 0.5], [1, 1], [0.7, 0.8], 5000)
+    root = cut_at(0, 0.5, (cut_at(1, 0.5, left), cut_at(1, 0.5, right)))
+    assert not is_filled(root, list(left), list(right), 0.7)
+    assert cluster_leaves(root, np.full(4, 0.25), 0.7).tolist() == expected
+
+
+@pytest.mark.parametrize(
+    ("first", "other", "circular", "clusters"),
+    [(2, 3, (), 1), (2, 8, (), 2), (0, BINS - 1, (), 2), (0, BINS - 1, (1,), 1)],
+    ids=["near", "apart", "at both ends", "at both ends, which meet"],
+)
+def test_of_parts_at_one_place_more_likely_no_valley_than_one_is_enough(
+    first: int, other: int, circular: tuple[int, ...], clusters: int
+) -> None:
+    parts = box(0, [0, 0], [0.5, 1], [0.49, 0.5], 100), box(1, [0.5, 0], [1, 1], [0.51, 0.5], 100)
+    for part, peak, middle in zip(parts, (BINS - 4, 4), (first, other), strict=True):
+        part.coarse[0, peak] = 130
+        part.coarse[1] = np.round(100 * 0.5 ** np.abs(np.arange(BINS) - middle))
+    root = cut_at(0, 0.5, parts)
+    assert not is_filled(root, [parts[0]], [parts[1]], 0.7), "a valley within one standard deviation"
+    assert len(set(cluster_leaves(root, np.full(2, 0.5), 0.7, circular).tolist())) == clusters
 
 
 def test_what_no_single_feature_shows_is_found_on_oblique_axes() -> None:

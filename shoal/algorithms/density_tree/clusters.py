@@ -14,16 +14,20 @@ from typing import Final
 
 import numpy as np
 
+from shoal.algorithms.density_tree.extents import Extents, extents
 from shoal.algorithms.density_tree.leaf import Leaf
+from shoal.algorithms.density_tree.plan import LEAST_EXTENT, MIDDLE_80
 from shoal.algorithms.density_tree.tree import Cut, Node, axis_in, cuts_of, ends_meet, is_filled, leaves_of
 from shoal.algorithms.state_reader import StateReader
 from shoal.algorithms.streaming import State
-from shoal.kernels.arrays import Floats, Ints
+from shoal.kernels.arrays import Bools, Floats, Ints
 
 MASS_SIGNIFICANCE = 2.5
 """standard deviations above zero from which a leaf has mass"""
 REACHING_SHARE = 0.1
 """share of its readings that a leaf has where it touches a neighbour of the same cluster"""
+NEAR_WIDTHS = 3.0
+"""standard deviations between the means of two leaves on a feature up to which they are at one place there"""
 
 
 def masses(leaves: list[Leaf]) -> Floats:
@@ -42,20 +46,15 @@ def cluster_leaves(root: Node, mass: Floats, filled: float, circular: Sequence[i
     """(l,) the cluster of each leaf, numbered from 0 in the order of their first leaves.
 
     Leaves on either side of a cut whose valley has filled up are joined where they touch, and so are those at both
-    ends of a `circular` feature, which is one place. What holds no significant
+    ends of a `circular` feature, which is one place. A cut may keep its valley between other leaves: two that have none
+    between them and are at one place in all other features are joined all the same. What holds no significant
     mass is no cluster and goes with the heaviest leaf on the other side of its cut.
     """
     leaves = leaves_of(root)
     place = {leaf.leaf_id: i for i, leaf in enumerate(leaves)}
     groups = _Groups(len(leaves))
     cuts = list(cuts_of(root))
-    for cut in cuts:
-        left, right = (leaves_of(part) for part in cut.parts)
-        if is_filled(cut, left, right, filled):
-            for one in _with_mass(left, mass, place):
-                for other in _with_mass(right, mass, place):
-                    if _touch(cut, one, other) and is_filled(cut, [one], [other], filled):
-                        groups.join(place[one.leaf_id], place[other.leaf_id])
+    _join_across(root, cuts, groups, mass, filled, circular)
     for feature in circular:
         sides = (
             [leaf for leaf in leaves if leaf.high[feature] >= 1.0],
@@ -74,6 +73,28 @@ def cluster_leaves(root: Node, mass: Floats, filled: float, circular: Sequence[i
                 for i in empty:
                     groups.join(i, heaviest)
     return groups.numbers()
+
+
+def _join_across(
+    root: Node, cuts: Sequence[Cut], groups: _Groups, mass: Floats, filled: float, circular: Sequence[int]
+) -> None:
+    """Join leaves that touch across a cut where no valley is left."""
+    if not cuts:
+        return
+    place = {leaf.leaf_id: i for i, leaf in enumerate(leaves_of(root))}
+    near = _near(extents(root), circular)
+    for cut in cuts:
+        left, right = (leaves_of(part) for part in cut.parts)
+        no_valley = is_filled(cut, left, right, filled)
+        # On an oblique cut all features are others.
+        at_one_place = np.asarray(near[..., np.arange(near.shape[-1]) != cut.axis].all(axis=-1))
+        for one, other in product(_with_mass(left, mass, place), _with_mass(right, mass, place)):
+            pair = place[one.leaf_id], place[other.leaf_id]
+            if not (no_valley or at_one_place[pair]) or not _touch(cut, one, other):
+                continue
+            # Of leaves at one place it is enough that there is more likely none than one.
+            if is_filled(cut, [one], [other], filled, sure=0.0 if at_one_place[pair] else 1.0):
+                groups.join(*pair)
 
 
 def _with_mass(side: list[Leaf], mass: Floats, place: dict[int, int]) -> list[Leaf]:
@@ -107,6 +128,18 @@ def _reaches(leaf: Leaf, feature: int, low: Floats, high: Floats) -> bool:
     ends = np.array([low[feature], leaf.low[feature]]), np.array([high[feature], leaf.high[feature]])
     (within, every), (variance, _) = leaf.density(feature, *ends)
     return bool(within + np.sqrt(variance) >= REACHING_SHARE * every)
+
+
+def _near(extent: Extents, circular: Sequence[int]) -> Bools:
+    """(l, l, d) whether the means of two leaves differ little on a feature, by the widths of their readings.
+
+    Extents are made from released counts, as all else that is looked at here.
+    """
+    distance = np.abs(extent.mean[:, None] - extent.mean)
+    for feature in circular:
+        distance[..., feature] = np.minimum(distance[..., feature], 1.0 - distance[..., feature])
+    variance = np.square(np.maximum(extent.high - extent.low, LEAST_EXTENT) / MIDDLE_80)
+    return np.asarray(distance <= NEAR_WIDTHS * np.sqrt((variance[:, None] + variance) / 2.0))
 
 
 class _Groups:

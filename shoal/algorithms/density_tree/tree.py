@@ -160,14 +160,14 @@ def density(side: Side, low: Floats, high: Floats) -> tuple[Floats, Floats]:
     return mass / length, variance / length**2
 
 
-def is_filled(cut: Cut, left: list[Leaf], right: list[Leaf], filled: float) -> bool:
-    """Whether the valley of a cut is none any more between the leaves of its two sides.
+def is_filled(cut: Cut, left: list[Leaf], right: list[Leaf], filled: float, sure: float = 1.0) -> bool:
+    """Whether the valley of a cut is none any more between the leaves of its two sides, by `sure` standard deviations.
 
     It is judged at the bin width at which the valley was found.
     """
     sides = [[(leaf, axis_in(leaf, cut)) for leaf in part] for part in (left, right)]
     ends = float(cut.leaf.start[cut.axis]), float(cut.leaf.end[cut.axis])
-    return _no_valley(sides[0], sides[1], (cut.at, cut.at), ends, cut.step, filled)
+    return _no_valley(sides[0], sides[1], (cut.at, cut.at), ends, cut.step, filled, sure)
 
 
 def ends_meet(feature: int, last: Leaf, first: Leaf, filled: float) -> bool:
@@ -178,11 +178,17 @@ def ends_meet(feature: int, last: Leaf, first: Leaf, filled: float) -> bool:
 
 
 def _no_valley(
-    left: Side, right: Side, at: tuple[float, float], ends: tuple[float, float], step: float, filled: float
+    left: Side,
+    right: Side,
+    at: tuple[float, float],
+    ends: tuple[float, float],
+    step: float,
+    filled: float,
+    sure: float = 1.0,
 ) -> bool:
     """Whether there is no valley where the left side ends and the right one begins, at the places `at`.
 
-    The density must exceed `filled` times the lower of the two peaks on both sides, by a standard deviation.
+    The density must exceed `filled` times the lower of the two peaks on both sides, by `sure` standard deviations.
     """
     if min(leaf.exposure[axis] for leaf, axis in left + right) <= 0.0:
         return False
@@ -199,7 +205,7 @@ def _no_valley(
     ):  # fmt: skip
         low = np.arange(first, last - 0.99 * step, step / 2)
         peaks.append(float(density(side, low, low + step)[0].max(initial=0.0)))
-    return lowest > filled * min(peaks) + error
+    return lowest > filled * min(peaks) + sure * error
 
 
 def take_back(cut: Cut, leaf_id: int) -> Leaf:
