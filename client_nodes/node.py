@@ -199,6 +199,7 @@ class ClientNode:
         else:
             self._saved.restore(state)
             new_log = state["updates_log"] != self._updates_log
+        # A new log has no conflict of this client yet.
         if not new_log:
             conflicts = self._resources.published.records.get(CONFLICTS_KEY)
             check_no_conflict(conflicts, self._client, self._publisher.digests)
@@ -210,6 +211,7 @@ class ClientNode:
         self._own_updates.check(self._publisher.digests, accept_unseen=self._settings.accept_unseen)
         if (releases := self._resources.releases) is not None and self._resources.ledger is not None:
             releases.resume(self._resources.ledger, has_state=state is not None)
+        # After the windows: what they hold open is a part of what is spent.
         self._budget.resume(self._resources.ledger, self._windows)
         self._monitoring.resumed(
             self._contract, self._totals, self._novel(), from_checkpoint=state is not None, new_log=new_log
@@ -222,10 +224,12 @@ class ClientNode:
         Raises `LogUnavailable` (try again later), `LogError` and `OffsetOutOfRange`. After an error this node must not
         step again: a new one resumes from the checkpoint.
         """
+        # Work that waits here needs no further reading to go on.
         if self._updates_to_store or (self._labels is not None and self._labels.has_work):
             timeout_s = 0.0
         batch, released = self._read(timeout_s)
         began = time.perf_counter()
+        # Before noise and counts: values of a coarse grid would fall on the edges of bins.
         released = self._spread(released)
         private = self._privatise(released)
         self._round_answers.keep(private, self._clock())
@@ -328,6 +332,7 @@ class ClientNode:
             time.sleep(timeout_s)
             return none, none
         allowed = self._budget.allowance(room)
+        # The limit of the budget is reached: what is not read can be learnt later, under a raised limit.
         if not allowed and self._budget.pauses:
             time.sleep(timeout_s)
             return none, none

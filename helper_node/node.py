@@ -146,10 +146,12 @@ class ModelSums:
         if close.partition != self.partition or any(one is None or one[:3] != named for one in found):
             raise Refused("its batch has messages that are not in the log, or not of this round and plan")
         entries = [one.entry for one in found if one is not None]
+        # Else a server could fill a batch with one client, whose counts the sum would then show.
         if len({entry.client for entry in entries}) < len(entries):
             raise Refused("its batch has two messages of one client")
         if len(entries) < batch_min:
             raise Refused(f"its batch has fewer than {batch_min} clients")
+        # The difference of two sums with a window in common would show what is in only one of them.
         if any(entry.window <= self.unmasked.get(entry.client, -1) for entry in entries):
             raise Refused("its batch has a window that was unmasked before")
         return entries
@@ -198,6 +200,7 @@ class HelperNode:
             self._positions = beginning(self._log, self._topic)
         else:
             self._saved.restore(state)
+        # Before the outbox is published: an older folder must not add a further sum first.
         self._check_own_sums()
         self._outbox.publish_pending()
 
@@ -247,6 +250,7 @@ class HelperNode:
     def _answered(self, close: CloseRound) -> list[OutboxRecord]:
         """The record that answers the end of a round; none where it is refused."""
         model = self._model(close)
+        # The stored bytes, so that a repeated question is answered without another draw of noise.
         if (close.round, close.batch) == (model.round, model.batch):
             return [self._record(close.model, model.answer)]
         try:
@@ -259,6 +263,7 @@ class HelperNode:
             log_event("helper_refused", logging.WARNING, model=close.model, round=close.round, reason=str(why))
             return []
         answer = self._sum(close, entries).encode()
+        # Noted before it is sent; `step` stores both in one transaction.
         model.answered(close, entries, answer)
         self.metrics.rounds.labels(model=close.model, result="answered").inc()
         self.metrics.clients.labels(model=close.model).set(len(entries))
@@ -267,6 +272,7 @@ class HelperNode:
 
     def _sum(self, close: CloseRound, entries: list[BatchEntry]) -> HelperSum:
         """The sum of the masks of a batch, less this helper's noise."""
+        # Whole numbers modulo 2^32: masks cancel exactly, and an overflow is a part of the sum.
         total = np.zeros(close.cells, dtype=np.uint32)
         for entry in entries:
             total += mask(self._pair(close, entry), entry.name(close.round, close.plan), close.cells)

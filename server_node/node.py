@@ -92,6 +92,7 @@ def start_fresh(contract: ResolvedContract, validator: Validator, log: Log, mode
     """
     agreed = contract.contract
     newest = latest(log, agreed.snapshots_topic)
+    # A lease shows that a server ran here, and not that it has learnt anything.
     published = {key: record for key, record in newest.items() if not is_for_servers(record)}
     oldest = beginning(log, agreed.updates_topic)
     if published and not rebuild:
@@ -119,6 +120,7 @@ def start_fresh(contract: ResolvedContract, validator: Validator, log: Log, mode
         if validator.is_learnt(snapshot):
             model.rebuild(snapshot)
             continue
+        # Of an earlier contract: its arrays mean nothing to this one, but names, numbers and history go on.
         before = contract.earlier[snapshot.contract].contract
         publisher = ModelPublisher(before, before.models[name])
         publisher.adopt(snapshot)
@@ -332,6 +334,7 @@ class ServerNode:
         records = [*rejected, *made.records, *rounds, *self._hierarchy.records(now)]
         stored = self._store(records, outcome, now)
         self._monitoring.observe(replace(outcome, stored_at=now) if stored else outcome)
+        # Only what is on the disk may be seen: after a kill before the store it is learnt anew.
         if stored:
             self._publish()
             self._history.apply(made.history)
@@ -363,6 +366,7 @@ class ServerNode:
         now, topic, at = self._clock(), self._contract.updates_topic, self._positions
         bounds = self._log.bounds(topic)
         lag = sum(end - at.get(partition, 0) for partition, (_, end) in bounds.items())
+        # An alert needs the partition from which retention removes unread records first.
         margin = min(at.get(partition, first) - first for partition, (first, _) in bounds.items())
         self._monitoring.observe_lag(topic, lag, margin)
         self._monitoring.observe_hierarchy(self._hierarchy)
@@ -389,6 +393,7 @@ class ServerNode:
 
     def _read(self, timeout_s: float) -> _Batch:
         topic, limit, gaps = self._contract.updates_topic, self._settings.batch_updates_max, self._settings.accept_gap
+        # Asked before reading: what comes meanwhile is for the next step, or a busy log would never be caught up with.
         ends = self._ends()
         records, after = read_next(self._log, topic, self._positions, limit, timeout_s, gaps, self._gap)
         gathers = timeout_s > 0 and all(model.rounds is None for model in self._models.values())
@@ -406,6 +411,7 @@ class ServerNode:
         """
         ingested: list[Ingested] = []
         for record in batch.records:
+            # One record at least, or a step without time would never come any further.
             if ingested and time.perf_counter() >= until_s:
                 break
             ingested.append(self._ingest.process(record))

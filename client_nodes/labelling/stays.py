@@ -71,6 +71,7 @@ class Regimes(NamedTuple):
         row = np.delete(self.changes[places[0][0]], places[0][0])
         rare = row[row <= self.changes[places[0][0], places[1][0]]]
         as_rare = np.maximum(rare - 2.0 * np.sqrt(rare), 0.0).sum()
+        # One more in both, as in any p-value from counts: what was never seen has a small share, and not none.
         return float((1 + as_rare) / (1 + row.sum()))
 
     def mean_stay(self, identity: int) -> float:
@@ -161,6 +162,7 @@ class Stays:
         if self._next.readings < self._confirming(regimes):
             return []
         left, self._stay, self._next = self._stay, self._next, _Stay()
+        # Of a stay whose beginning was not seen only a least length is known.
         if left.seen:
             self._remember(left)
         return self._changed(left, label, regimes)
@@ -173,6 +175,7 @@ class Stays:
         identity = int(left.identity or 0)
         self._lengths[identity] = [*self._lengths.pop(identity, []), left.readings][-STAYS_MAX:]
         while len(self._lengths) > REGIMES_MAX:
+            # A dict keeps the order of insertion, and `pop` moves the regime left last to the end.
             del self._lengths[next(iter(self._lengths))]
 
     def _changed(self, left: _Stay, label: Label, regimes: Regimes) -> list[_Told]:
@@ -279,6 +282,7 @@ class _Likely:
         Without the values that it lacks.
         """
         mean = self.sums[1] / self.sums[0]
+        # The difference of two nearly equal numbers can be rounded below 0.
         spread = np.maximum(np.sqrt(np.maximum(self.sums[2] / self.sums[0] - mean**2, 0.0)), SPREAD_MIN)
         away = (row - mean) / spread
         there = ~np.isnan(row)
@@ -323,6 +327,7 @@ class Excursions:
             self.interrupt()
             self._of = identity
         self._same += 1
+        # The first readings of a stay may have the label of the regime before.
         if self._same <= window:
             return None
         self._open.append(unit)
@@ -338,10 +343,12 @@ class Excursions:
         if max(nats.values(), default=0.0) < CLEAR:
             self._count(identity, unit)  # an excursion must not become usual here
         self._run = [*self._run, nats][-length:]
+        # A regime that was not known yet at a reading of the run counts as most unlikely there.
         together = {one: sum(each.get(one, -CLEAR_MAX) for each in self._run) for one in nats}
         where = max(together, key=together.__getitem__, default=identity)
         if len(self._run) < length or together.get(where, 0.0) < CLEAR * length:
             self._ordinary += 1
+            # An excursion that goes on is one event: only as many ordinary readings as it takes to be found end it.
             self._told = self._told and self._ordinary < length
             return None
         is_new, self._told, self._ordinary = not self._told, True, 0

@@ -31,6 +31,7 @@ from shoal.kernels.distance import nearest
 from shoal.protocol.events import duration
 from shoal.protocol.messages import Snapshot
 
+# Candidates count down from below it, so that one number tells a known cluster, none and a candidate apart.
 NO_CLUSTER = -1
 
 
@@ -210,6 +211,7 @@ class Lineage:
     def changed(self, change: ClusterChange) -> Lineage | None:
         """The lineage in which a known cluster is changed so; None if there is no such cluster."""
         cluster = self.clusters.get(change.identity)
+        # An operator knows only what the page shows, and candidates are not shown.
         if cluster is None or not cluster.known:
             return None
         return replace(self, clusters={**self.clusters, change.identity: replace(cluster, **change.values)})
@@ -291,6 +293,7 @@ def carried_by_place(lineage: Lineage, before: ClusteringView, after: Clustering
     `readings` is how many the rebuilt model has learnt. Fewer than before: counts of readings in the lineage move down
     with it, so that what is confirmed stays so, and what has vanished is gone as soon as it would have been.
     """
+    # A rebuild starts from what the log still has, which can be less than what had been learnt.
     less = lineage.readings - readings
     clusters = {
         identity: replace(
@@ -314,6 +317,7 @@ def stays_of(regimes: RegimeView | None, lineage: Lineage) -> dict[int, float]:
     """identity -> mean stay in readings, two digits of it; none while there is one regime."""
     if regimes is None or not regimes.block:
         return {}
+    # Rounded before it is compared: what people are shown as the same number is no change.
     dwell = {number: float(f"{stay:.2g}") for number, stay in enumerate(regimes.dwell.tolist())}
     return {identity: dwell[number] for number, identity in lineage.of_number.items() if dwell.get(number, 0.0) > 0}
 
@@ -353,6 +357,7 @@ class CarriedIdentities:
             of_number = [lineage.of_number.get(number, -1) for number in view.cluster.tolist()]
             shown = np.array(of_number, dtype=np.int64)
             places, identity = common.moved(view.nodes[shown >= 0]), shown[shown >= 0]
+        # Two changes in a row: a cluster that has not come back since the first must not be forgotten by the second.
         if earlier is not None and list(earlier.features) == list(common.before):
             away = ~np.isin(earlier.identity, identity)
             moved = earlier.places[away] * common.factor + common.shift
@@ -385,6 +390,7 @@ class CarriedIdentities:
         return known, lineage, replace(view, identity=identity, parent=parent)
 
     def _with_nodes(self, lineage: Lineage, view: ClusteringView) -> Lineage:
+        # Nodes with an identity keep it, or a cluster that moves would change its own; places are for those without.
         new = np.array([node not in lineage.of_node for node in view.node_id.tolist()], dtype=np.bool_)
         if not (new.any() and len(self.places)):
             return lineage
@@ -408,6 +414,8 @@ class CarriedIdentities:
 
     def _with_clusters(self, lineage: Lineage, view: ClusteringView) -> Self:
         assert view.identity is not None
+        # While it settles all are compared anew, since the algorithm may still cut a cluster it has named; afterwards
+        # what was given lasts.
         settles, own = bool(len(self.places)) and self._settles(lineage), view.identity.tolist()
         lasting = {} if settles else dict(self.lasting)
         near, order = np.full(len(own), -1, dtype=np.int64), np.arange(len(own))
@@ -421,7 +429,9 @@ class CarriedIdentities:
             found, taken = int(near[number]), set(lasting.values())
             if found not in lineage.clusters or found in taken:
                 found = self.lasting.get(own[number], -1)
+                # An identity of before the change belongs to its place, so a cluster elsewhere gets a new one.
                 if found < 0 or found in taken or found in self.identity:
+                    # Above all that were ever given, as people may have named those.
                     found = max([lineage.next_identity, *(one + 1 for one in (*taken, *self.lasting.values()))])
             lasting[own[number]] = found
         return replace(self, lasting=lasting)

@@ -271,6 +271,7 @@ class Webhook:
             with self._opener.open(request, timeout=TIMEOUT_S):
                 return True
         except urllib.error.HTTPError as answer:
+            # An open answer holds its connection, and thousands may come in an outage.
             answer.close()
             if 300 <= answer.code < 400:
                 raise LogUnavailable(
@@ -363,6 +364,7 @@ class MqttPublisher:
         try:
             self._connect()
             message = self._client.publish(topic, payload, qos=1, retain=retain)
+            # The acknowledgement of the broker, not of its subscribers: that is all that QoS 1 has.
             message.wait_for_publish(TIMEOUT_S)
             stored = message.is_published()
         except (OSError, RuntimeError, ValueError) as away:
@@ -377,6 +379,7 @@ class MqttPublisher:
         if self._connected:
             self._connected = False
             self._client.disconnect()
+            # After `disconnect`, which the loop still has to send.
             self._client.loop_stop()
 
     def _connect(self) -> None:

@@ -56,7 +56,7 @@ class TakenRequests:
         if key not in newest and len(newest) >= SUBJECTS_MAX:
             raise MessageRejected("quota", f"there have been requests of this type about {SUBJECTS_MAX} already")
 
-    def add(self, request: OperatorRequest) -> None:
+    def remember(self, request: OperatorRequest) -> None:
         """The request has been taken."""
         self._newest.setdefault(request.TYPE, {})[request.model, request.subject] = request.made_at
 
@@ -152,7 +152,7 @@ class Request(ABC):
         # After the check, so that requests that are published again do not use up the quota of operators.
         server.quotas.check_request(self.message, record)
         applied = self.apply(server)
-        server.taken.add(self.message)
+        server.taken.remember(self.message)
         return applied
 
     @abstractmethod

@@ -166,8 +166,10 @@ class ModelPublisher:
         `points` (n, d) are those that the update has in feature space, `weights` (n,) the readings of each, relative to
         each other. Their time ends with that of the newest reading, which cannot be later than `now`.
         """
+        # A sensor whose clock is ahead must not put its readings into bins of the future.
         newest = min(update.made_at if update.newest_reading_at is None else update.newest_reading_at, now)
         span = 0.0 if update.oldest_reading_at is None else max(0.0, newest - update.oldest_reading_at)
+        # Without clusters there is nothing to attribute points to; their number counts all the same.
         if self.snapshot is None:
             points, weights = points[:0], weights[:0]
         one = WaitingUpdate(newest, update.client, update.readings, self.counts.updates, points, weights, span)
@@ -294,6 +296,7 @@ class ModelPublisher:
         view = self._algorithm.view(arrays)
         sizes = view.summary()
         lineage, changes = self._next_lineage(view, clustered_readings, now, in_round=request is not None)
+        # A request has told clients the version of its snapshot already.
         self.counts.version = self.counts.version + 1 if request is None else request.version
         self.counts.snapshot_at = now
         snapshot = Snapshot(
@@ -353,6 +356,7 @@ class ModelPublisher:
         # Where a model in rounds begins anew is no place of its clusters yet.
         if in_round and self._carried is not None and not self.lineage.of_node:
             return self.lineage, []
+        # A log that is read again comes to the snapshot that the identities are of: until then they stay as they are.
         if 0 < self.counts.updates <= self.counts.lineage_from_update and not self.counts.changed:
             return self.lineage, []
         before, readings = self.lineage, self.counts.readings if clustered is None else clustered
@@ -362,6 +366,7 @@ class ModelPublisher:
         if self._carried is not None:
             self._carried, before, view = self._carried.follow(before, view)
         newest = self.counts.newest_reading_at
+        # By the time of readings: events of a log that is read late or again have the dates at which they happened.
         lineage, events = advance(before, view, readings, now if newest is None else min(newest, now))
         asked = [
             ClusterEvent(EventKind(kind), identity)

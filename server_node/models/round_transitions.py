@@ -72,6 +72,7 @@ def due_transition(rules: RoundRules, state: RoundState, moment: Moment) -> Tran
         return start(rules, state, moment)
     if state.phase is Phase.SLEEPING:
         return wake(rules, state, moment) if moment.now >= state.wake_at else None
+    # Before the deadline is looked at: at a moment with both, the round was complete.
     if has_quorum(rules, state, moment):
         return close_round(rules, state, "quorum", moment)
     return time_out(rules, state, moment) if moment.now >= state.opened_at + rules.model.rounds.deadline_s else None
@@ -155,6 +156,7 @@ def close_round(rules: RoundRules, state: RoundState, by: Literal["quorum", "dea
         combined_answers=len(participation.received),
         combined_readings=participation.readings,
     )
+    # A clock that was set back must not make a duration negative.
     duration_s = max(0.0, moment.now - state.opened_at)
     event = RoundClosed(
         rules.model.name, state.round, closed.combined_answers, len(expected), by, shift, duration_s=duration_s
@@ -182,6 +184,7 @@ def _without_incompatible_answers(
     failed = RoundFailed(rules.model.name, state.round, detail)
     kept = {answer.client: answer.stats for answer in state.policy_state.cached.values()}
     new = {answer.client: answer.stats for answer in state.participation.answers}
+    # Cached answers of earlier rounds are combined too, so one of those can be the one that does not fit.
     left_out = incompatible_clients({**kept, **new}, lambda clients: _combines(_of_clients(state, clients), rules))
     rest = _of_clients(state, ({**kept, **new}).keys() - set(left_out))
     if not left_out or not rest.participation.answered(state.round):
@@ -239,6 +242,7 @@ def wake(rules: RoundRules, state: RoundState, moment: Moment) -> Transition:
     hint = moment.init_hint() if rules.terms.starts_from_another else None
     if hint is not None and hint.points is not None:
         clusters = len(hint.points)
+        # Parameters for another number of clusters cannot be compared with the newest ones: only a start makes them.
         if clusters != len(rules.terms.algorithm.view(state.params).centres):
             restarted = start(rules, woken, replace(moment, init_hint=lambda: hint))
             assert restarted is not None, "there is a hint"
@@ -249,9 +253,11 @@ def wake(rules: RoundRules, state: RoundState, moment: Moment) -> Transition:
 def _go_on(rules: RoundRules, closed: RoundState, moment: Moment) -> Transition:
     """Sleep if the round just closed was the last one, or open the next."""
     agreed = rules.model.rounds
+    # With a tolerance of 0 nothing is below it, and a shift of exactly 0 can never become smaller.
     converged = closed.shift < agreed.tolerance or closed.shift == 0.0
     last = converged or rules.terms.algorithm.one_shot or closed.closed_rounds >= agreed.rounds_max
     going_on = sleep(rules, closed, moment) if last else open_round(rules, closed, closed.round + 1, moment)
+    # The first round after a sleep: the very first of a model has moved for another reason.
     if closed.closed_rounds == 1 and closed.round > closed.first_round and not converged:
         return _after(DriftDetected(rules.model.name, closed.round, closed.shift), going_on)
     return going_on

@@ -236,12 +236,14 @@ def epsilon_of(rho: float, delta: float) -> float:
     low, high = 0.0, 1.0
     while gaussian_delta(mu, high) > delta / (1.0 + _SLACK):
         low, high = high, 2.0 * high
+    # More halvings than a float has bits: the interval has ended at two neighbouring numbers.
     for _ in range(100):
         middle = (low + high) / 2.0
         if gaussian_delta(mu, middle) > delta / (1.0 + _SLACK):
             low = middle
         else:
             high = middle
+    # The upper end, so that an error of the search states too much and never too little.
     return high * (1.0 + _SLACK)
 
 
@@ -249,6 +251,7 @@ def gaussian_delta(mu: float, epsilon: float) -> float:
     """The least delta for this epsilon of two continuous Gaussians whose means are `mu` standard deviations apart."""
     # The two terms of the theorem have one density in common: what remains are two quotients, which never overflow.
     near, far = epsilon / mu - mu / 2.0, epsilon / mu + mu / 2.0
+    # There the exponential overflows, and the chance is 1 in all digits of a float.
     if near < -_MILLS_DIRECT:
         return 1.0
     return math.exp(-near * near / 2.0) / math.sqrt(2.0 * math.pi) * (_mills(near) - _mills(far))

@@ -124,7 +124,7 @@ def test_requests_about_what_is_not_there_fill_no_register(tmp_path: Path) -> No
 
 def test_a_damaged_list_of_taken_requests_is_not_restored() -> None:
     taken = TakenRequests()
-    taken.add(QuarantineRequest("plant", "d", "clusters", "attic", "quarantine", "", made_at=1.0))
+    taken.remember(QuarantineRequest("plant", "d", "clusters", "attic", "quarantine", "", made_at=1.0))
     restored = TakenRequests()
     restored.restore(taken.state())
     assert restored.state() == taken.state()

@@ -162,6 +162,7 @@ class _Side(NamedTuple):
 
     def receives_as(self, other: _Side) -> bool:
         """Whether both receive readings at present, for their mass about equally many."""
+        # As a product: where neither receives anything, a quotient would be 0 / 0.
         low, high = sorted((self.recent_rate, other.recent_rate))
         return low >= SAME_RATE_MIN * high
 
@@ -249,6 +250,7 @@ class Joining:
         mass = weights.mass[members]
         total = float(mass.sum())
         known = np.bincount(self._place[members], weights=weights.known[members], minlength=len(self._clusters))
+        # Cells of no known cluster are no cluster together: the most of them must not be the main one.
         known[self._clusters < 0] = 0.0
         main = int(known.argmax())
         return _Side(
@@ -269,6 +271,7 @@ class Joining:
         is_independent = max(light.slow_dependence, heavy.slow_dependence) < INDEPENDENT
         meeting = self._meeting(edge, length) if is_independent else self._within
         found = self._significance(light, self._typical(light, length), meeting, is_slow)
+        # The lesser of both counts, and it can only become smaller: the heavier side takes longer to look at.
         if found <= 0.0:
             return found
         return min(found, self._significance(heavy, self._typical(heavy, length), meeting, is_slow))
@@ -281,6 +284,8 @@ class Joining:
         """
         one, other = self._points[edge]
         apart = squared_by_differences(((one + other) / 2.0)[None], self._points)[0]
+        # At the middle chance decides as well, so what is found there is raised by the luck of the lesser of two
+        # counts.
         middle = float(self._exact[apart <= length].sum())
         return min(self._within, middle + LESSER * math.sqrt(self._within))
 
@@ -360,6 +365,7 @@ def partition(
     as it is. A join within one known cluster is refused from `split_significance` on, a join of two known clusters when
     `remain_apart` is true.
     """
+    # With no more readings than two neighbourhoods there is no place outside of one to compare it with.
     k, total = len(cells), float(cells.mass.sum())
     mean = float(cells.mass @ dependence) / total if k else 1.0
     within, few = max(MASS_WITHIN_MIN, RESOLUTION * math.sqrt(total * math.sqrt(mean))), FEW_READINGS * mean
@@ -372,6 +378,7 @@ def partition(
     mass = cells.mass * present
     if (present < 1.0).any():
         cores = _cores(squared, neighbours, mass, within, few)
+    # These keep their groups and are no part of the tree: a path through them would join what lies at their two ends.
     unchanged = settled & ~receives_readings(cells)
     edges, lengths = _tree_of(np.flatnonzero(~unchanged), squared, cores)
     weights = Weights(mass, cells.recent, dependence, slow_dependence, cells.mass, cells.cluster)

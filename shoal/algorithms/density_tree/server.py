@@ -256,6 +256,7 @@ class DensityTreeServer:
 
     def absorb(self, contributions: Sequence[Contribution], key: bytes) -> None:
         """Add noisy counts in the order given; nothing is random, so `key` is not used. Raises `InvalidData`."""
+        # All are checked before any is added: an error leaves the half as it was.
         checked = [(blocks_of(one.arrays, one.client), int(one.arrays["places"][0])) for one in contributions]
         for (blocks, places), one in zip(checked, contributions, strict=True):
             self._absorb(one.client, blocks, places)
@@ -269,12 +270,14 @@ class DensityTreeServer:
         by_id = {leaf.leaf_id: leaf for leaf in self._leaves}
         faded = math.exp(-places * part / RECENT_READINGS)
         for each in self._leaves:
+            # A variance fades with the square of what its sum fades with.
             each.recent, each.recent_noise = each.recent * faded, each.recent_noise * faded**2
         for block in blocks:
             # Whether a client's readings are accepted is hidden: only the counts say how many there are.
             self._counted += float(block.counts.sum())
             self._counted_noise += len(block.counts) * block.windows * self._noise_variance
             leaf = by_id.get(block.leaf)
+            # A client may have counted under an earlier plan: its leaf can have been cut since, or its axis drawn anew.
             if leaf is None or not leaf.is_counted_by(block.axis, block.epoch, len(block.counts)):
                 self.dropped += 1
                 continue
@@ -298,6 +301,7 @@ class DensityTreeServer:
     def grow(self) -> None:
         """Take back cuts that have filled up, cut leaves at their valleys, and look closer at the others."""
         options = self.options
+        # First, so that the leaves which come back can be cut elsewhere within the limit of leaves.
         self._take_back()
         for leaf in self._leaves:
             valleys = leaf.best_valleys(options.depth, options.cut_significance)
@@ -358,6 +362,7 @@ class DensityTreeServer:
     def restore(self, state: State) -> None:
         """Become the saved half and continue bit for bit. Raises `InvalidState`; then nothing has changed."""
         saved = StateReader(state, STATE_VERSION, half=self.half, options=self.options.as_dict(), width=self.d)
+        # Into a new half, so that a state that proves damaged halfway changes nothing.
         fresh = type(self)(self.d, **self.options.as_dict())
         fresh._restore_from(saved, state)
         vars(self).update(vars(fresh))
@@ -409,6 +414,7 @@ class DensityTreeServer:
     def _take_back(self) -> None:
         for cut in list(cuts_of(self._root)):
             left, right = cut.parts
+            # Only cuts with nothing below them: a cut above comes in turn once those have been taken back.
             if not (isinstance(left, Leaf) and isinstance(right, Leaf)):
                 continue
             if is_filled(cut, [left], [right], self.options.filled):
@@ -431,6 +437,7 @@ class DensityTreeServer:
         if not self._oblique:
             return
         hint = leaf.best_valleys(self.options.depth, self.options.cut_significance).hint
+        # Those up to `kept` are features and axes that a cut above uses: they are never drawn anew.
         for axis in range(leaf.kept, len(leaf.axes)):
             zoomed = leaf.zoom[axis] != NO_ZOOM
             mass = float((leaf.fine if zoomed else leaf.coarse)[axis].sum())
@@ -447,6 +454,7 @@ class DensityTreeServer:
         mass = masses(leaves)
         cluster = cluster_leaves(self._root, mass, options.filled, options.circular_features)
         identity = self._identities.assign(leaves, mass, cluster, self._readings)
+        # Before any reading, noise alone would make leaves active.
         if self._readings:
             self._identities.update_activity(
                 identity,

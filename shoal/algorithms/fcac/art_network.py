@@ -67,6 +67,7 @@ class CompiledLearning:
         self, rows: Floats, nodes: Nodes, progress: Progress, n_active: int, nodes_max: int | None, kernel: Kernel
     ) -> tuple[int, Progress]:
         """Learn rows (n, d) up to one that the kernel leaves to NumPy's form. Returns how many, and the progress."""
+        # It is filled anew only where the nodes have changed outside of the kernel.
         kept = self.holds(progress.counter)
         if not self._workspace.fits(nodes.capacity):
             self._workspace, kept = Workspace.of(nodes.capacity, rows.shape[1]), False
@@ -252,6 +253,7 @@ class ArtNetwork(NetworkAttributes, ABC):
             self._learn_first_rows(buffered)
 
     def _learn_first_rows(self, rows: Floats) -> None:
+        # Of exactly these rows, however many came with the last batch: any batching must give the same state.
         self._last_sigma = bandwidth(rows[: self.options.initial_rows])
         self._buffer = np.empty((0, rows.shape[1]))
         self._learn_each(rows)
@@ -337,6 +339,7 @@ class ArtNetwork(NetworkAttributes, ABC):
         size = self._nodes.size
         if not diversity.add_next():
             diversity.add_node(self._similarity_to_earlier(size - 1))
+        # At the limit the number of nodes is what it can be, diverse or not; else no vigilance would ever be set.
         if diversity.is_below_cut() or size == self.options.nodes_max:
             self._n_active = size
             self._diversity = None
@@ -366,6 +369,7 @@ class ArtNetwork(NetworkAttributes, ABC):
         distances = cim(row, nodes.weights, nodes.mean_sigma, nodes.distances, nodes.scratch)
         first = int(distances.argmin())
         distance_first = float(distances[first])
+        # `argmin` takes the lowest position of a tie, which the published program leaves undefined.
         distances[first] = math.inf
         second = int(distances.argmin())
         distance_second = float(distances[second])
@@ -377,6 +381,7 @@ class ArtNetwork(NetworkAttributes, ABC):
             nodes.set_sigma(nodes.size - 1, self._last_sigma)
         else:
             case = 2 if self._vigilance < distance_second else 3
+            # A full network compares as before and learns into the nearest node, as in Case II or III.
             count = nodes.counts[first] + 1
             nodes.counts[first] = count
             winner = nodes.weights[first]
@@ -386,6 +391,7 @@ class ArtNetwork(NetworkAttributes, ABC):
         return Step(case, first, second, distance_first, distance_second)
 
     def _is_full(self) -> bool:
+        # Counts only inputs that would have become a node: this is asked after the test of the vigilance.
         if self._nodes.size != self.options.nodes_max:
             return False
         self._saturated += 1
@@ -447,6 +453,7 @@ class ArtNetwork(NetworkAttributes, ABC):
             self._diversity = None
         elif self._diversity is not None:
             with ignore_underflow():
+                # What `Diversity` keeps follows from the nodes, so it is computed again and is no part of a state.
                 for position in range(self._nodes.size):
                     self._diversity.add_node(self._similarity_to_earlier(position))
 

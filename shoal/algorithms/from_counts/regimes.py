@@ -169,6 +169,7 @@ class PairCounter:
         feature, lag = kind // len(LAGS), LAGS[kind % len(LAGS)]
         known, bins = self._binned(rows[:, feature], valid)
         first = pair_places(len(bins), lag)
+        # Whether a block has a mean is hidden with its pair: a pair without one changes no count.
         first = first[known[first] & known[first + lag]]
         counts = np.bincount(CELL_OF[bins[first], bins[first + lag]], minlength=CELLS)
         return CountedPairs(counts.astype(np.int64), kind, len(rows))

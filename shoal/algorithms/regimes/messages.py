@@ -140,6 +140,7 @@ class Packing:
     def digest(self) -> int:
         """A number of 63 bits that identifies all of them."""
         digest = hashlib.blake2b(self.layout.tobytes() + b"/" + self.number.tobytes(), digest_size=8).digest()
+        # 63 bits, so that it fits the signed whole numbers of `head`.
         return int.from_bytes(digest, "little") >> 1
 
     def put_columns(self, columns: Columns | None) -> None:
@@ -213,6 +214,7 @@ class Unpacking:
 
     def floats(self, *shape: int) -> Floats:
         """The next numbers, in this shape."""
+        # The product of an empty shape is 1: a single number.
         n = int(np.prod(shape))
         found: Floats = self._number[self._part : self._part + n].astype(np.float64)
         self._part += n
@@ -233,6 +235,7 @@ class Unpacking:
 
     def scaling(self) -> Scaling:
         w, centred, m = self.whole(1, self._keys[-1][0]), bool(self.whole(0, 1)), self.whole(1, 40_000)
+        # Of a block of one reading there is the value alone; of longer ones there are four kinds of block features.
         _require((w, centred) in self._keys and (w == 1 or m % 4 == 0), self._name)
         found = Scaling(w, centred, self.floats(m), self.floats(m))
         _require((found.deviation > 0).all(), self._name)
@@ -321,6 +324,7 @@ def dense_piece(ask: Ask, answer: Sums, d: int, number: int = 0) -> tuple[Piece,
 
 def pairs_entries(pairs: Floats) -> Ints32:
     """(c, c) counts -> (z,) the pairs that occur, each with its number."""
+    # Most pairs never occur, and a whole number for each of them would be most of an update.
     code = np.flatnonzero(pairs)
     return ((code << COUNT_BITS) + pairs.ravel()[code].astype(np.int64)).astype(np.int32)
 
@@ -386,6 +390,7 @@ def _unpack_pairs(forms: dict[str, tuple[int, ...]], arrays: Arrays) -> Sums | N
         entries = arrays["pair"][first : first + n].astype(np.int64)
         first += n
         code, cells = entries >> bits, forms[name][1]
+        # Checked before it is an index: below 0 NumPy would count from the end.
         if len(code) and (code.min() < 0 or code.max() >= cells**2):
             return None
         table = answer.setdefault(name, np.zeros(forms[name]))
