@@ -136,8 +136,6 @@ class MaskedModel:
 class MaskedWindows(CountWindows):
     """The open window of a client, the one that waits for a batch, and the models that count it."""
 
-    _noise_key: bytes
-
     def __init__(self, contract: ResolvedContract, client: str, *parts: Any) -> None:
         """See `CountWindows`."""
         super().__init__(contract, client, *parts)
@@ -216,6 +214,7 @@ class MaskedWindows(CountWindows):
             opened = self._snapshots.open_round(model.name)
             if opened is None or not model.needs_answer(window, opened) or not model.adopt(self._snapshots, opened):
                 continue
+            # Before the message is made: a kill in between costs budget that nothing was published for.
             if not self._charge(model, window, now):
                 continue
             message = model.make_message(window, opened)
@@ -233,6 +232,7 @@ class MaskedWindows(CountWindows):
         if self._ledger.charge_masked(release, now, mode.span_s, mode.span_nano):
             model.charged = max(model.charged, window.number + 1)
             return True
+        # Once for a window, however often the step comes back to it.
         if self._told != window.number:
             self._told = window.number
             action = DROP if self._drops else "pause"

@@ -32,7 +32,7 @@ from shoal.transports import check_installed
     help="Folder of its checkpoint. [default: that of the key]",
 )
 @click.option("--port", type=click.IntRange(0, 65535), default=0, help="Serve /metrics and /livez here; 0: do not.")
-@click.option("--host", default="127.0.0.1", show_default=True, help="Address for it.")
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address at which they are served.")
 @until_idle_option("message")
 @log_json_option
 @verbose_option

@@ -144,7 +144,7 @@ def open_run(config: Config, options: Mapping[str, Any]) -> Iterator[Run]:
 @click.argument("file", type=PATH)
 @click.argument("files", nargs=-1, type=PATH, required=True, metavar="DATA...")
 @click.option("--no-browser", is_flag=True, help="Do not open the live page in a browser.")
-@click.option("--no-wait", is_flag=True, help="Exit at the end of the data; do not keep serving the page.")
+@click.option("--no-wait", is_flag=True, help="End with the data; do not keep serving the page.")
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as one JSON object.")
 def run_command(file: Path, **options: Any) -> None:
     """Cluster the readings in DATA as the federation FILE says, in one process, with the live page.

@@ -10,7 +10,7 @@ import json
 import secrets
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from itertools import zip_longest
@@ -39,8 +39,6 @@ TIMES_SHARE = 0.95
 WEEK_S = 604_800.0
 CLIENT = "\0client"
 """name of the column of clients that a level of the topic names"""
-
-Said = Callable[[str], None]
 
 
 class Sampled(NamedTuple):

@@ -93,6 +93,7 @@ class SnapshotClusters:
         """The same for rows whose clusters are known: (n,) their numbers in the arrays of the snapshot."""
         numbers, place = np.unique(cluster, return_inverse=True)
         identity = np.array([self._known_identity(number) for number in numbers.tolist()], dtype=np.int64)[place]
+        # The square of a larger coordinate would overflow into a distance that is no number.
         rows = np.clip(unclipped, -UNIT_MAX, UNIT_MAX)
         reference, squared = identity.copy(), np.empty(len(rows))
         for one in np.unique(identity).tolist():
@@ -147,10 +148,12 @@ class Spread:
         found = np.full(len(reference), np.nan)
         for identity in np.unique(reference[reference >= 0]).tolist():
             own = np.flatnonzero(reference == identity)
+            # Taken out and put back, so that the identity used last is the last of the dict.
             counts = self._counts.pop(identity, None)
             known = np.zeros(BINS, dtype=np.int64) if counts is None else counts
             ranked = rank(distance_bins(distances[own]), known, counted[own])
             found[own] = ranked.novelty
+            # A histogram without a reading would only push out one that has some.
             if counts is not None or counted[own].any():
                 self._counts[identity] = ranked.counts
         while len(self._counts) > CLUSTERS_MAX:
@@ -275,6 +278,7 @@ class Labeller:
                 found = self._regime_events(kept, made, ready)
                 events += found
                 records += self._published(found)
+        # The id has the place of the reading: an event that is written again after a kill has the same.
         for event in events:
             self._readings.publish(SITE_EVENTS, event.encode(), event.id.encode(), event.headers())
         done = self.label_backlog()
@@ -297,6 +301,7 @@ class Labeller:
         read, labels_of, records = 0, dict[str, int](), list[OutboxRecord]()
         for model, kept in self._models.items():
             if kept.clusters is not None and kept.backlog.pending:
+                # Readings that are labelled again were counted when they were labelled first.
                 count_novel, contract = not kept.backlog.again, self._contract
                 limit = min(self._settings.batch_readings_max, READINGS_READ_MAX)
                 piece = kept.backlog.take(
@@ -423,6 +428,7 @@ class Labeller:
         bounds = self._bounds
         if clusters.sequence is None or self._sequences is None:
             unit = bounds.to_unit(batch.values)
+            # Models learn within the bounds: beyond them there is no cluster.
             clipped = bounds.to_unit(bounds.clip(batch.values, self._contract.learns_gaps)[0])
             found = clusters.assign(clipped, unit) if batch.places else None
         else:

@@ -118,11 +118,13 @@ def audit_features(
     Raises `InvalidData` if the mechanism withholds rows, which none with a guarantee does.
     """
     epsilons = np.asarray(epsilon_per_feature, dtype=np.float64)
+    # At a larger loss nearly all guesses are right, and trials bound it badly.
     upper = np.minimum(1.0, 1.0 / epsilons)
     was_upper = generator.integers(0, 2, size=(trials, bounds.d)).astype(np.bool_)
     rows = release(bounds.from_unit(np.where(was_upper, upper, 0.0)))
     if rows.shape != was_upper.shape:
         raise InvalidData(f"an audit of {trials} readings got rows of shape {rows.shape}")
+    # Only rows beyond both values are guessed, where the ratio of chances is the whole declared loss.
     guess_upper, guess_lower = rows >= upper, rows <= 0.0
     right = (guess_upper & was_upper).sum(axis=0) + (guess_lower & ~was_upper).sum(axis=0)
     guesses = (guess_upper | guess_lower).sum(axis=0)

@@ -173,7 +173,7 @@ class Seed(click.ParamType[int | None]):
     help="Port of the page; 0: any.",
 )
 @click.option("--no-browser", is_flag=True, help="Do not open the live page in a browser.")
-@click.option("--no-wait", is_flag=True, help="Exit at the end of the stream; do not keep serving the page.")
+@click.option("--no-wait", is_flag=True, help="End with the stream; do not keep serving the page.")
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as one JSON object.")
 def demo(**options: Any) -> None:
     """Cluster a real sensor stream over five clients, with a live page.

@@ -241,6 +241,7 @@ class CsvTable:
         `QUOTED_LINES_MAX` lines: it takes no other line with it. `on_broken` gets the line and the kind of fault.
         """
         while not lines.ended:
+            # A new reader after each broken record: the old one may still be inside of its quote.
             reader = csv.reader(lines, delimiter=self.dialect.delimiter)
             try:
                 for row in reader:
@@ -292,6 +293,7 @@ class RecordLines:
 
     def give_back(self) -> None:
         """Leave out the first line of the record, and read the others again."""
+        # Reversed, as lines are taken from the end of the list.
         self._again += reversed(self.held[1:])
         self.ended = self.ended and not self._again
         self.line += 1
@@ -378,6 +380,7 @@ def _lines(path: Path, encoding: str = "utf-8-sig") -> Iterator[str]:
             if len(line) < LINE_CHARS_MAX or line[-1] in "\r\n":
                 yield line
                 continue
+            # The rest of the line is passed over piece by piece, so that memory stays bounded.
             while (rest := text.readline(LINE_CHARS_MAX)) and rest[-1] not in "\r\n":
                 pass
             yield OVERLONG
@@ -389,6 +392,7 @@ def _count_lines(path: Path) -> int:
         while block := file.read(BLOCK_BYTES):
             lines += block.count(b"\n")
             last = block
+    # The last line often has no line break.
     return lines + (not last.endswith(b"\n") if last else 0)
 
 

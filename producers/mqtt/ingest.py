@@ -46,6 +46,7 @@ class SilenceMonitor:
 
     def start(self, now: float) -> None:
         """Note that a connection begins: messages sent before it are unknown, so silences are counted from now."""
+        # Those that are reported as silent stay so until a message comes: else each connection would report them anew.
         for topic in self._received_at.keys() - self._silent:
             self._received_at[topic] = now
 
@@ -239,11 +240,13 @@ class MqttIngest:
             # Event time goes on while no message comes.
             stream.aligned += stream.aligner.advance(stream.aligner.newest + now - stream.received_at)
         self._report_silence(now)
+        # `Counter` leaves out what has not grown.
         became = self._aligned_counts() - before
         self._counts.faults.update({name: number for name, number in became.items() if name != "aligned"})
         self._rejected.report(now)
         if not (messages or became):
             return False
+        # Saved, then stored, then acknowledged: after a kill in between the broker repeats what the checkpoint knows.
         self._save()
         for stream in self._streams.values():
             stream.store(self._counts)
@@ -284,6 +287,7 @@ class MqttIngest:
             return self._count_fault("repeated", message.topic)
         if not message.retained and (silent_s := self._counts.silence.received(message.topic, now)) is not None:
             log_event("sensor_back", topic=message.topic, silent_s=round(silent_s, 1))
+        # A retained message is of any age, and its own time is the only one that says which.
         if message.retained and not self._settings.time:
             return self._count_fault("retained", message.topic)
         parsed = parse_payload(message.payload, fields, self._settings, self._clock())
@@ -293,6 +297,7 @@ class MqttIngest:
             return None
         stream.received_at = now
         if not self._settings.time:
+            # The clock may stand still, or be set back, between two messages; event time must not.
             later = max(parsed.values.time, stream.aligner.newest + TICK_S)
             parsed = parsed._replace(values=parsed.values._replace(time=later))
         assert parsed.values is not None
@@ -313,6 +318,7 @@ class MqttIngest:
         if self._resources.client not in (None, client):
             return None
         if client not in self._streams:
+            # Anything that publishes could name clients without end, and each has a folder and a log.
             if len(self._streams) >= CLIENTS_MAX:
                 self._count_fault("crowded", message.topic)
                 return None
@@ -353,6 +359,7 @@ class MqttIngest:
         delivery = f"{message.number}/{message.topic}/".encode() + message.payload
         digest = hashlib.blake2b(delivery, digest_size=8).digest()
         known = message.repeated and digest in self._delivered
+        # Put in again at the end: the oldest deliveries are forgotten first.
         self._delivered.pop(digest, None)
         self._delivered[digest] = None
         if len(self._delivered) > DELIVERIES_MAX:

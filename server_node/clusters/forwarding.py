@@ -146,6 +146,7 @@ class Forwarder:
 
         Raises `LogUnavailable` when one of them or the log is away; the next step goes on.
         """
+        # The error is kept until every sink has had its turn: one that is away must not hold the others.
         away: LogUnavailable | None = None
         worked = False
         for name, sink in self._sinks.items():
@@ -182,6 +183,7 @@ class Forwarder:
         for rule, event in alerts[place.delivered :]:
             if not sink.deliver({"alert": rule, "event": asdict(event)}, event.kind, event.model):
                 log_event("alert_rejected", logging.WARNING, sink=name, alert=rule, id=event.id)
+            # One by one, so that an outage in the middle of a batch repeats none of the alerts before it.
             place.delivered += 1
             self.forwarded += 1
 
@@ -204,13 +206,13 @@ client_option = click.option(
     "--client",
     type=CLIENT_NAME,
     metavar="NAME",
-    help="The site events of this client, from its folder: streaks of novel readings.",
+    help="The site events of this client, from its folder: novel readings in a row, and changes and stays of regimes.",
 )
 
 
 @click.group()
 def events() -> None:
-    """Cluster events: births, partings, merges, silences, returns, ends and moved shares of clusters."""
+    """Cluster events: clusters that are born, part, merge, are quiet, return or are gone, and shares that move."""
 
 
 @events.command("list")

@@ -51,6 +51,7 @@ class QuarantineRegister:
         key = (update.model, update.client)
         number, made_at = self._seen.get(key, (0, -math.inf))
         if key not in self._active:
+            # Both: a client that begins anew under its name has small numbers, and later times.
             seen = update.sequence <= number and update.made_at <= made_at
             return seen or self._was_unlearned_after(key, (record.partition, record.offset))
         # A forged time far ahead must not exclude what the client sends after its release.
@@ -101,6 +102,7 @@ class QuarantineRegister:
 
     def list_record(self, contract: Contract) -> OutboxRecord:
         """The record that shows the register to `shoal quarantine list`."""
+        # A list is one record: where not all have room, those that came last are what an operator looks for.
         newest = sorted(self.clients(), key=lambda entry: -entry.since)[:LIST_MAX]
         message = QuarantineList(contract.federation, [list(entry) for entry in sorted(newest)])
         return OutboxRecord(contract.snapshots_topic, message.encode(), LIST_KEY, QuarantineList.headers())

@@ -27,6 +27,7 @@ def _spend(spent: _Spent, rate: float, record: Record) -> bool:
     most, now = rate * BURST_S, record.timestamp_ms / 1000
     left, before = spent.get(record.partition, (most, now))
     left = min(most, left + max(0.0, now - before) * rate)
+    # A refused record costs nothing, or a client above its rate would stay refused for ever.
     spent[record.partition] = (left - 1.0 if left >= 1.0 else left, max(now, before))
     return left >= 1.0
 

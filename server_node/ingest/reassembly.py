@@ -164,6 +164,7 @@ class Reassembly:
         A client makes room for itself; then stale updates are dropped, then those of the client with the most bytes.
         Raises `MessageRejected` where that is this client, and for an update that is too large.
         """
+        # Before others are dropped for it: an update that can never be whole must not cost them theirs.
         if waiting.size + size > UPDATE_BYTES_MAX:
             raise MessageRejected("oversized", f"the chunks of an update may have {UPDATE_BYTES_MAX} bytes together")
         client = key[1]

@@ -231,7 +231,7 @@ def unlearn(file: Path, reason: str, as_json: bool, client: str) -> None:
     one. Models in rounds forget the client's answers: those of one round combine the answers of the others anew, the
     others start again and ask for answers. The server goes on with its work meanwhile and publishes when it is done.
 
-    With masked counts nothing can be unlearned: what a client has said is in sums for good. Tell clients before they
+    With masked counts nothing can be unlearned: what a client has sent is in sums for good. Tell clients before they
     join.
     """
     with _open_log(file) as (config, log):

@@ -57,6 +57,7 @@ class ClientGroups:
             old = self._parts.get(group)
             # Clients in groups by a hash: a change of one writes its group, not all clients.
             merged = values if old is None else old.value | values
+            # Sorted: a group with equal values must be equal bytes, or a checkpoint would write it again.
             kept = {client: merged[client] for client in sorted(merged) if merged[client] is not None}
             if kept:
                 self._parts[group] = StoredPart(kept)
@@ -249,6 +250,7 @@ class Clients:
             return 0.0
         # Updates of one millisecond, as in a replay, must not make a rate without bound.
         span = max(now - recent[0][0], 1e-3)
+        # Without those of the first update, which came in the time before it.
         return sum(readings for _, readings in list(recent)[1:]) / span
 
     def usual_interval_s(self, client: str) -> float:
@@ -258,6 +260,7 @@ class Clients:
         `INTERVAL_UNKNOWN_S` until there are two updates.
         """
         times = self._made_at.get(client, ())
+        # A client's clock may be set back between two updates.
         intervals = sorted(max(0.0, after - before) for before, after in pairwise(times))
         return intervals[-2:][0] if intervals else INTERVAL_UNKNOWN_S
 

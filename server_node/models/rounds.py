@@ -86,6 +86,7 @@ def known_clusters(source: ServedModel) -> tuple[Floats, Floats]:
     if view is None or not numbers:
         return np.empty((0, 0)), np.empty(0)
     centres, masses = [], []
+    # In the order of identities, so that a restart starts from the same centres.
     for identity in sorted(numbers):
         # A part that is not confirmed yet still counts as the cluster it parts from.
         mass = view.centre_mass[numbers[identity]]
@@ -181,7 +182,7 @@ class RoundsModel(PublishedModel):
 
     @property
     def _participation(self) -> Participation:
-        """Close the round with the answers that have arrived."""
+        """The participation with the answers that have arrived."""
         participation = self._state.participation
         return participation.with_answers(self._arrived) if self._arrived else participation
 
@@ -234,6 +235,7 @@ class RoundsModel(PublishedModel):
             self._validator.check_answer_claims(update, state.params)
             alone = self._validator.check_answer_combines(update, state.params)
             self._check_room(answer)
+        # After the checks: an answer that is rejected must not use up its number.
         again = not self.clients.take(update.client, update.sequence, 0, now, content)
         if again or (usable and update.round <= self._newest_answer_of(update.client)):
             return Processed(False, "repeated")

@@ -179,6 +179,7 @@ class _Pending:
     def add(self, update: Update, now: float) -> None:
         self.aggregator.add(update.arrays, update.readings, update.client)
         self.readings += update.readings
+        # Clocks of clients differ: an update that comes later may have been made earlier by its own.
         self.made_at = max(self.made_at, update.made_at)
         times = [at for at in (self.newest_reading_at, update.newest_reading_at) if at is not None]
         self.newest_reading_at = max(times, default=None)
@@ -228,6 +229,7 @@ class Contributions:
             return
         most = self._readings_max[update.model]
         has_room = pending.aggregator.has_room(update.arrays, update.readings)
+        # What is held goes first, so that no contribution is above the limits that the upstream server checks.
         if not has_room or pending.readings + update.readings > most:
             self.contribute(update.model, regions)
         pending.add(update, now)
@@ -241,6 +243,7 @@ class Contributions:
         if pending is None or pending.since is None:
             return
         arrays = pending.aggregator.contribute()
+        # Updates that only report rejected readings add up to nothing: a contribution would only use up a number.
         if any(array.size for array in arrays.values()):
             times = pending.made_at, pending.newest_reading_at, pending.oldest_reading_at
             made = RegionContribution(model, arrays, pending.readings, *times, clients=pending.clients)

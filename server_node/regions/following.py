@@ -266,6 +266,7 @@ class FollowingRounds(RoundsModel):
 
     def _counted(self) -> list[ReceivedAnswer]:
         """The answers to add up, by the names of clients, from no more readings than one update may be from."""
+        # Sorted: sums of floats depend on their order, and a replay must give the same bytes.
         received = [one for _, one in sorted(self._state.participation.received.items())]
         totals = accumulate(one.readings for one in received)
         counted = [one for one, total in zip(received, totals, strict=True) if total <= self._model.readings_max]

@@ -181,6 +181,7 @@ def _weighted_means(nodes: Floats, mass: Floats, cluster: Ints) -> tuple[Floats,
     n_clusters = int(cluster.max(initial=NO_CLUSTER)) + 1
     member = cluster >= 0
     total, centres = np.zeros(n_clusters), np.zeros((n_clusters, nodes.shape[1]))
+    # `add.at` adds in the order of the nodes, so that the bits of a sum do not depend on how NumPy blocks it.
     np.add.at(total, cluster[member], mass[member])
     np.add.at(centres, cluster[member], nodes[member] * mass[member, None])
     return centres / np.where(total > 0, total, 1.0)[:, None], total
@@ -254,6 +255,7 @@ class Cuts:
     @property
     def depth(self) -> int:
         """The most cuts that a row passes."""
+        # Level by level: a forged snapshot may be deeper than Python may recurse.
         deepest, level = 0, [0] if len(self.at) else []
         while level:
             deepest += 1

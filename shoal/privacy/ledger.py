@@ -61,7 +61,7 @@ class SpentMasked(NamedTuple):
     windows: int
     places: int
     rho: int
-    """billionths of rho of everything that the client has said in all these windows"""
+    """billionths of rho of everything that the client has published in all these windows"""
 
 
 class Spending(NamedTuple):
@@ -92,7 +92,7 @@ class Spending(NamedTuple):
 
     @property
     def of_masked(self) -> float:
-        """Epsilon of everything that the client has said in masked counts of all models, at a delta of 1e-6."""
+        """Epsilon of everything that the client has published in masked counts of all models, at a delta of 1e-6."""
         if not self.masked:
             return 0.0
         from shoal.privacy.gaussian import epsilon_of  # noqa: PLC0415 - loaded only where counts are masked

@@ -62,7 +62,7 @@ NOT_COVERED: Final = (
     "A faulty client: it can spoil the sum of its batch. One whose messages make sums impossible is found by leaving "
     "halves out of later batches; one whose counts are possible and wrong is not. So clients cannot be put into "
     "quarantine or unlearned, their claims cannot be checked, and shares per client are not shown.",
-    "What a client has said is in sums for good: it cannot be erased from a model.",
+    "What a client has sent is in sums for good: it cannot be erased from a model.",
 )
 
 

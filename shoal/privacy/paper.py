@@ -132,11 +132,13 @@ class PaperNoise:
     def privatise(self, readings: Floats, places: Places) -> Released:
         inside, clipped = self._bounds.clip(readings)
         unit = self._bounds.to_unit(inside)
+        # The reading is a part of what the noise is drawn from: another reading at the same place gets other noise.
         words = self._randomness.draw(places, np.rint(unit / GRAIN).astype(np.int64), self._bounds.d)
         # Bounds grow reading by reading, so a batch gets the noise that single readings would get.
         low = np.minimum.accumulate(np.vstack([self._low, unit]), axis=0)
         high = np.maximum.accumulate(np.vstack([self._high, unit]), axis=0)
         span = high[1:] - low[1:]
+        # All features must have varied: noise on some of them alone would leave the others public.
         kept: Bools = np.min(span, axis=1) > 0
         noised = unit[kept] + unit_laplace(words[kept]) * (span[kept] / self._epsilon)
         self._low, self._high = low[-1], high[-1]

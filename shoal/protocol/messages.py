@@ -103,6 +103,7 @@ class Envelope:
 
     def encode(self) -> bytes:
         """The value of the record. Raises `MessageRejected` ("oversized") for a message that no reader would accept."""
+        # Field by field: `dataclasses.asdict` would copy every array.
         value = pack({name: getattr(self, name) for name in _field_names(type(self))})
         if len(value) > MESSAGE_BYTES_MAX:
             detail = f"{len(value)} bytes to send, the limit is {MESSAGE_BYTES_MAX}; let its model keep fewer nodes"
@@ -120,6 +121,7 @@ class Envelope:
 
         Raises `MessageRejected` with one of `shoal.protocol.rejected.REASONS`.
         """
+        # Before the value is unpacked: one of another version may be of any form.
         _check_headers(cls.TYPE, headers)
         if value is None:
             raise MessageRejected("malformed", "no value")

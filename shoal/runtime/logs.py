@@ -92,6 +92,7 @@ class SignedTopic:
             signed = [record for record in records if self._is_signed(record)]
             if len(signed) < len(records):
                 log_event("unsigned_records", logging.WARNING, topic=topic, records=len(records) - len(signed))
+            # Empty records would say that the log ends here, so what follows unsigned ones is read at once.
             if signed:
                 return signed, after
             records, after = self._log.read(topic, after, limit, 0.0)

@@ -300,8 +300,7 @@ class ServerMetrics(ProcessMetrics):
         self.edges = Gauge("shoal_edges", "Edges of a model", ["model"], registry=self.registry)
         self.cluster_events = Counter(
             "shoal_cluster_events",
-            "What became of known clusters: birth, parted, merged, quiet, returned, gone, share_moved, dwell_moved, "
-            "named",
+            "Events of known clusters, by kind",
             ["model", "event"],
             registry=self.registry,
         )

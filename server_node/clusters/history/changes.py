@@ -224,6 +224,7 @@ def spans_of(
             )
     if until > first:
         raise SettingsError("the spans overlap: the earlier one must end before the later one begins")
+    # Both spans in bins of one width: those of a wider one are means of more readings, and vary less.
     width = FINE_S if since >= newest - FINE_SPAN_S else PLACES_S
     # A bin belongs to the span in which it begins.
     edges = [int(-(-at // width) * width) for at in (since, until, first, end)]
@@ -354,6 +355,7 @@ def _by_client_moved(identity: int, pairs: Sequence[Pairs | None], clients: Sequ
         client: after.get((client, identity), 0) / totals[1] - before.get((client, identity), 0) / totals[0]
         for client in numbers
     }
+    # Clients whose share went the other way do not explain the difference.
     with_it = [client for client in numbers if added[client] * by > 0]
     # Stable: of equal shares the client with the smaller number, in every run.
     ordered = sorted(with_it, key=lambda client: -abs(added[client]))
@@ -407,6 +409,7 @@ def _lineage(events: Iterable[PastEvent], spans: Spans) -> dict[int, dict[str, P
     """identity -> kind -> the newest event that says how it began or ended, from the earlier span to the later one."""
     found: defaultdict[int, dict[str, PastEvent]] = defaultdict(dict)
     for event in events:
+        # Oldest first, so the newest event of a kind is the one that stays.
         if event.kind in LINEAGE and spans.before.first <= event.at <= spans.after.end:
             found[event.cluster][event.kind] = event
     return found
@@ -423,6 +426,7 @@ def _begun_and_ended(
     before, after = totals
     sums = [max(1, each.total()) for each in totals]
     new, gone = [], []
+    # By identity where readings are equal, so that two runs list them alike.
     for identity in sorted(after.keys() - before.keys(), key=lambda one: (-after[one], one)):
         parted = lineage.get(identity, {}).get("parted")
         kind, other = ("new", "") if parted is None else ("parted", titles(parted.other))
@@ -430,6 +434,7 @@ def _begun_and_ended(
         new.append(Begun(identity, titles(identity), kind, other, share, _by_client(identity, pairs[1], clients)))
     for identity in sorted(before.keys() - after.keys(), key=lambda one: (-before[one], one)):
         found = lineage.get(identity, {})
+        # A merge first: of a cluster that merged, "gone" would hide into which one.
         kind = next((kind for kind in ("merged", "gone") if kind in found), "quiet")
         other = titles(found[kind].other) if kind == "merged" else ""
         gone.append(Ended(identity, titles(identity), kind, other, before[identity] / sums[0]))

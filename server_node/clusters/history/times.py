@@ -102,6 +102,7 @@ class Evidence:
 def likelihood_ratio(higher: int, seen: int, by_chance: float) -> float:
     """Mean likelihood of `higher` of `seen` over chances above `by_chance`, divided by that of `by_chance`."""
     chances = by_chance + (1 - by_chance) * np.arange(0.5, 32) / 32
+    # In logarithms: products of thousands of ratios leave the range of a float.
     logs: Floats = higher * np.log(chances / by_chance) + (seen - higher) * np.log((1 - chances) / (1 - by_chance))
     return float(np.exp(np.minimum(logs, 700.0)).mean())
 
@@ -127,6 +128,7 @@ class Times(SavedFields):
         `given` are the known clusters with the words that their names have -> the same with the words from now on.
         """
         published_to, self.seen = self.seen, newest
+        # At the first look it is not known yet what has been published.
         if published_to is None:
             return given
         upto = datetime.fromtimestamp(published_to - LATE_S).toordinal()
@@ -171,6 +173,7 @@ class Times(SavedFields):
         for one, of_day in counts.items():
             self.week.setdefault(one, [0.0, 0.0])[day.weekday() >= 5] += float(of_day.sum())
         given = self._observed(OF_THE_DAY, counts, given)
+        # Sunday ends a week, and a week is one observation.
         if day.weekday() == 6:
             given = self._observed(OF_THE_WEEK, {one: np.array(both) for one, both in self.week.items()}, given)
             self.week = {}
@@ -190,6 +193,7 @@ class Times(SavedFields):
                     evidence.add(own / within, other / outside)
             both = list(WORDS.get(given[one], ("", "")))
             of = int(times is OF_THE_WEEK)
+            # Shared out over all clusters and times that could get a name by chance (Bonferroni).
             both[of] = _words(both[of], times, found, FALSE_NAMES_MAX / len(given) / len(TIMES))
             words[one] = " ".join(filter(None, both))
         return words
@@ -215,6 +219,7 @@ def _words(before: str, times: tuple[Time, ...], found: list[Evidence], chance: 
 
 def _readings_of(day: date, published: PublishedHistory, model: str) -> dict[int, Floats]:
     """identity -> readings (5,) of a day by segment, those of all under `NO_CLUSTER`; empty without any."""
+    # By the calendar and not by 86 400 s: a day has 23 or 25 hours where clocks change.
     first, end = (int(datetime(one.year, one.month, one.day).timestamp()) for one in (day, day + timedelta(days=1)))
     starts = range(-(-first // COARSE_S) * COARSE_S, end, COARSE_S)
     counts: dict[int, Floats] = {}
@@ -222,6 +227,7 @@ def _readings_of(day: date, published: PublishedHistory, model: str) -> dict[int
         hour = datetime.fromtimestamp(one.start).hour
         segment = sum(hour >= end for end in SEGMENT_ENDS)
         for identity, readings in readings_table(one.clusters).tolist():
+            # A set: readings of no cluster are a part of all once, and not twice.
             for of in {identity, NO_CLUSTER}:
                 counts.setdefault(of, np.zeros(len(SEGMENT_ENDS) + 1))[segment] += readings
     return counts

@@ -81,6 +81,7 @@ class Cells:
         if len(self):
             near, squared = nearest(points.points, self.centres)
             cluster, core = self.cluster[near], self.core[near]
+            # Before the first rebuild no core distance is known, and nothing is far.
             far = np.where(core > 0.0, FAR_CORES * core, np.inf)
             place = _places(points.points, self.place[near], np.sqrt(squared), far)
         # Fades by the readings that have come, not by time: a quiet night ages nothing.
@@ -188,6 +189,7 @@ def _places(points: Floats, nearest_place: Ints, distance: Floats, far: Floats) 
     new = np.flatnonzero(is_new)
     if len(new):
         apart = squared_by_differences(points[new], points[new])
+        # A point is not near itself.
         np.fill_diagonal(apart, np.inf)
         is_near = apart.min(axis=1) <= far[new] ** 2
         is_near |= (nearest_place[new] != KNOWN) & (distance[new] <= far[new])

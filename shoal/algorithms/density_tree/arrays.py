@@ -264,6 +264,7 @@ class DensityTreeAggregator:
         return arrays
 
     def _arrays(self) -> Arrays:
+        # Sorted, so that two regions with the same updates in another order contribute the same bytes.
         keys = sorted(self._sums)
         sums = [self._sums[key] for key in keys]
         table = np.array(keys, dtype=np.int32).reshape(-1, len(_COLUMNS))

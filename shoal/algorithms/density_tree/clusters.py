@@ -37,6 +37,7 @@ def masses(leaves: list[Leaf]) -> Floats:
         held = float(leaf.coarse[: leaf.d].sum())
         noise = float(leaf.coarse_noise[: leaf.d].sum())
         if held > MASS_SIGNIFICANCE * np.sqrt(noise + max(held, 0.0) + 1.0):
+            # By exposure: leaves differ in how many of their axes windows sample.
             found[i] = held / max(float(leaf.exposure[: leaf.d].sum()), 1e-9)
     total = float(found.sum())
     return found / total if total > 0.0 else np.full(len(leaves), 1.0 / len(leaves))
@@ -104,6 +105,7 @@ def _with_mass(side: list[Leaf], mass: Floats, place: dict[int, int]) -> list[Le
 
 def _touch(cut: Cut, left: Leaf, right: Leaf) -> bool:
     """Whether two leaves lie on either side of the cut and meet there, both with readings."""
+    # Exactly: both ends were set to the same number when the leaf was cut.
     if left.end[axis_in(left, cut)] != cut.at or right.start[axis_in(right, cut)] != cut.at:
         return False
     return _overlap(left, right, cut.axis)
@@ -216,6 +218,7 @@ class Identities:
         """Identities (c,), their recent readings and the variance of these (c,): decide which clusters are active."""
         for one, held, noise in zip(identity.tolist(), recent.tolist(), variance.tolist(), strict=True):
             cluster = self.clusters[one]
+            # Two limits, so that noise around one of them does not turn a cluster on and off.
             least = ACTIVE_UNTIL if cluster.active else ACTIVE_FROM
             cluster.active = held > least * math.sqrt(noise + 1.0)
 

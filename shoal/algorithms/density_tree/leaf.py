@@ -108,6 +108,7 @@ def oblique_axes(first: int, count: int, width: Floats, start: int) -> Axes:
     """
     d, found = len(width), NO_AXES
     total = d * (d - 1) // 2 * 2 * len(ANGLES)
+    # Without a common divisor, so that its multiples come to every place of the list once.
     stride = next(step for step in range(int(total * GOLDEN), 2 * total + 2) if math.gcd(step, total) == 1)
     for number in range(first, first + count):
         place, mirrored = divmod((start + number * stride) % total, 2)
@@ -127,6 +128,7 @@ def _pair(place: int, d: int) -> tuple[int, int]:
 
 def _at_angle(p: int, q: int, angle: float, mirrored: bool, width: Floats) -> Axes:
     weights = np.array([math.cos(angle) / width[p], math.sin(angle) / width[q] * (-1.0 if mirrored else 1.0)])
+    # Then positions of a unit box span at most 1, as those of a feature do.
     weights /= np.abs(weights).sum()
     return Axes(np.array([p]), np.array([q]), weights[:1], weights[1:])
 
@@ -270,6 +272,7 @@ class Leaf:
         for axis in np.flatnonzero(total >= np.maximum(MASS_MIN, 2.0 * significance * error)).tolist():
             first, last = self.support(axis, SUPPORT_SIGNIFICANCE)
             span = next((span for span in SPANS if span >= last - first), 0)
+            # Readings all over the axis need no closer look, and below the finest bin there is nothing to see.
             if not span or self.bin_width[axis] * span / BINS < finest:
                 continue
             zoom, own = int(self.zoom[axis]), int(self.span[axis])
@@ -357,6 +360,7 @@ class Clumping:
         # Noise may make it negative.
         if known <= 0.0 or known <= COMPARED_SIGNIFICANCE * math.sqrt(known + float(earlier_noise.sum())):
             return
+        # A count varies by its noise, and by its own number as those of independent readings do.
         usual, uncertain = earlier / known, noise + counts
         square = held * held - float(uncertain.sum())
         own = float(counts @ counts) - float(uncertain.sum())
@@ -375,6 +379,7 @@ def _held(counts: Floats, noise: Floats, low: Floats, high: Floats) -> tuple[Flo
     ends = np.clip(low, 0, len(counts)), np.clip(high, 0, len(counts))
     sums = [np.concatenate([[0.0], np.cumsum(values)]) for values in (counts, noise)]
     mass, variance = (np.interp(ends[1], edge, held) - np.interp(ends[0], edge, held) for held in sums)
+    # One reading more, so that an empty bin without noise is not certain.
     return mass, np.maximum(mass, 0.0) + variance + 1.0
 
 

@@ -64,6 +64,7 @@ def axis_in(leaf: Leaf, cut: Cut) -> int:
     if cut.axis < leaf.d:
         return cut.axis
     same = leaf.axes.same_as(cut.leaf.axes, cut.axis)
+    # Only axes that cuts above use can be the one of this cut; a drawn one may be equal by chance.
     same[: leaf.d] = same[leaf.kept :] = False
     return int(np.flatnonzero(same)[0])
 
@@ -203,6 +204,7 @@ def _no_valley(
     for side, first, last in (
         (left, max(ends[0], at[0] - NEAR_BINS * step), at[0]), (right, at[1], min(ends[1], at[1] + NEAR_BINS * step)),
     ):  # fmt: skip
+        # .99: the last whole step must be there, whichever way the quotient is rounded.
         low = np.arange(first, last - 0.99 * step, step / 2)
         peaks.append(float(density(side, low, low + step)[0].max(initial=0.0)))
     return lowest > filled * min(peaks) + sure * error
@@ -219,10 +221,12 @@ def take_back(cut: Cut, leaf_id: int) -> Leaf:
     for axis in range(len(leaf.axes)):
         leaf.zoom[axis], leaf.span[axis], leaf.hint[axis] = -1, 0, 0.0
         leaf.fine[axis] = leaf.fine_noise[axis] = leaf.fine_exposure[axis] = 0.0
+        # Counts for the two parts, which are still on their way, must not be added to the leaf.
         leaf.epoch[axis] += 1
         if axis >= leaf.kept and axis != cut.axis:
             continue
         own = [axis_in(part, cut) if axis == cut.axis else axis for part in parts]
+        # At equal exposure: the part that was counted longer would weigh more than its readings do.
         exposure = min(part.exposure[i] for part, i in zip(parts, own, strict=True))
         if axis == cut.axis:
             leaf.coarse[axis] = leaf.coarse_noise[axis] = leaf.exposure[axis] = 0.0

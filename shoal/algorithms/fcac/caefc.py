@@ -154,6 +154,7 @@ class CAEFC(ArtNetwork):
         if len(contributions) > 1 or len(parts) <= 1:
             self.absorb_in_order(parts, keyed_permutation(key))
             return
+        # Checked as a whole first: an error in a later part would come when earlier ones have been learnt.
         _nodes_of(contributions[0], self._width)
         for number, part in enumerate(parts):
             self.absorb_in_order([part], keyed_permutation(key + number.to_bytes(4, "big")))
@@ -216,6 +217,7 @@ class CAEFC(ArtNetwork):
     def _step(self, row: Floats) -> Step:
         step = super()._step(row)
         if self._origins is not None:
+            # A new node is the last one, and isolated nodes are removed only after this.
             self._origins.count(step.first if step.case in (2, 3) else self.size - 1)
         if self.lambda_ is not None and self._counter % self.lambda_ == 0 and self._nodes.size > 1:
             self._remove_isolated()
@@ -238,6 +240,7 @@ class CAEFC(ArtNetwork):
             if self._origins is not None and before is not None:
                 self._origins.count_all(done, before, self._node_counts(int(ints[SIZE])))
             learnt += done
+            # The kernel ends early where the arrays have no room; the caller makes some.
             if done < len(part):
                 break
             ints[KEPT] = 1

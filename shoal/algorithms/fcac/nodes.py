@@ -142,6 +142,7 @@ class Nodes:
     def _shrink(self) -> None:
         """Let memory follow the live nodes, and not the largest number of nodes there ever was."""
         if len(self._weights) > max(FIRST_CAPACITY, 4 * self.size):
+            # By half, once a quarter is used: one node more and one less again must not copy everything each time.
             self._resize(max(FIRST_CAPACITY, len(self._weights) // 2))
 
     def _resize(self, capacity: int) -> None:
@@ -235,6 +236,7 @@ class Diversity:
         if k < self._nodes_min or (self._inverse_factor is not None and self._log_det > self._log_cut + MARGIN):
             return False
         self.n_exact += 1
+        # The exact one decides: rounding in the incremental value must not move the number of first nodes.
         sign, log_det = np.linalg.slogdet(self._similarity[:k, :k])
         return bool(sign < 0 or log_det < self._log_cut)
 
@@ -264,6 +266,7 @@ class Diversity:
         rest = similarity[old:] - self._solved[:m, :old] @ solved
         last = self._inverse_own[:m, :m] @ rest
         schur = own - float(solved @ solved) - float(last @ last)
+        # Nearly equal rows: from here on every determinant is computed in full.
         if schur < SCHUR_MIN:
             self._inverse_factor = None
             return

@@ -154,11 +154,6 @@ class GridServer:
         """What a saved state must be of."""
         return f"{self._learner.name} server of counts"
 
-    @property
-    def rows_learnt(self) -> int:
-        """Rows made from counts so far."""
-        return int(self._learnt.sum())
-
     def absorb(self, contributions: Sequence[Contribution], key: bytes) -> None:
         """Add private counts in the order given; nothing is random, so `key` is not used. Raises `InvalidData`."""
         for one in contributions:

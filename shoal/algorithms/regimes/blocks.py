@@ -35,6 +35,7 @@ def block_features(blocks: Floats, floor: float = FLOOR) -> Floats:
     w = blocks.shape[1]
     if w == 1:
         rows = blocks[:, 0].copy()
+        # A row that lacks one value has no place among whole ones.
         rows[np.isnan(rows).any(axis=1)] = np.nan
         return rows
     if np.isnan(blocks).any():
@@ -55,6 +56,7 @@ def _features_with_gaps(blocks: Floats, floor: float) -> Floats:
     early, late = present[:, : w // 2].sum(axis=1), present[:, w // 2 :].sum(axis=1)
     # Half of the block, two successive readings, and one in each half: else a feature of it means nothing.
     enough = ((2 * count >= w) & (pairs > 0) & (early > 0) & (late > 0)).all(axis=1)
+    # The least divisor of 1 is for blocks that are made NaN below: it avoids a warning.
     mean = filled.sum(axis=1) / np.maximum(count, 1)
     squares = np.where(present, (filled - mean[:, None]) ** 2, 0.0).sum(axis=1)
     deviation = np.log(np.sqrt(squares / np.maximum(count, 1)) + floor)
@@ -123,6 +125,7 @@ class BlockMemory:
         self.n_readings = 0
         self.n_blocks = dict.fromkeys(scales, 0)
         """blocks ever cut, those forgotten included"""
+        # In 32 bits: features of blocks are estimates, and a client keeps thousands of each scale.
         self._blocks: dict[int, Floats | Singles] = {}
         for w in scales:
             none = np.empty((0, n_block_features(width, w)))

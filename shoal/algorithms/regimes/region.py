@@ -57,6 +57,7 @@ class Senders:
 
     def present(self) -> set[str]:
         """Those that have sent an update recently; the others are forgotten until they do."""
+        # Counted in updates and not by the clock, so that a replay of the log waits for the same senders.
         last = self.updates - ABSENT_UPDATES * len(self.newest) - ABSENT_UPDATES_MORE
         self.newest = {sender: newest for sender, newest in self.newest.items() if newest >= last}
         self.clients = {sender: self.clients[sender] for sender in self.newest}
@@ -108,6 +109,7 @@ class _Answer:
         if head.phase == Phase.PAIRS:
             self._add_pairs(arrays)
             return
+        # Everything that can be wrong is looked at before anything is added.
         parts = self._parts_of(arrays)
         sums, products = _sum(self.sums, arrays["sums"]), _sum(self.products, arrays["products"])
         self.sums, self.products = sums, products
@@ -135,6 +137,7 @@ class _Answer:
             entries = arrays["pair"][first : first + n].astype(np.int64)
             first += n
             code, count = self.pairs.get((place, lag), (np.empty(0, np.int64), np.empty(0, np.int64)))
+            # Few of all pairs occur, so a table of codes is much smaller than one of all pairs.
             codes, which = np.unique(np.concatenate([code, entries >> bits]), return_inverse=True)
             counts = np.zeros(len(codes), np.int64)
             np.add.at(counts, which, np.concatenate([count, entries & ((1 << bits) - 1)]))
@@ -166,7 +169,7 @@ class RegimesAggregator:
         self._asks: dict[int, set[str]] = {}
         """digest of an ask -> those that have answered it"""
         self._columns: dict[str, Floats] = {}
-        """what each has said of its columns, while that is asked"""
+        """what each has sent of its columns, while that is asked"""
         self._head = Head(0, 0, int(Phase.COLUMNS), dimensions, False)
         self._complete, self._told = False, False
         """whether all have answered `_head.ask`, and whether the upstream federation knows it"""
@@ -188,6 +191,7 @@ class RegimesAggregator:
         if self._head.phase in (Phase.COLUMNS, Phase.REST):
             return False
         answered = self._asks.get(self._head.ask, set())
+        # One that has answered and is away since still counts, so `present` may be smaller than `answered`.
         return bool(answered) and self._senders.present() <= answered
 
     def has_room(self, arrays: Arrays, readings: int) -> bool:
@@ -226,6 +230,7 @@ class RegimesAggregator:
             self._asks.setdefault(head.ask, set()).add(client)
         for identity, n in zip(arrays["regime"].tolist(), arrays["count"].tolist(), strict=True):
             self._readings[identity] = self._readings.get(identity, 0) + n
+        # Changes are counted by position in a book: those by another book cannot be added.
         same = head.book == self._head.book and len(arrays["change"]) == len(self._changes)
         self._changes = self._changes + arrays["change"] if same else arrays["change"].astype(np.int64)
         self._head = Head(self._head.ask, head.book, self._head.phase, self._width, False)
@@ -237,6 +242,7 @@ class RegimesAggregator:
         self._asks.setdefault(head.ask, set())
         if head.phase != Phase.COLUMNS:
             self._columns = {}
+        # In the order of insertion: the oldest ask first.
         while len(self._asks) > ASKS_MAX:
             del self._asks[next(iter(self._asks))]
         self._head = Head(head.ask, self._head.book, head.phase, self._width, False)

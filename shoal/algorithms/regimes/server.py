@@ -141,6 +141,7 @@ class RegimeServer:
             self._agreed = before == self.identities()
             self._scalings, self._plans, self._candidates, self._sets = {}, {}, (), []
         self.phase = self._following()
+        # The last candidate has no plan: it stands for one regime.
         if self.phase is Phase.NAMES:
             self._candidates = (*self._candidates, Candidate(*self.keys[0]))
 
@@ -187,6 +188,7 @@ class RegimeServer:
                 for place, sets in found.items()
             }
             if told:
+                # Of scales that tell as much the finest, which comes first.
                 place = max(told, key=told.__getitem__)
                 best[place] = found[place]
         self._sets = list(best.values())
@@ -244,6 +246,7 @@ class RegimeServer:
     def _match(identity: Ints, shared: Floats, before: Ints) -> None:
         either = shared.sum(axis=1)[:, None] + shared.sum(axis=0) - shared
         overlap = shared / np.maximum(either, 1.0)
+        # The largest overlap first: a regime that has split keeps its identity in the part that is most like it.
         while overlap.size and overlap.max() > SAME_OVERLAP:
             old, new = np.unravel_index(np.argmax(overlap), overlap.shape)
             identity[new] = before[old]

@@ -59,6 +59,7 @@ class _Column:
 
     def columns(self, d: int) -> Columns:
         """Means over clients, by their readings."""
+        # By name: sums of floats depend on their order, and clients join in any.
         table = np.array([self.of_client[name] for name in sorted(self.of_client)])
         weight = table[:, 0] / table[:, 0].sum()
         level, spread = weight @ table[:, 1 : 1 + d], weight @ table[:, 1 + d : 1 + 2 * d]
@@ -133,6 +134,7 @@ class RegimesServer(RegimesHalf):
         self._width = head.width
         self._senders.take(one.client, clients_of(one.arrays))
         self._count(one.arrays)
+        # Changes are between regimes of a book; of an older one they would be counted for the wrong ones.
         if head.book == self._book_digest:
             self._count_changes(one.arrays["change"])
         if head.ask == self._digest:
@@ -165,6 +167,7 @@ class RegimesServer(RegimesHalf):
         # A region tells without more sums that the last of its clients is no longer waited for.
         is_end = head.complete and not any(len(one.arrays[name]) for name in ("sums", "products", "part"))
         answer = Sums() if is_end else unpack_answer(self._ask, one.arrays, head.width)
+        # Pieces of an answer come in several updates; once the last is there, a further one is a repetition.
         if answer is None or one.client in self._answered:
             return
         add_answer(self._totals, answer)
@@ -188,6 +191,7 @@ class RegimesServer(RegimesHalf):
     def _begin(self) -> None:
         self._server.begin(self._readings, len(self._senders.present()))
         most = LOOK_MEMORIES * self.options.blocks_max * max(1, self._senders.n_clients)
+        # A look sees only what clients remember, so readings of long ago must not put the next one off.
         growth = min(self._readings * (GROWTH - 1.0), float(most))
         self._next_look = self._readings + max(self.options.rebuild_readings, int(growth))
         self._next_phase()

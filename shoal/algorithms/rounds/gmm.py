@@ -210,6 +210,7 @@ def check_rows_claimed(params: Params, stats: Stats, claims: Claims) -> None:
     rows, d = claims.readings, len(claims.low)
     require_possible(float(stats["rows"][0]) == rows, "another number of rows than readings")
     ridge, extent = read_float(params, "ridge", above=0.0), claims.span**2
+    # Bounds that hold for any honest answer, and so much wider than most answers.
     narrow, wide = 0.5 * ridge, float(extent.sum()) + 2 * d * ridge
     most = -0.5 * d * math.log(2 * math.pi * narrow)
     least = (
@@ -233,6 +234,7 @@ def combine(params: Params, answers: Sequence[Stats]) -> Params:
     covariance_type, ridge = read_covariance_type(params), read_float(params, "ridge", above=0.0)
     has_mass = sums["mass"] > MASS_MIN
     mass = sums["mass"] + MASS_GRAIN
+    # Relative to the origin: the squares of coordinates far from 0 would lose the digits that a variance is made of.
     means = np.where(has_mass[:, None], sums["sum"] / mass[:, None], params["centre"] - params["origin"])
     spread = params["spread"].copy()
     if covariance_type == "tied":

@@ -157,6 +157,7 @@ def select_answers(
         return PolicyState(newest_answered, sums=sums), [] if sums is None else [sums]
     cached = {**state.cached, **newest}
     oldest = round_number - policy.cache_rounds
+    # By name, as above: the sum of cached answers must not depend on the order in which they came.
     cached = {client: cached[client] for client in sorted(cached) if cached[client].round >= oldest}
     counted = _combined(policy, robust, [answer.stats for answer in cached.values()])
     return PolicyState(newest_answered, cached=cached), counted

@@ -263,6 +263,7 @@ def _with_landmarks(params: Params, answers: Sequence[Stats]) -> Params:
     has the cluster that it would have as a row."""
     points = np.concatenate([params["landmark"], *(each["prototype"] for each in answers)])
     weights = np.concatenate([KEPT_MASS * params["mass"], *(each["count"] for each in answers)])
+    # Landmarks that no row came near any more would be chosen as starts all the same.
     points, weights = points[weights > 0], weights[weights > 0]
     wanted, seed = read_int(params, "landmarks", 2), read_int(params, "seed", 0)
     landmark = best_kmeans(points, wanted, seed, STARTS, STEPS, weights)
@@ -326,6 +327,7 @@ def predict(params: Params, rows: Rows) -> Ints:
     Raises `InvalidData`.
     """
     live = params["mass"] > MASS_MIN
+    # A landmark without rows has no place in the embedding.
     landmarks, basis = params["landmark"][live], params["basis"][live]
     bandwidth, near = read_float(params, "bandwidth", above=0.0), read_int(params, "near", 2, NEAR_MAX)
     if params["basis"].shape[1] != params["direction"].shape[1] or len(params["direction"]) != len(params["weight"]):

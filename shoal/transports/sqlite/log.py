@@ -238,6 +238,7 @@ class SqliteLog:
         if self._connection is None:
             raise self._closed()
         try:
+            # A connection to a deleted file goes on as if nothing were: what it stores would be lost.
             same = os.stat(self._path).st_ino == self._inode
         except OSError:
             same = False
@@ -307,6 +308,7 @@ class SqliteLog:
         if size <= WAL_BYTES_MAX:
             self._wal_bytes_allowed = WAL_BYTES_MAX
         elif size > self._wal_bytes_allowed:
+            # Tried again once it has grown by as much, or each flush behind a long read would wait.
             self._wal_bytes_allowed = size + WAL_BYTES_MAX
             self._set_lock_wait(db, 0.1)
             with suppress(sqlite3.Error):  # what was flushed is stored; a failing disk raises at the next flush
