@@ -121,6 +121,7 @@ class Intake:
         limit = min(self._settings.batch_readings_max, READINGS_READ_MAX) if limit is None else limit
         accept_gap, left_s = self._settings.accept_gap, timeout_s
         while True:
+            # A log can only wait for records, so an interrupt is looked for between short waits.
             wait_s = left_s if interrupt is None else min(left_s, INTERRUPT_POLL_S)
             records, self.positions = read_next(
                 self._readings, READINGS, self.positions, limit, wait_s, accept_gap, self._count_lost
@@ -173,6 +174,7 @@ class Intake:
                 continue
             seen[number] = time in self.recent_times
             self.recent_times[time] = None
+            # The oldest is first, as a dict keeps the order in which times came.
             if len(self.recent_times) > TIMES_MAX:
                 del self.recent_times[next(iter(self.recent_times))]
         return _reject(batch, records, [bool(seen[number]) for number in batch.numbers], "repeat")

@@ -112,6 +112,7 @@ class Learner:
                 updates += self._make_updates(now)
         if self.has_unpublished and self._interval_elapsed(now):
             updates += self._make_updates(now)
+        # After the updates that were due, which may have answered already.
         answers = [model.make_update(now, self._span, self.rejected) for model in self._models if model.owes_answer]
         return updates + [answer for answer in answers if answer is not None]
 
@@ -227,7 +228,9 @@ class ModelLearner:
         followed."""
         if self._following is None or newest is None or newest.version == self._adopted:
             return
+        # Also where it cannot be followed: else every step would try again.
         self._adopted = newest.version
+        # A forged or newer snapshot must not stop a client from learning.
         with suppress(InvalidData):
             self.adopt_arrays(newest.arrays)
 

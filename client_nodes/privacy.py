@@ -164,6 +164,7 @@ class Budget:
         """
         if not self._limit or self._ledger is None:
             return True
+        # Read anew next time: by then another federation may have claimed as well.
         self._others_version = -1
         return self._ledger.claim(nano(self._own_with(places)), nano(self._limit), self._readings)
 
@@ -256,6 +257,7 @@ class RowCharges:
         """Charge what was made since the last charge; it is on the disk when this returns."""
         if self._ledger is None or self._epsilon is None or not self._open:
             return
+        # Before what is charged is noted here: after a kill it is charged again, which costs nothing.
         self._ledger.charge_rows(self._open, self._epsilon)
         self._charged |= {partition: stop for partition, (_, stop) in self._open.items()}
         self._open = {}

@@ -184,6 +184,7 @@ def _intervals(nodes: Floats, mass: Floats, features: Sequence[Feature]) -> list
 def _around(values: Floats, mass: Floats, feature: Feature) -> Interval:
     """The interval along a circle, which is cut opposite the mean of the directions."""
     weights, turn = mass if mass.sum() > 0 else np.ones(len(values)), feature.period
+    # Of directions: 23:50 and 00:10 have their mean at midnight and not at noon.
     mean = np.angle((weights * np.exp(2j * np.pi / turn * values)).sum()) * turn / (2 * np.pi)
     [found] = weighted_quantiles(((values - mean + turn / 2) % turn - turn / 2)[:, None], mass, SHARES)
     low, middle, high = (float(mean + each) % turn for each in found)
@@ -266,6 +267,7 @@ def _most_telling(
     compared: list[tuple[float, Distinction]], moving: list[tuple[float, Manner]]
 ) -> tuple[tuple[Distinction, ...], tuple[Manner, ...]]:
     """The places and the manners that set a cluster apart most, a place before a manner that tells as much."""
+    # `sorted` is stable, and places come first: people see a value sooner than a way of moving.
     ranked = sorted([*compared, *moving], key=lambda pair: -pair[0])[:FEATURES_APART_MAX]
     telling = [each for score, each in ranked if score >= APART_MIN]
     places = tuple(each for each in telling if isinstance(each, Distinction))

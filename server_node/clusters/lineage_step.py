@@ -267,6 +267,7 @@ class _Step:
         """
         if self._waits:
             return
+        # A copy of the list, as clusters that have ended are taken out on the way.
         for identity, cluster in list(self._clusters.items()):
             away = self._readings - cluster.present_reading
             kept = self._readings < cluster.kept_until or (self._confirms_here and away < self._policy.confirm_readings)
@@ -302,6 +303,7 @@ class _Step:
 
     def _free_slot(self) -> int:
         taken = {cluster.slot for cluster in self._clusters.values()}
+        # The lowest free one, so that colours do not run out while clusters come and go.
         return next(slot for slot in count() if slot not in taken)
 
     def _known_or_parent(self, identity: int | None) -> int | None:
@@ -355,6 +357,7 @@ class _Step:
                 continue
             before, seen = cluster.reported_dwell, cluster.reported_stays
             moved = abs(math.log(dwell / before)) if before and as_before else 0.0
+            # The logarithm of a mean of n exponential stays has a standard error of about 1 / sqrt(n).
             error = math.sqrt(1 / stays + 1 / seen) if seen else 0.0
             if moved > max(math.log(policy.dwell_moved), policy.dwell_errors * error):
                 share = cluster.recent_share

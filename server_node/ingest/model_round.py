@@ -162,6 +162,7 @@ class ModelRound:
             raise MessageRejected("malformed", "its digest is not that of its batch")
         self._closed = close
         self._expected = self._expected if is_check(clients) else len(self._messages)
+        # In the order of the batch, as its digest has them.
         self._messages = {offset: self._messages[offset] for offset in close.places}
         name, number = self._model.name, str(self.number)
         return Applied("masked_round_closed", fields={"model": name, "round": number, "clients": str(len(clients))})
@@ -210,6 +211,7 @@ class ModelRound:
             return Applied()
         if self._closed is None or (message.round, message.batch) != (self.number, self._closed.batch):
             raise MessageRejected("malformed", "it is not for the batch of the open round")
+        # The first counts: the mean of two, each with noise of its own, would have less.
         known = self._sums.setdefault(message.helper, message)
         if known.total != message.total:
             name, number = self._model.name, str(self.number)
@@ -249,6 +251,7 @@ class ModelRound:
             found = self._suspects.void({message.client: message.key for message in messages})
             fields = {"model": name, "round": number, "clients": clients, "left_out": found or ""}
             applied = Applied("masked_round_void", logging.ERROR, fields)
+        # Also of a void batch: helpers have unmasked these windows, and never will again.
         self.answered |= {message.client: message.window for message in messages}
         self.number += 1
         self._empty_round()

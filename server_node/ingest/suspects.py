@@ -102,6 +102,7 @@ class Suspects:
             self.left_out[hit[0]] = batch[hit[0]]
             self._clients, self._front = others, len(others)
             return hit[0]
+        # A new one spoils batches as well: the search begins with those of this batch.
         if not hit:
             hit, others = sorted(batch), [client for client in others if client not in batch]
         # The first one goes to the end, so that the next half is another one.

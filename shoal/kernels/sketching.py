@@ -248,6 +248,7 @@ def merge_targets(sketch: Sketch, n_left: int, mass_max: float, groups: Ints | N
     n, mass = len(sketch.mass), sketch.mass
     assert (mass > 0.0).all(), "points that stand for no readings have no mean to merge into"
     into = np.arange(n)
+    # Those too heavy for even the lightest partner would only make the table of distances larger.
     light = np.flatnonzero(mass + mass.min(initial=0.0) <= mass_max)
     if len(light) < 2:
         return into
@@ -296,6 +297,7 @@ def _united(first: list[int], second: list[int], mass: list[float], wanted: int,
             a = root[a]  # noqa: PLW2901 - up to the root
         while root[b] != b:
             b = root[b]  # noqa: PLW2901 - up to the root
+        # The lower position becomes the root, so that merged points keep the order in which they came.
         if a != b and mass[a] + mass[b] <= mass_max:
             low, high = (a, b) if a < b else (b, a)
             root[high] = low

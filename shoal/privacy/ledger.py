@@ -84,6 +84,7 @@ class Spending(NamedTuple):
         rows = Noised(0, 0.0) if self.rows is None else self.rows
         total = nano(rows.epsilon) * (rows.places if readings is None else min(readings, rows.places))
         left = readings
+        # The most costly first: a person with few readings may have had them in the windows that cost most.
         for epsilon, units in self.windows:
             taken = units if left is None else min(left, units)
             total += epsilon * taken
@@ -114,6 +115,7 @@ def read_spending(path: Path) -> dict[str, Spending]:
     try:
         with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as file:
             tables = {name for (name,) in file.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+            # Before any other table is read: in another format it may have other columns.
             if "about" in tables and dict(file.execute("SELECT name, value FROM about")).get("format") != FORMAT:
                 raise InvalidState(f"{path} was written by another version of shoal; run that version")
             return {owner: _spending(file, owner) for owner in _owners(file)}

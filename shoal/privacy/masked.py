@@ -127,6 +127,7 @@ class Masked(PrivacyMode):
         )
         """largest sum of the squares of a client's counts, and the variance of each helper's noise"""
         reach = NOISE_REACH * math.sqrt(self.variance * self._noises)
+        # The square root: all counts of a client may be in one cell, whose square is then all that the clip allows.
         most = min(window_readings, math.isqrt(self.clip_squared))
         self.batch_max = max(0, math.floor((COUNT_LIMIT - 1 - reach) / most))
         """clients whose counts and noise together fit into 32 bits in every cell"""
@@ -325,6 +326,7 @@ def readings_within(counts_of: Any, valid: Bools, order: Ints, clip_squared: int
     many steps, each of which counts as many readings, whether anything is cut off or not: when a window is published
     must not tell.
     """
+    # A power of two, so that the number of steps depends on the public length of the window alone.
     low, high = 0, 1 << len(valid).bit_length()
     while high - low > 1:
         middle = (low + high) // 2

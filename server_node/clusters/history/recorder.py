@@ -74,6 +74,7 @@ class Counts:
         # Back in the order of keys, by which readings are added.
         kept, left = np.sort(largest), np.ones(len(self._keys), dtype=bool)
         left[kept] = False
+        # As a float: sums of claims may leave 64 bits.
         others = min(int(self._readings[left].sum(dtype=np.float64)), COUNT_MAX)
         self._keys, self._readings = self._keys[kept], self._readings[kept]
         self.add(np.array([rest]), np.array([others]))
@@ -370,6 +371,7 @@ class Recorder:
         self._clusters[identity] = (name, label or former[1])
         self._names_changed |= self._clusters[identity] != former
         while len(self._clusters) > CLUSTERS_MAX:
+            # Identities ascend, so the smallest is the oldest.
             self._clusters.pop(min(self._clusters))
 
     def take_changed(self, updates: int) -> list[HistoryMessage]:

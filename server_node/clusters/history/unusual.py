@@ -108,6 +108,7 @@ class UnusualWatch(SavedFields):
             found = self._compare(start, _likes(published, model, start, known), known[start], clusters, per_month)
             findings += [] if found is None else [found]
             self.at = start
+        # Without readings so far: later half hours are compared, and these are not looked at again.
         if starts and self.at is None:
             self.at = starts[-1]
         return [] if fresh else findings

@@ -219,6 +219,7 @@ class Identities:
         self._shown = {}
         for identity in self.clusters:
             at = identity
+            # Up to the first that is shown itself: a parent may wait as well.
             while not self._is_confirmed(self.clusters[at], readings) and self.clusters[at].parent in self.clusters:
                 at = self.clusters[at].parent
             self._shown[identity] = at
@@ -241,6 +242,7 @@ class Identities:
 
     def count_recent(self, shown: Ints, mass: Floats) -> None:
         """shown identities (n,), masses (n,), in the order absorbed: update recent readings and activity."""
+        # As if they had come one by one: how they are grouped into updates must not matter.
         after = np.exp((np.cumsum(mass) - mass.sum()) / RECENT_READINGS) * mass
         fade = math.exp(-float(mass.sum()) / RECENT_READINGS)
         for identity, cluster in self.clusters.items():
@@ -270,6 +272,7 @@ class Identities:
             is_known = min(one.expected, one.parent_expected) >= EXPECTED_MIN
             is_received = one.received >= SHARE_RECEIVED * one.expected
             is_received &= one.parent_received >= SHARE_RECEIVED * one.parent_expected
+            # Without the parent there is nothing left that its readings could be a burst of.
             one.waits = one.parent in self.clusters and not (is_known and is_received)
 
     def active(self, cluster: Ints) -> Bools:

@@ -160,6 +160,7 @@ class ClusterTreeServer(ClusterTreeHalf):
         """Absorb what a client's share allows of it: of all points alike, in whole readings."""
         part = self._shares.admit(client, float(sketch.mass.sum()))
         if part < 1.0:
+            # Of running sums, so that the rounding of one point is made good at the next.
             mass = np.diff(np.floor(np.cumsum(sketch.mass) * part), prepend=0.0)
             sketch = Sketch(sketch.points, mass).kept(mass > 0.0)
         if len(sketch.mass):
@@ -172,6 +173,7 @@ class ClusterTreeServer(ClusterTreeHalf):
         self._readings += int(sketch.mass.sum())
         if self._readings >= self._due_after(self._rebuilt):
             self.rebuild()
+        # A quarter more than at the last build: strays that remain must not lead to a look at every update.
         elif self._looks and self._gathered_now() >= max(GATHERED_MIN, GATHERED_MORE * self._gathered):
             self._looks -= 1
             self._look()

@@ -98,6 +98,7 @@ def draw_rows(root: Node, mass: Floats, n: int, seed: int) -> Floats:
     reached, _ = _shares(held)
     d = chains[0][0].d
     for leaf, own in enumerate(np.rint(mass * n).astype(np.int64).tolist()):
+        # Evenly and not at random: so few rows as a leaf may have would miss a part of it.
         even = (np.arange(own) + 0.5) / max(own, 1)
         columns = [
             np.interp(generator.permutation(even), reached[at], edge[at]) for at in range(leaf * d, leaf * d + d)
@@ -196,6 +197,7 @@ def _held(histograms: _Histograms) -> Floats:
     """Histograms with mass -> their counts, at least 0, without what lies at the edges and is not significant."""
     counts = histograms.counts
     is_sure = counts > EDGE_SIGNIFICANCE * np.sqrt(histograms.noise)
+    # Mass that is significant in all, and in no single bin: the fullest stands for it.
     is_sure |= ~is_sure.any(axis=1, keepdims=True) & (counts == counts.max(axis=1, keepdims=True))
     is_between = np.logical_or.accumulate(is_sure, axis=1) & np.logical_or.accumulate(is_sure[:, ::-1], axis=1)[:, ::-1]
     return np.where(is_between, np.maximum(counts, 0.0), 0.0)

@@ -80,6 +80,7 @@ class LeafFacts:
         The mass of the leaf times Student's density (3 degrees of freedom) of each value that is there. Sums, products
         and quotients alone: they have the same bits on every machine, where logarithms may not.
         """
+        # Mantissa and exponent apart: products over hundreds of features leave the range of a float.
         part, power = np.frexp(self.mass[leaf])
         power = power.astype(np.int64)
         for j in range(rows.shape[1]):
@@ -155,6 +156,7 @@ def axes_of_leaf(most: int, readings: float, noise_variance: float, clumping: fl
 def axis_shares(leaf: Leaf, hint: Floats, sampled: int) -> Ints:
     """(A,) how often each axis is sampled, in parts of `SHARE_ONE`; they sum to `sampled` times it, none is above."""
     a, d = len(leaf.axes), leaf.d
+    # Of an axis that was not counted yet, what the leaf that was cut had shown counts.
     weight = np.exp(np.clip(np.maximum(hint, leaf.hint), 0.0, HINT_MAX))
     settled = float(leaf.exposure[:d].sum()) / SETTLED_READINGS
     if a > d and settled < 1.0:

@@ -59,6 +59,7 @@ class Edges:
         """The edges as arrays with room for `capacity` nodes, for a kernel that changes them; `resized` must follow."""
         if self._table is None or len(self._table[0]) != capacity:
             tables = self.ages
+            # Twice what is needed, so that a kernel seldom returns for want of room.
             width = max(NEIGHBOURS_MIN, 2 * max(map(len, tables), default=0))
             self._size = len(tables)
             degrees = np.zeros(capacity, np.int64)
@@ -109,6 +110,7 @@ class Edges:
         threshold = age_threshold(list(table.values()), edge_factor)
         if threshold is None:
             return
+        # The more edges have been deleted, the more their ages count beside those of this node.
         share = self.n_deleted / (self.n_deleted + len(table))
         age_max = self.mean_deleted_age * share + threshold * (1 - share)
         for other in [other for other, age in table.items() if age > age_max]:

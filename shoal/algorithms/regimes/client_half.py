@@ -258,12 +258,14 @@ class RegimesClient(RegimesHalf):
         width = self._width
         if width is not None and read.ask.columns is not None and len(read.ask.columns.level) != width:
             raise InvalidData("ask_layout is not that of an update or snapshot of regimes")
+        # Without rows there is nothing to answer with, and no width to check the snapshot by.
         if width is None:
             return
         if ask_digest(read.ask) != self._digest:
             self._adopt_ask(read.ask)
         if book_digest(read.book, read.single) != self._counting.digest:
             before = self._counting
+            # Blocks cut before this book were counted by the one before.
             cut = 0 if read.book is None else self._client.memory.n_blocks[read.book.w]
             self._counting = _Counting(read.book, read.single, cut)
             # They belong to identities, which outlast a book; changes belong to its sets.
@@ -300,6 +302,7 @@ class RegimesClient(RegimesHalf):
         """Answer as to a server that knows nothing; what is remembered answers its first look."""
         readings = self._counting.readings
         self._forget_server()
+        # The identities were those of the log that is gone; a new server begins with one regime, 0.
         self._counting.readings = {0: sum(readings.values())} if readings else {}
 
     def _next_piece(self) -> Piece:
@@ -323,6 +326,7 @@ class RegimesClient(RegimesHalf):
         while self._pieces < len(tables):
             place, lag = tables[self._pieces]
             found = pairs_entries(self._client.pairs(self._ask.plans[place], lag))
+            # One table always goes, whatever its size: else an answer would never end.
             if parts and sum(map(len, entries)) + len(found) > PAIRS_AT_ONCE:
                 break
             parts.append((place, lag, len(found)))

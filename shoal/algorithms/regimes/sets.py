@@ -59,8 +59,10 @@ def told_of_next(pairs: Floats | Ints) -> float:
         return 0.0
     share = pairs / n
     independent = np.outer(share.sum(axis=1), share.sum(axis=0))
+    # A pair that never occurs tells nothing: x log x goes to 0, where a float has NaN.
     seen = share > 0
     told = float((share[seen] * np.log(share[seen] / independent[seen])).sum())
+    # A table of counts without any dependence seems to tell about (k - 1)^2 / 2n nats (Miller 1955).
     occurring = int((pairs.sum(axis=0) + pairs.sum(axis=1) > 0).sum())
     return told - (occurring - 1) ** 2 / (2 * n)
 
@@ -111,6 +113,7 @@ def find_cut(cells: Floats, pairs: Floats, pairs_2: Floats) -> CellSets | None:
     stay = changes.sum(axis=1) / np.maximum(crossed / 2, 0.5)
     if both_ways < CUT_JUMPS_MIN or 2 * both_ways < DIRECT_MIN * crossed or stay.min() < STAY_MIN:
         return None
+    # Last, as it takes longest.
     if _crossings(along, of_cell, pairs) > CROSSINGS_MAX:
         return None
     return CellSets(of_cell, changes, member.T @ pairs_2 @ member)
@@ -162,6 +165,7 @@ def normal_scores(values: Floats, mass: Floats) -> Floats:
     n = mass.sum()
     order = np.argsort(values, kind="stable")
     rank = np.empty(len(values))
+    # Each value at the middle of its mass: at its end the largest would have a score without bound.
     rank[order] = (np.cumsum(mass[order]) - mass[order] / 2) / n
     score = np.array([NormalDist().inv_cdf(one) for one in np.clip(rank, 1e-6, 1 - 1e-6).tolist()])
     return np.asarray(score - mass @ score / n)
@@ -204,6 +208,7 @@ class _Valleys:
     def merge(self, group: int, into: int) -> Ints:
         """Join two groups; returns the new group of each cell, (c,)."""
         of_cell = np.where(self._of_cell == group, into, self._of_cell)
+        # Numbers stay without a gap: those above the group that is gone move down.
         self._of_cell = of_cell - (of_cell > group)
         self.table = np.delete(np.delete(self.table, group, axis=0), group, axis=1)
         self._renew(into - (into > group))

@@ -107,6 +107,7 @@ class LogWriter:
         try:
             with kafka_errors(self._where):
                 stored = producer.send(topic, value, key, list(headers), partition)
+        # A record that was not accepted never comes to a callback, and would hold its room for ever.
         except BaseException:
             in_flight.release(weight)
             raise

@@ -177,6 +177,7 @@ def _forms_of(packed: Sequence[bytes | None]) -> tuple[list[Headers], Indices, S
     forms: list[Headers] = []
     last_contents = np.empty(len(headers), dtype=object)
     # np.unique would load numpy.ma, a megabyte that a small client needs for nothing else.
+    # Headers of one length are compared as one table of bytes.
     for length in sorted(set(lengths.tolist())):
         left = np.flatnonzero(lengths == length)
         bits = np.frombuffer(b"".join([headers[place] for place in left]), np.uint8).reshape(-1, length)
