@@ -293,7 +293,7 @@ class RowWindow:
         self._times: Floats = np.empty(0)
         self._dated: Bools = np.empty(0, dtype=bool)
         self._part: StoredPart | None = None
-        """what `state` gave; None since the rows have changed"""
+        """the newest result of `state`; None since the rows have changed"""
 
     def __len__(self) -> int:
         return len(self._rows)

@@ -96,7 +96,7 @@ class Labelled(NamedTuple):
     records: Sequence[OutboxRecord] = ()
     """records to publish; none without `publish_labels`"""
     events: Sequence[SiteEvent] = ()
-    """what was found in the labels"""
+    """findings in the labels"""
 
 
 class StepOutcome(NamedTuple):

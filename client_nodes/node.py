@@ -52,7 +52,7 @@ class ClientResources(NamedTuple):
     releases: Releases | None = None
     """None in a mode without a guarantee"""
     published: Published = NOTHING_PUBLISHED
-    """what the server had published when the client started; its contract is this client's"""
+    """records that the server had published when the client started; its contract is this client's"""
 
 
 STATE_VERSION = 11

@@ -109,7 +109,7 @@ class ModelSums:
     batch: bytes = b""
     """its batch"""
     answer: bytes = b""
-    """what was answered"""
+    """bytes of the answer"""
 
     def state(self) -> dict[str, Any]:
         """Plain values for `restore`."""

@@ -155,7 +155,7 @@ class Sample(NamedTuple):
     rows: Sequence[Sequence[Any]]
     """cells as they are in the data"""
     head: int
-    """how many of the rows, from the first on, follow each other without a gap"""
+    """number of the rows, from the first on, that follow each other without a gap"""
     number: Callable[[Any], Any] = number_of
     """a cell -> its number as a float, or anything else"""
     where: str = "the data"

@@ -56,7 +56,7 @@ class Plan:
     settings: Mapping[str, Any]
     """settings of the source; those with no value are left out"""
     sentences: tuple[str, ...] = ()
-    """how each file was understood, for people"""
+    """sentences on each file as it was understood"""
     source: str = "files"
     """section of the source"""
 
@@ -337,7 +337,7 @@ SHEET = {
     "values": ("values",),
     "period": ("period",),
 }
-"""what a sheet says of a feature -> headings of its column"""
+"""entry of a sheet on a feature -> headings of its column"""
 
 
 def columns_of_sheet(file: Path) -> list[Column]:

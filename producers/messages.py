@@ -76,7 +76,7 @@ class ParsedPayload(NamedTuple):
     user: str | None = None
     """user id; None without one"""
     client: str = ""
-    """what the message calls the client it is from; empty without a name"""
+    """name by which the message calls its client; empty without a name"""
 
 
 def parse_payload(payload: bytes, wanted: Sequence[TopicField], settings: MessageSettings, now: float) -> ParsedPayload:

@@ -204,7 +204,7 @@ class Pump:
         self._bookmark = bookmark or Bookmark()
         self._limit, self._batch_readings_max, self._topic_settings = limit, batch_readings_max, topic_settings
         self.run = f"{source.identity}.{self._bookmark.run}"
-        """what the records of this source, published once, have as their header `source`"""
+        """header `source` of the records of this source, published once"""
         self._publishers: dict[str, ReadingsPublisher] = {}
         self._marks: dict[str, Mark] = dict(self._bookmark.marks)
         self._read_ahead = SourceReadings.of([])

@@ -58,7 +58,7 @@ SEASON = 6000
 ALIVE = (1.0, 1.0, 0.75, 0.6, 0.5)
 """part of a season that each component is there; the first two never leave"""
 DRIFT = 25.0
-"""how far a component may drift per feature while it is there"""
+"""drift of a component per feature at most, while it is there"""
 LIVES_KEPT = 64
 
 

@@ -114,7 +114,7 @@ class Synthetic:
     """A data set that an experiment generates."""
 
     description: str
-    """what --help says"""
+    """text of --help"""
     clients: int
     splits: tuple[Split, ...]
     variants: tuple[Keys, ...]

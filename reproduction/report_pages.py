@@ -33,7 +33,7 @@ th { background: #f2f2f2 } code { background: #f4f4f4 } .differs { background: #
 """
 
 Record = Mapping[str, Any]
-"""what results.json has of one experiment: `title`, `text`, `tables` with `text` and `rows`, and `pictures`"""
+"""entry of one experiment in results.json: `title`, `text`, `tables` with `text` and `rows`, and `pictures`"""
 PLAIN_KEYS: Final = {"dataset", "split", "among", "algorithm"}
 """keys whose values are understood without their names"""
 

@@ -118,7 +118,7 @@ class ServerStatus:
     regions: Sequence[Region] = ()
     """the regions below, those below another one after it"""
     remark: str = ""
-    """what else people must know of the noise of this run"""
+    """further facts that people must know of the noise of this run"""
 
 
 def client_statuses(models_clients: Iterable[Clients], now: float) -> list[ClientStatus]:

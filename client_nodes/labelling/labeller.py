@@ -68,7 +68,7 @@ class SnapshotClusters:
         self.names = {one.identity: one.name for one in snapshot.cluster_identities}
         """identity -> name, empty if it has none"""
         self.regimes: Regimes | None = None
-        """what events of regimes need, of a model that labels sequences"""
+        """regimes as events need them, of a model that labels sequences"""
         if sequence is not None and view.regimes is not None:
             lasting = [self._identity_of.get(number, NO_IDENTITY) for number in range(len(view.centres))]
             self.regimes = Regimes.of(view.regimes, lasting, sequence.digest, sequence.window)

@@ -41,7 +41,7 @@ CHANGED: Final[Mapping[Second, str]] = {
     "incomplete": "without some values",
     "other times": "at the times of others",
 }
-"""how the audited unit differs between two windows, in words"""
+"""difference of the audited unit between two windows, in words"""
 REJECTED_SHARE = 0.3
 """share of the readings that are rejected where that must not show"""
 

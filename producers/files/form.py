@@ -20,7 +20,7 @@ class FileForm(NamedTuple):
     dialect: DialectOptions = FOUND
     times: TimeOptions = TimeOptions()
     missing: Missing = "drop"
-    """what becomes of a reading that lacks a value"""
+    """treatment of a reading that lacks a value"""
     learns_gaps: bool = False
     """whether clients learn readings that lack values"""
 

@@ -193,9 +193,9 @@ class LineForm(NamedTuple):
     width: int
     """columns"""
     features: Sequence[int]
-    """which columns are the features"""
+    """columns of the features"""
     others: Sequence[int]
-    """which other columns are wanted"""
+    """other columns that are wanted"""
 
 
 def rows_of_numbers(lines: Sequence[str], form: LineForm, dialect: Dialect) -> NumberRows | None:

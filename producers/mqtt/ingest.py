@@ -112,7 +112,7 @@ class IngestResources(NamedTuple):
     topic_settings: TopicSettings
     """settings that the readings logs are declared with"""
     missing: Missing
-    """what becomes of a reading that lacks a value"""
+    """treatment of a reading that lacks a value"""
     learns_gaps: bool
     """whether clients learn readings that lack values"""
 

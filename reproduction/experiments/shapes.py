@@ -40,7 +40,7 @@ SHAPES: Final[dict[str, tuple[str, float]]] = {
     "circles-0.05": ("two circles", 0.05),
     "circles-0.1": ("two circles", 0.1),
 }
-"""what they are, and the standard deviation of their noise, by name"""
+"""description, and the standard deviation of their noise, by name"""
 FORMATS: Final = {
     "ari": python_format(".3f"),
     "ami": python_format(".3f"),

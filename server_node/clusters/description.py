@@ -78,7 +78,7 @@ class Manner:
     word: str
     """such as "restless" or "rising\""""
     text: str
-    """what it is here and elsewhere, such as "varies by 40 lux, elsewhere 8\""""
+    """values here and elsewhere, such as "varies by 40 lux, elsewhere 8\""""
 
 
 @dataclass(frozen=True)

@@ -128,13 +128,13 @@ class Cluster:
     parent: int | None = None
     """the cluster that its nodes were part of before"""
     since_reading: int = 0
-    """how many readings the model had learnt when it was first seen"""
+    """readings that the model had learnt when it was first seen"""
     since: float = 0.0
     """time at which it was first seen, seconds since 1970"""
     present_reading: int = 0
-    """how many it had learnt when nodes of it last formed a cluster"""
+    """readings that it had learnt when nodes of it last formed a cluster"""
     kept_until: int = 0
-    """how many it will have learnt up to which it is known though no nodes form it: the model began anew"""
+    """readings learnt up to which it is known though no nodes form it: the model began anew"""
     merging_into: int | None = None
     """the cluster that most of its nodes are part of at present"""
     mass: float = 0.0

@@ -48,7 +48,7 @@ class PicturedCluster:
     identity: int
     title: str
     slot: int
-    """what it is coloured as"""
+    """number of its colour"""
     active: bool
     recent_share: float
     """share of the recent readings of all clusters"""

@@ -125,7 +125,7 @@ class Suspects:
 
 
 PREFIX: Final = "helper-check-"
-"""what names of invented clients begin with; no batch has such a one beside others"""
+"""start of the names of invented clients; no batch has such a one beside others"""
 REACH: Final = 12.0
 """standard deviations of noise: more on one count is no noise"""
 TOO_LITTLE: Final = 4.75

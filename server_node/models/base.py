@@ -148,7 +148,7 @@ class PublishedSnapshot(NamedTuple):
     view: ClusteringView
     lineage: Lineage
     events: Sequence[ClusterEventMessage]
-    """what became of known clusters since the snapshot before"""
+    """events of known clusters since the snapshot before"""
     history: Sequence[HistoryMessage] = ()
     """the bins of the history, and the names in it, that have changed since then"""
     history_begins_again: bool = False
@@ -306,7 +306,7 @@ COMPUTING_ERRORS: Final = (
     TypeError,
     ValueError,
 )
-"""what a computation on unforeseen arrays can raise; singular matrices are among the `ValueError`s"""
+"""errors that a computation on unforeseen arrays can raise; singular matrices are among the `ValueError`s"""
 LEAVE_ONE_OUT_MAX: Final = 200
 """clients up to which each is left out in turn"""
 

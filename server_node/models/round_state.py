@@ -197,9 +197,9 @@ class RoundState:
     """time to wake, seconds since 1970"""
     participation: Participation = field(default_factory=Participation)
     policy_state: PolicyState = field(default_factory=PolicyState)
-    """what the policy keeps from round to round"""
+    """memory of the policy from round to round"""
     shift: float = math.inf
-    """how far the newest closed round moved the parameters, in the algorithm's own measure"""
+    """distance by which the newest closed round moved the parameters, in the algorithm's own measure"""
     combined_answers: int = 0
     """answers combined in the newest closed round"""
     combined_readings: int = 0

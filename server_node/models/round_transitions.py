@@ -56,7 +56,7 @@ class Moment:
     version: int
     """version of the newest snapshot"""
     init_hint: Callable[[], InitHint | None]
-    """what the model could start from now; None while it waits for clusters that no other model has found yet"""
+    """clusters that it could start from now; None while it waits for clusters that no other model has found yet"""
 
 
 class Transition(NamedTuple):

@@ -10,7 +10,7 @@ from shoal.errors import MessageRejected
 from shoal.protocol.conflicts import DIGEST_BYTES, Mark
 
 AHEAD_MAX = 1024
-"""how far a sequence number may be above the highest processed, and how far below it one may still come late"""
+"""numbers by which a sequence number may be above the highest processed, and below it one may still come late"""
 DIGESTS_MAX = 64
 """newest updates whose digests are kept"""
 RUNS_MAX = 8
@@ -25,7 +25,7 @@ class Content(NamedTuple):
     made_at: float = -math.inf
     """time by the client's clock, seconds since 1970"""
     mark: Mark | None = None
-    """which process of the client it is from; None: not known"""
+    """process of the client that it is from; None: not known"""
     partition: int = 0
     """place in the log, which orders the updates of a model"""
     oldest_reading_at: float | None = None

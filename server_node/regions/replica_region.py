@@ -83,7 +83,7 @@ class Timers:
         self._due: dict[RegionModel, float] = {}
         """model -> when it is asked; monotonic, seconds"""
         self._asked: Counter[RegionModel] = Counter()
-        """how often each has been asked without a snapshot"""
+        """times that each has been asked without a snapshot"""
         self._changed = threading.Condition()
         self._stopped = False
 

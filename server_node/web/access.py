@@ -46,7 +46,7 @@ from shoal.protocol.messages import ClusterAlerts, ClusterName
 from shoal.telemetry.events import log_event
 
 TOKEN = re.compile(r"[A-Za-z0-9._~+/-]{16,512}=*")
-"""what a header can carry (RFC 6750), and long enough not to be guessed"""
+"""characters that a header can carry (RFC 6750), and long enough not to be guessed"""
 SESSION_S = 12 * 3600
 FORWARDED = ("forwarded", "x-forwarded-for", "x-real-ip", "via")
 """headers of a proxy: it runs on this machine, but the one who sent the request may not"""

@@ -43,7 +43,7 @@ NUMERIC = frozenset({f"{kind}{bits}" for kind in ("int", "uint") for bits in (8,
 TEXTS = frozenset({"string", "large_string", "bool"})
 """types of further columns that are read of a category; of others, such as views, a short body may hold gigabytes"""
 DICTIONARY = "dictionary<values="
-"""how the type of a column begins that keeps each of its values once"""
+"""start of the type of a column that keeps each of its values once"""
 FOOTER_BYTES_MAX = 256 * 1024
 """longest footer of a Parquet file, which is read in Python"""
 

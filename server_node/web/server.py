@@ -38,7 +38,7 @@ SLACK = 16
 DESCRIPTORS_KEPT = 48
 """descriptors that the rest of the process needs: the log, the checkpoint, and what they open for a moment"""
 PATIENCE = 3
-"""how many times as long as a header a body may take, and a client that does not read"""
+"""multiple of the time of a header that a body may take, and a client that does not read"""
 _EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 

@@ -299,7 +299,7 @@ class StreamingAlgorithm:
     labels_sequences: bool = False
     """whether its client half is a `SequenceHalf`: a client labels its readings by windows then, not by `predict`"""
     experimental: str = ""
-    """what it does not do yet, of an algorithm whose options and results may still change; else empty"""
+    """limits of an algorithm whose options and results may still change; else empty"""
 
     @property
     def aggregates(self) -> bool:

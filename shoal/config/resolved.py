@@ -50,7 +50,7 @@ class RoundTerms:
 
     algorithm: RoundsAlgorithm
     policy: Policy
-    """what counts besides the answers of a round"""
+    """answers that count besides those of a round"""
     clusters: Any
     """its option `clusters`: a number, "auto", a criterion, or None for an algorithm without this option"""
 

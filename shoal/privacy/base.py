@@ -116,7 +116,7 @@ def _with_column(rows: Floats, j: int, column: Floats) -> Floats:
 
 
 Missing = Literal["drop", "hold", "learn"]
-"""what becomes of a reading that lacks a value"""
+"""treatment of a reading that lacks a value"""
 UnitName = Literal["reading", "user", "client"]
 """`reading`: one reading, replaced by any other. `user`: all readings that one user (a person, a device) has in one
 window, replaced by any others of that user. `client`: all readings that a client has in one window"""
@@ -192,7 +192,7 @@ PRESENCE_LEFT = (
     "That a client runs, since when, and how long it takes to read and count a window. Of readings that come closer "
     "together than window_s / window_readings, one is counted."
 )
-"""what is left where windows close by the clock"""
+"""rest that shows where windows close by the clock"""
 NOT_COVERED = (
     TAKEN_AND_WHEN,
     "Several readings of one person or machine, or readings that follow from one another in time: each is protected, "
@@ -200,13 +200,13 @@ NOT_COVERED = (
     "A reading that is stored again, as by a sensor that sends twice or a file that is replayed: each copy has its own "
     "noise, so their epsilons add up too.",
 )
-"""what no mode protects that treats each reading by itself"""
+"""facts that no mode protects that treats each reading by itself"""
 NOT_COVERED_OF_USERS = (
     TAKEN_AND_WHEN,
     "A user in several windows: each window is protected, but their epsilons add up.",
     "A user with readings under several user ids, or at several clients: their epsilons add up too.",
 )
-"""what is not protected where the privacy unit is a user"""
+"""facts that are not protected where the privacy unit is a user"""
 
 
 class RowRange(NamedTuple):
@@ -263,7 +263,7 @@ class Description:
 
     title: str
     tone: Literal["good", "warn", "bad"]
-    """how the page marks the title"""
+    """mark of the title on the page"""
     sentences: tuple[str, ...]
     not_covered: tuple[str, ...]
 
@@ -301,7 +301,7 @@ class PrivacyMode(ABC):
     helpers: Sequence[Helper] = ()  # the parties that unmask sums, in such a mode
     regions: Mapping[str, Sequence[Helper]] = {}  # those of each region, in a federation of regions
     missing: Missing = "drop"
-    """what the contract says of readings that lack a value"""
+    """the contract's treatment of readings that lack a value"""
 
     def __init__(
         self,

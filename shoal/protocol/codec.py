@@ -32,7 +32,7 @@ BUFFER_BYTES = 1024
 DEPTH_MAX = 16
 """depth to which mappings and lists may nest, so that a hostile message cannot exhaust the stack"""
 PART_DEPTH_MAX = DEPTH_MAX // 2
-"""how deep they may nest in a part that is stored elsewhere, and around it, so that the whole is within `DEPTH_MAX`"""
+"""the same in a part that is stored elsewhere, and around it, so that the whole is within `DEPTH_MAX`"""
 _TEXT = frozenset({str})
 
 

@@ -116,7 +116,7 @@ class ClusterEventMessage(JsonEvent):
     name: str = ""
     """the name that people gave it; empty without one"""
     label: str = ""
-    """what sets it apart, such as "Light high" """
+    """features that set it apart, such as "Light high" """
     text: str = ""
     """the whole event as a sentence"""
     other: int | None = None

@@ -42,7 +42,7 @@ FEW_BYTES = 512
 STORED_BYTES = 64
 """contents that are not compressed: most bins of a slow sensor, which would become 8 bytes shorter in twice the time"""
 STORED = b"\x18\x19\x01"
-"""what they begin with: the header of zlib for its smallest window, and that of a last block that is stored"""
+"""bytes that they begin with: the header of zlib for its smallest window, and that of a last block that is stored"""
 
 
 def _lie_in(column: Sequence[int] | Ints, least: int) -> bool:

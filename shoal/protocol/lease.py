@@ -38,7 +38,7 @@ class Lease(Envelope):
     generation: int
     """one more than that of the lease it follows"""
     renew_s: float
-    """how often the lease is published again, in seconds"""
+    """seconds after which the lease is published again"""
     holder: str
     """the process and its host, for people"""
     released: bool = False

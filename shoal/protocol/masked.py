@@ -38,7 +38,7 @@ _ANSWERED: Final = np.dtype([("low", "<u4"), ("high", "u1"), ("window", "<u4")])
 ANSWERED_MAX: Final = CLIENTS_MAX
 """most clients of an open round; others learn that a window was taken by sending it again"""
 ROUND_KEY: Final = "@round/"
-"""what the keys of open rounds in the topic of snapshots begin with; no model has a name like it"""
+"""start of the keys of open rounds in the topic of snapshots; no model has a name like it"""
 
 
 def _is_bytes(value: object, size: int) -> bool:

@@ -45,7 +45,7 @@ class ClusterIdentity(NamedTuple):
     active: bool
     """whether readings fall to it at present"""
     slot: int
-    """what it is drawn as: no two known clusters of a model share one"""
+    """number of its colour, which no two known clusters of a model share"""
     since_reading: int
     """readings that the model had learnt when it was first seen"""
     since: float
@@ -339,7 +339,7 @@ class Snapshot(ModelMessage):
     """seconds between two readings of a client, as a rule; of regimes only, whose stays are counted in readings"""
     round: int | None = None
     round_request: dict[str, Any] | None = None
-    """what clients are asked for (`shoal.protocol.messages`); None when they are asked for nothing"""
+    """request to clients (`shoal.protocol.messages`); None when they are asked for nothing"""
     known: int = 0
     """known clusters of the lineage"""
     active: int = 0
@@ -412,7 +412,7 @@ def is_span(oldest: float | None, newest: float | None) -> bool:
 
 
 FIELDS: Final = ("deadline", "fraction", "rows_min")
-"""what a snapshot's `round_request` holds"""
+"""fields of a snapshot's `round_request`"""
 _DRAWS: Final = 2**64
 
 

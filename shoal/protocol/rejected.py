@@ -39,7 +39,7 @@ REASONS: Final[Mapping[str, str]] = {
 
 
 CUT_BYTES: Final = 4096
-"""what is kept of a value that no topic of the federation accepts, and of such a key"""
+"""part that is kept of a value that no topic of the federation accepts, and of such a key"""
 VALUE_BYTES: Final = "value_bytes"
 """header: the length of a value that was cut"""
 VALUE_SHA256: Final = "value_sha256"

@@ -153,7 +153,7 @@ class ShareMoved:
     by: float
     chance: float
     clients: ByClient
-    """what each client's readings add to the difference of shares, the largest first; empty where it is not known"""
+    """part of each client's readings in the difference of shares, the largest first; empty where it is not known"""
 
 
 @dataclass(frozen=True)

@@ -48,7 +48,7 @@ COLUMNS: Final = {
     },
     "clients": {"time": "time", "seconds": "int64", "client": "string", "readings": "int64", "share": "float64"},
 }
-"""what is written -> column -> type"""
+"""kind of rows -> column -> type"""
 # Arrow and Parquet take tables in blocks; a history of a year is never whole in memory.
 BLOCK_ROWS = 10_000
 # A share of one reading among a million still shows; more digits are those of rounding.

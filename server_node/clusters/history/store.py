@@ -82,7 +82,7 @@ STARTS_AT_ONCE = 500
 EXPIRED_MAX = 100
 """bins removed at once; later ones follow with the next snapshot"""
 WIDTHS: Final[Mapping[Holds, Mapping[int, int]]] = {"bins": BINS_KEPT, "places": PLACES_KEPT}
-"""what bins hold -> width in seconds -> how many are kept"""
+"""contents of bins -> width in seconds -> how many are kept"""
 BIN_TABLES: Final = [f"{holds}_{width}" for holds, widths in WIDTHS.items() for width in widths]
 _SCHEMA = (
     "CREATE TABLE IF NOT EXISTS about (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID",

@@ -240,7 +240,7 @@ class Usual:
     weekend: bool
     """whether today is a Saturday or a Sunday"""
     likeness: float | None = None
-    """how much of the shares of clusters is as on those days: 1 less the total variation distance to their mean"""
+    """part of the shares of clusters that is as on those days: 1 less the total variation distance to their mean"""
     likeness_range: tuple[float, float] | None = None
     """the smallest and the largest likeness of one of those days to the mean of the others"""
     ranges: Mapping[int, tuple[float, float, float]] = field(default_factory=dict)

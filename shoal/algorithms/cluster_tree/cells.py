@@ -29,7 +29,7 @@ MANY_PARTS = 2.0
 MASS_MIN = 0.1
 """mass, in readings, below which a cell is removed"""
 KNOWN, STRAY, GATHERED = 0, 1, 2
-"""how the first reading of a cell came: where readings had been; far from all; or far, and near another such one"""
+"""origins of the first reading of a cell: where readings had been; far from all; or far, and near another such one"""
 FAR_CORES = 2.0
 """core distances from the nearest cell beyond which no readings had been"""
 

@@ -83,7 +83,7 @@ multiple of those when it was built last"""
 BORN_SHARE = 0.5
 """share of such readings in a group from which it has been born since the last rebuild"""
 LOOKS_MAX = 6
-"""how often at most between two rebuilds; each rebuild allows for one more look"""
+"""looks between two rebuilds at most; each rebuild allows for one more look"""
 
 
 class ClusterTreeServer(ClusterTreeHalf):
@@ -111,7 +111,7 @@ class ClusterTreeServer(ClusterTreeHalf):
         self._gathered = 0.0
         """readings where none had been, when the tree was built last"""
         self._looks = 0
-        """how often the tree may be built before the next rebuild is due"""
+        """looks that are left before the next rebuild is due"""
         self._first_new = 0
         """the id from which on a cell can be where no readings had been"""
         self._places = 1

@@ -170,7 +170,7 @@ class Leaf:
     """(d,)"""
     axes: Axes
     kept: int
-    """how many of the axes stay as long as the leaf: features and oblique axes that a cut above used"""
+    """number of the axes that stay as long as the leaf: features and oblique axes that a cut above used"""
     start: Floats = field(default_factory=lambda: np.empty(0))
     """(A,) where the range of each axis begins"""
     end: Floats = field(default_factory=lambda: np.empty(0))
@@ -185,7 +185,7 @@ class Leaf:
         self.span: Ints = np.zeros(a, dtype=np.int64)
         self.exposure, self.fine_exposure = np.zeros(a), np.zeros(a)
         self.epoch: Ints = np.zeros(a, dtype=np.int64)
-        """how often the cells of each axis have changed; counts of an earlier epoch do not fit"""
+        """changes of the cells of each axis; counts of an earlier epoch do not fit"""
         self.oblique_drawn = 0
         """oblique axes that the leaf has had"""
         self.identity = -1

@@ -39,7 +39,7 @@ class Phase(IntEnum):
     PAIRS = 3
     """pairs of cells of successive blocks"""
     NAMES = 4
-    """what the regimes found share with those before, and what their readings are like"""
+    """readings that the regimes found share with those before, and what these are like"""
     REST = 5
     """nothing until the next look"""
 

@@ -169,7 +169,7 @@ class RegimesAggregator:
         self._asks: dict[int, set[str]] = {}
         """digest of an ask -> those that have answered it"""
         self._columns: dict[str, Floats] = {}
-        """what each has sent of its columns, while that is asked"""
+        """columns as each has sent them, while that is asked"""
         self._head = Head(0, 0, int(Phase.COLUMNS), dimensions, False)
         self._complete, self._told = False, False
         """whether all have answered `_head.ask`, and whether the upstream federation knows it"""

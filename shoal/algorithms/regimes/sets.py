@@ -22,7 +22,7 @@ STAY_MIN = 4.0
 # Cells stand for their mass by copies, as the clusterer takes points without weights.
 POINTS_OF_MASS = 2_000
 CUT_VALLEY = 0.7
-"""what `VALLEY` is for a cut in two, which must pass three more tests"""
+"""`VALLEY` for a cut in two, which must pass three more tests"""
 CROSSINGS_MAX = 0.63
 """changes across a cut, as a part of those of a Gaussian process of the same autocorrelation: such a process has 1.0
 whatever monotone function it is seen through, regimes of two deviations that last a hundred readings about 0.5"""
@@ -30,7 +30,7 @@ DIRECT_MIN = 0.75
 """part of the changes across a cut that go from core to core within two blocks; a slow cycle, which crosses a cut as
 seldom as regimes, passes between the cores for longer"""
 CUT_JUMPS_MIN = 10.0
-"""what `JUMPS_MIN` is for a cut"""
+"""`JUMPS_MIN` for a cut"""
 CUT_STARTS = (0.2, 0.35, 0.5, 0.65, 0.8)
 """quantiles from which the place of a cut is sought"""
 ANGLES = 64

@@ -110,7 +110,7 @@ class RoundsAlgorithm:
     """parameters -> the number of their epoch. What clients answered to parameters of another epoch does not count: a
     late answer, and under `decay` and `cache` earlier ones, as for sums in coordinates that have changed"""
     regression: Regression | None = None
-    """what an algorithm does that predicts one feature, the target, from the others; None for all other algorithms"""
+    """functions of an algorithm that predicts a feature, the target, from the others; None for all other algorithms"""
     paper_only: bool = False
     """whether it is for comparisons in experiments only, and not meant for a running federation"""
 

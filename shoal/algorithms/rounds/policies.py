@@ -42,7 +42,7 @@ class Policy:
     late_rounds: int = 3
     """rounds by which an answer may be late and still count"""
     robust: str = "none"
-    """how the answers of a round are combined: one of `shoal.algorithms.rounds.robust.METHODS`"""
+    """combination of the answers of a round: one of `shoal.algorithms.rounds.robust.METHODS`"""
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:

@@ -70,7 +70,7 @@ from shoal.kernels.lloyd import best_kmeans, kmeans_plusplus, lloyd, means
 from shoal.kernels.matching import follow_clusters
 
 ASKS: Final = ("prototypes", "gram")
-"""which answer the parameters ask for"""
+"""answers that the parameters can ask for"""
 # An answer has a square of them, and the server takes its eigenvectors: work grows with the cube.
 LANDMARKS_MAX: Final = 400
 # A row that ties more landmarks together ties those of different clusters.

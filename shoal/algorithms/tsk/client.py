@@ -80,7 +80,7 @@ class TSKOptions(AlgorithmOptions):
 COEFFICIENTS_MAX: Final = 2000
 """rules times features: the number of unknowns of the normal equations"""
 STAGES: Final = ("conditions", "consequents")
-"""what rounds are finding"""
+"""parts that rounds find"""
 PARAMS: Final = {
     **SOME_CENTRES,
     "width": ArraySpec("<f8", ("k", "d"), positive=True),
@@ -105,7 +105,7 @@ STATS: Final = {
     "energy": FLOAT,
     "rows": FLOAT,
 }
-"""what an answer holds. `mass`, `total` and `square` of each rule: weights, and weighted sums of z and z². `gram` and
+"""arrays of an answer. `mass`, `total` and `square` of each rule: weights, and weighted sums of z and z². `gram` and
 `cross`: the normal equations, sums of w_i w_j x_a x_b over pairs i <= j and a <= b, and of w_j y x_a, where y is z of
 the target. `energy`: the sum of y². In the stage of conditions the weights are memberships to the power of the
 fuzzifier, and the equations those of one rule that always holds; later the weights are firing strengths w"""

@@ -41,7 +41,7 @@ class Topic(NamedTuple):
 
 
 SETTLE_S = 5.0
-"""how long a busy broker may describe a topic that was just created without its settings"""
+"""time for which a busy broker may describe a topic that was just created without its settings"""
 SETTLE_POLL_S = 0.1
 
 
