@@ -249,6 +249,7 @@ def sample_of(table: Table) -> tuple[Sample, int]:
         raise InvalidData(f"{table.path}: its first line holds numbers, not the names of columns; add a header line")
     unique = [name for name in columns if table.columns.count(name) == 1]
     total = table.count()
+    # Spread over the file: bounds from its first hours would clip what comes later.
     stride = max(1, (min(total, READ_MAX) - HEAD_ROWS) // (ROWS - HEAD_ROWS))
     rows: list[Sequence[Any]] = []
     head = 0

@@ -103,6 +103,7 @@ class ReadingsPublisher:
     def _catch_up(self) -> None:
         """Search the records after the mark for readings of this source."""
         first, end = self._log.bounds(self._topic)[PARTITION]
+        # Retention may have removed what was at the mark.
         at = max(self._end, first)
         while at < end:
             try:

@@ -113,6 +113,7 @@ class Gaussians:
         """Centre (d,), standard deviation and label of a component that is there at `tick`."""
         generation, age = divmod(tick - self._arrival(component), SEASON)
         if (component, generation) not in self._lives:
+            # They are made again from the seed, so forgetting them costs time alone.
             if len(self._lives) > LIVES_KEPT:
                 self._lives.clear()
             self._lives[component, generation] = self._life(component, generation)

@@ -138,6 +138,7 @@ def encoding_of(head: bytes) -> str:
     """
     for mark, name in (
         (codecs.BOM_UTF8, "utf-8-sig"),
+        # Before UTF-16, whose mark this one begins with.
         (codecs.BOM_UTF32_LE, "utf-32"),
         (codecs.BOM_UTF32_BE, "utf-32"),
         (codecs.BOM_UTF16_LE, "utf-16"),

@@ -205,6 +205,7 @@ class _Days:
         steps = {order: abs((moments[order] - before[order]).total_seconds()) for order in both}
         if all(moments[order].date() == before[order].date() for order in both):
             self._step_s = max(self._step_s, *steps.values(), 0.0)
+        # Without a step within a day it is not known what follows at once.
         elif self._step_s:
             self._followed.update(order for order, step in steps.items() if step <= FOLLOWS_S + 2 * self._step_s)
 

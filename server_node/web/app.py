@@ -143,6 +143,7 @@ def create_app(
     app = Starlette(
         routes=routes,
         middleware=[
+            # The first is outermost: what a later one refuses still gets the headers of those before it.
             Middleware(EndsWithServer, closing),
             Middleware(SecurityHeaders),
             Middleware(GZipMiddleware, minimum_size=COMPRESSED_FROM_BYTES, compresslevel=COMPRESSION_LEVEL),
@@ -298,6 +299,7 @@ class Endpoints:
         status = self._board.status
         model = requested_model(request, status)
         asked = parse(body, status.contract, model.name, known_cluster(request, model))
+        # Each opens the log: many at once would use up descriptors.
         async with self._logs:
             await in_thread(self._publish_request, asked)
         return asked

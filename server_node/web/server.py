@@ -196,6 +196,7 @@ class TimedProtocol(H11Protocol):
         """See `Exchange.refuse`."""
         if self.transport.is_closing():
             return
+        # A client that does not read would never take the rest: only an abort ends it.
         if self._paused:
             self.transport.abort()
             return

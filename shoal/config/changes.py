@@ -45,6 +45,7 @@ class CommonPlaces(NamedTuple):
 
 def common_places(before: Contract, after: Contract) -> CommonPlaces:
     """The features of the same name, unit and kind in both contracts."""
+    # By name: a feature may have another position after a change.
     at = {feature.name: place for place, feature in enumerate(before.features)}
     pairs = [
         (at[feature.name], place)

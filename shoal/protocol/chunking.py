@@ -49,6 +49,7 @@ def encode_update(update: Update, table: Table, record_bytes_max: int) -> list[E
 def _chunks(update: Update, table: Table, room: int) -> list[Update]:
     """The fewest chunks of an update with at most `room` bytes each. Raises `MessageRejected`."""
     cut = {name: array for name, array in update.arrays.items() if table[name].per_node}
+    # Packed and not estimated: the limit of a record must hold to the byte.
     fixed = len(replace(update, arrays=_between(update.arrays, table, 0, 0)).encode()) + _LENGTH_BYTES * (len(cut) + 2)
     variable = sum(array.nbytes for array in cut.values())
     node = sum(array[:1].nbytes for array in cut.values())

@@ -128,6 +128,7 @@ def _encode_extension(value: Any) -> Any:
     if not isinstance(value, np.ndarray):
         raise TypeError(f"cannot pack a {type(value).__name__}")
     little, form = value, value.dtype.str
+    # Most arrays are in order already, and are packed without a copy.
     if form not in DTYPES or not value.flags.c_contiguous:
         little = np.ascontiguousarray(value, dtype=value.dtype.newbyteorder("<")).reshape(value.shape)
         form = little.dtype.str

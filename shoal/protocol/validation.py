@@ -43,6 +43,7 @@ class Validator:
         self._statements = {name: _canonical(model.statement) for name, model in contract.models.items()}
         lowest, highest = contract.mode.row_range()
         self._box = Box(lowest, highest)
+        # Once for a contract: each update compares thousands of rows with them.
         self._reach = lowest - REACH_SLACK, highest + REACH_SLACK
         self._earlier = {digest: Validator(one.contract) for digest, one in contract.earlier.items()}
 
@@ -89,6 +90,7 @@ class Validator:
             self._check_arrays(update.arrays, model.algorithm.update)
         else:
             self._check_arrays(update.arrays, update_arrays(update))
+            # A chunk claims a part only: the whole is checked once it has been joined.
             if model.algorithm.check_claims is not None and update.chunks == 1:
                 self._agree(model.algorithm.check_claims, model.options, update)
 

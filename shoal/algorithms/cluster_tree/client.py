@@ -207,6 +207,7 @@ class ClusterTreeClient(ClusterTreeHalf):
         self._learnt += len(table)
         self._sketch, left = self._blocks(self._sketch, np.concatenate([self._buffer, table]), 1)
         self._buffered = len(left)
+        # A copy, or the slice would keep the whole table in memory.
         self._latest = np.concatenate([self._latest, table])[-BLOCK_ROWS:].copy()
         self._history, self._history_buffer = self._blocks(
             self._history, np.concatenate([self._history_buffer, some]), HISTORY_EVERY

@@ -154,6 +154,11 @@ class GridServer:
         """What a saved state must be of."""
         return f"{self._learner.name} server of counts"
 
+    @property
+    def rows_learnt(self) -> int:
+        """Rows made from counts so far."""
+        return int(self._learnt.sum())
+
     def absorb(self, contributions: Sequence[Contribution], key: bytes) -> None:
         """Add private counts in the order given; nothing is random, so `key` is not used. Raises `InvalidData`."""
         for one in contributions:
@@ -175,6 +180,7 @@ class GridServer:
         self._learnt_at = self._readings
         worth = self._worth()
         worth[links(self._grid, worth, self._net.owners())] = 0.0
+        # What was learnt stays: a sum that noise has made smaller takes nothing back.
         new = np.maximum(np.floor(worth).astype(np.int64) - self._learnt, 0)
         rows = self._rows(new)
         self._learnt = self._learnt + new

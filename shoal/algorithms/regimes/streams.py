@@ -262,6 +262,7 @@ def _on_grid(rows: Floats, slots: Ints, before: int) -> tuple[Floats, Ints]:
     A slot without a row is NaN, and of several rows in a slot the first counts; a row in a slot from before has the
     place -1. A gap of more than `GAP_MAX` slots is shortened to that.
     """
+    # A gap of a week must not become a table of a week's slots.
     steps = np.minimum(np.diff(slots, prepend=before), GAP_MAX)
     places = np.cumsum(steps) - 1
     dense = np.full((int(places[-1]) + 1 if len(places) else 0, rows.shape[1]), np.nan)

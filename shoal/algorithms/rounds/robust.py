@@ -61,6 +61,7 @@ def combine_robustly(form: RobustForm, method: str, answers: Sequence[Arrays]) -
     """
     if method == "none":
         return list(answers)
+    # A client without rows has no place that could be compared.
     filled = [each for each in answers if (each[form.mass] > 0).any()]
     if len({each[form.mass].shape for each in filled}) != 1:
         return filled  # none, or such as `combine` rejects
