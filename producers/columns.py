@@ -131,7 +131,7 @@ class _Cells:
     """The cells of one column."""
 
     def __init__(self, cells: Sequence[Any], number: Callable[[Any], Any], head: int) -> None:
-        self.all_texts = tuple("" if cell is None else str(cell).strip() for cell in cells)
+        self.all_texts = tuple(map(_text_of, cells))
         self.empty = np.array([not text for text in self.all_texts], dtype=np.bool_)
         self.texts = tuple(filter(None, self.all_texts))
         read = [number(cell) for cell in cells]
@@ -146,6 +146,11 @@ class _Cells:
     def number_share(self) -> float:
         """Share of the cells with something in them that are numbers."""
         return float(np.isfinite(self.numbers).sum()) / max(1, len(self.texts))
+
+
+def _text_of(cell: Any) -> str:
+    # JSON and the values of categories write true, Python writes True.
+    return "" if cell is None else str(cell).lower() if isinstance(cell, bool) else str(cell).strip()
 
 
 class Sample(NamedTuple):

@@ -13,7 +13,7 @@ from typing import Any, Final, Literal, cast
 
 import numpy as np
 
-from producers.files.parsing import values_of
+from producers.files.parsing import number_of, values_of
 from shoal.config.contract import Contract
 from shoal.errors import InvalidState, SettingsError
 from shoal.kernels.arrays import Floats
@@ -45,6 +45,29 @@ class Categories:
                 self._faults.update(["undeclared"] * (place is None and not is_missing(cells[j])))
                 cells[j] = place
         return np.array(cells) if cells and all(type(cell) is float for cell in cells) else cells
+
+
+class NoValues:
+    """Replaces cells that stand for "no value" by None: words, and numbers however they are written."""
+
+    def __init__(self, written: Sequence[str]) -> None:
+        """`written`: the texts and numbers, as `na_values` of the settings has them."""
+        self._words = frozenset(written)
+        numbers = [number for text in written if isinstance(number := number_of(text), float) and math.isfinite(number)]
+        self._numbers = np.array(numbers, dtype=np.float64)
+
+    def treat(self, values: RowsOfValues) -> RowsOfValues:
+        """The rows; those with such a cell as lists."""
+        if not self._words or (isinstance(values, np.ndarray) and not np.isin(values, self._numbers).any()):
+            return values
+        return [self._treated(row) for row in values]
+
+    def _treated(self, row: Floats | list[Any]) -> Floats | list[Any]:
+        cells = [None if self._is_none(cell) else cell for cell in row]
+        return cells if None in cells else row
+
+    def _is_none(self, cell: Any) -> bool:
+        return cell.strip() in self._words if isinstance(cell, str) else cell in self._numbers
 
 
 HELD_MAX: Final = 10

@@ -83,6 +83,11 @@ class Dialect(NamedTuple):
     """lines before the header"""
 
     @property
+    def na_words(self) -> frozenset[str]:
+        """The texts among `na_values`; its numbers are compared as numbers, once cells are read."""
+        return frozenset(text for text in self.na_values if not _NUMBER.fullmatch(text))
+
+    @property
     def is_plain(self) -> bool:
         """Whether Python's `float` reads its numbers."""
         return self.decimal == "." and not self.thousands and not self.units
@@ -241,7 +246,8 @@ _LETTERS_OF_UNIT = UNITS.keys() | {"v", "a", "ah"}
 def units_below(header: Sequence[str], below: Sequence[Sequence[str] | None]) -> bool:
     """Whether the first row below a header holds the units of its columns, as loggers write them: [bar], °C, or l/min.
 
-    Columns with a unit have numbers in the next `UNITS_SEEN` rows; `below` has these rows.
+    Columns with a unit have numbers in the next `UNITS_SEEN` rows, one at least, or signs for no value; `below` has
+    these rows.
     """
     whole = [row for row in below[: 1 + UNITS_SEEN] if row is not None and len(row) == len(header)]
     if len(whole) <= UNITS_SEEN:
@@ -255,7 +261,15 @@ def units_below(header: Sequence[str], below: Sequence[Sequence[str] | None]) ->
         signs = [place for place, unit in enumerate(units) if unit.strip("-\u2013")]
         if not signs or any(units[place].lower() not in _LETTERS_OF_UNIT for place in signs):
             return False
-    return all(_NUMBER.fullmatch(row[place]) for row in rows for place in signs)
+    return all(_hold_numbers([row[place] for row in rows]) for place in signs)
+
+
+def _hold_numbers(cells: Sequence[str]) -> bool:
+    """Whether some of these cells are numbers, and the others nothing but signs, as in "---"."""
+    numbers = [bool(_NUMBER.fullmatch(cell)) for cell in cells]
+    return any(numbers) and all(
+        is_number or not any(map(str.isalnum, cell)) for cell, is_number in zip(cells, numbers, strict=True)
+    )
 
 
 def with_units(header: Sequence[str], row: Sequence[str]) -> list[str]:

@@ -207,7 +207,7 @@ def rows_of_numbers(lines: Sequence[str], form: LineForm, dialect: Dialect) -> N
         return None
     if '"' in "".join(lines) or max(map(len, lines)) > csv.field_size_limit():
         return None
-    if dialect.thousands or dialect.na_values:
+    if dialect.thousands or dialect.na_words:
         return None
     places = None if list(form.features) == list(range(form.width)) else form.features
     try:

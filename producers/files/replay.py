@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import islice
@@ -21,9 +21,9 @@ from producers.files.tables import CsvTable, Table, beginning_of, open_table, re
 from producers.files.times import TimeReader, time_reader, with_times
 from producers.repeats import BEGINNING_BYTES, SourceFiles
 from producers.source import SourceReadings, identity_of, joined
-from producers.values import Categories, Gaps
+from producers.values import Categories, Gaps, NoValues
 from shoal.errors import InvalidData, SettingsError, ShoalError
-from shoal.protocol.readings import Codes
+from shoal.protocol.readings import Codes, RowsOfValues
 
 
 class AssignedRows(NamedTuple):
@@ -83,6 +83,7 @@ class Replay:
         self._tables = [open_table(Path(file), self._faults, form.dialect, columns.features) for file in files]
         self._columns, self._split = columns, split
         self._loop, self._shuffle, self._seed, self._only = loop, shuffle, seed, only
+        self._no_values = NoValues(form.dialect.na_values)
         self._categories = Categories(columns.codes, self._faults)
         self._gaps = Gaps(form.missing, form.learns_gaps, self._faults)
         extra = (*columns.time, columns.label, columns.user, split.column)
@@ -138,19 +139,45 @@ class Replay:
         return self._split.texts if isinstance(self._split, ByColumn) else {}
 
     def clients(self) -> list[str]:
-        """The names of the clients that the rows belong to, in the order in which they come; one pass over the files.
+        """The names of the clients that the rows belong to, in the order in which they come.
 
-        Raises `InvalidData` where there are no rows.
+        One pass over the column of the split, which ends when all clients are found that there can be. Raises
+        `InvalidData` where there are no rows.
         """
         assign = self._split.assigner(self._counts)
-        faults = self._faults.copy()
-        found = dict.fromkeys(assign(text) for _, texts in self._with_split_texts() for text in texts)
-        # The rows are read, and their faults counted, once more.
-        self._faults.clear()
-        self._faults.update(faults)
+        found: dict[str, None] = {}
+        with self._faults_forgotten():
+            for text in self._split_texts():
+                found[assign(text)] = None
+                if len(found) == self._split.clients_max:
+                    break
         if not found:
             raise InvalidData("the files have no rows, so there is nothing to cluster")
         return list(found)
+
+    def _split_texts(self) -> Iterator[str]:
+        """The text of each row by which the split assigns it."""
+        for table in self._tables:
+            if not table.columns:
+                continue
+            if self._split.column is None:
+                yield from ("" for _ in table.row_lines())
+                continue
+            before = ""
+            for cells in table.rows([self._split.column]):
+                # A broken row names no client: it counts for the client of the row before it.
+                before = before if cells is None else text_of(cells[0])
+                yield before
+
+    @contextmanager
+    def _faults_forgotten(self) -> Iterator[None]:
+        """Count no faults of rows that are read inside: they are counted when the rows are read once more."""
+        faults = self._faults.copy()
+        try:
+            yield
+        finally:
+            self._faults.clear()
+            self._faults.update(faults)
 
     def places(self, numbers: Sequence[int]) -> dict[int, str]:
         """File and line of these readings, of those that are numbered as the rows of the files are.
@@ -224,7 +251,7 @@ class Replay:
             skipped = self._next_rows(rows)
             if skipped.clients:
                 if self._form.missing == "hold":
-                    self._gaps.treat(skipped.clients, self._categories.treat(values_in(skipped.rows)))
+                    self._gaps.treat(skipped.clients, self._treated(skipped.rows))
                 rows -= len(skipped.clients)
                 continue
             if self._broken is not None:
@@ -329,22 +356,18 @@ class Replay:
             with suppress(InvalidData):
                 yield from islice((found for found in table.rows(self._columns.time) if found), ROWS_UNDERSTOOD)
 
-        faults = self._faults.copy()
-        reader = time_reader(cells, self._form.times, str(table.path))
-        # The rows are read, and their faults counted, once more.
-        self._faults.clear()
-        self._faults.update(faults)
-        return reader
+        with self._faults_forgotten():
+            return time_reader(cells, self._form.times, str(table.path))
 
     def _counted(self) -> dict[str, int]:
         counts: Counter[str] = Counter()
-        for _, texts in self._with_split_texts():
-            counts.update(texts)
-            if len(counts) > CLASSES_MAX:
-                raise SettingsError(
-                    f"column {self._split.column!r} has more than {CLASSES_MAX} classes; is it the label?"
-                )
-        self._faults.clear()
+        with self._faults_forgotten():
+            for text in self._split_texts():
+                counts[text] += 1
+                if len(counts) > CLASSES_MAX:
+                    raise SettingsError(
+                        f"column {self._split.column!r} has more than {CLASSES_MAX} classes; is it the label?"
+                    )
         return dict(counts)
 
     def _sourced(self, assigned: AssignedRows) -> SourceReadings:
@@ -364,8 +387,12 @@ class Replay:
             labels = [None if cells is None else text_of(cells[label_at]) for cells in others]
         if columns.user is not None:
             users = [None if cells is None else user_of(cells[user_at]) for cells in others]
-        values = self._gaps.treat(clients, self._categories.treat(values_in(rows)))
+        values = self._gaps.treat(clients, self._treated(rows))
         return SourceReadings(clients, times, values, labels, users)
+
+    def _treated(self, rows: Rows) -> RowsOfValues:
+        """The values of the rows, without those that stand for none, and with the places of categories."""
+        return self._categories.treat(self._no_values.treat(values_in(rows)))
 
     def _times(self, rows: Rows) -> list[float | None]:
         """The event time of each row, where it has one that can be read."""

@@ -46,6 +46,11 @@ class Split(Protocol):
         ...
 
     @property
+    def clients_max(self) -> int | None:
+        """Number of clients among which the rule assigns rows, at most; None where only the rows know."""
+        ...
+
+    @property
     def name(self) -> str:
         """The rule with all its parameters."""
         ...
@@ -87,6 +92,7 @@ class ByColumn:
     """Split by a column, whose text names the client."""
 
     counts_first = False
+    clients_max = None
 
     def __init__(self, column: str) -> None:
         self.column = column
@@ -118,7 +124,7 @@ class RoundRobin:
 
     def __init__(self, clients: int) -> None:
         self._names = numbered(clients)
-        self.name = f"round-robin:{clients}"
+        self.name, self.clients_max = f"round-robin:{clients}", clients
 
     def assigner(self, counts: Counts) -> Assigner:
         turn = itertools.cycle(self._names)
@@ -133,7 +139,7 @@ class Blocks:
 
     def __init__(self, clients: int) -> None:
         self._names = numbered(clients)
-        self.name = f"blocks:{clients}"
+        self.name, self.clients_max = f"blocks:{clients}", clients
 
     def assigner(self, counts: Counts) -> Assigner:
         rows = itertools.count()
@@ -150,7 +156,7 @@ class LabelSkew:
         self.column = column
         self._names = numbered(clients)
         self._seed = seed
-        self.name = f"label-skew:{column}:{clients}:{seed}"
+        self.name, self.clients_max = f"label-skew:{column}:{clients}:{seed}", clients
 
     def assigner(self, counts: Counts) -> Assigner:
         shards = SHARDS_PER_CLIENT * len(self._names)
@@ -179,7 +185,7 @@ class Dirichlet:
         self.column = column
         self._names = numbered(clients)
         self._alpha, self._seed = alpha, seed
-        self.name = f"dirichlet:{column}:{clients}:{alpha!r}:{seed}"
+        self.name, self.clients_max = f"dirichlet:{column}:{clients}:{alpha!r}:{seed}", clients
 
     def assigner(self, counts: Counts) -> Assigner:
         draws: dict[str, itertools.chain[int]] = {}

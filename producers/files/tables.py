@@ -14,7 +14,7 @@ import re
 import shlex
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from io import TextIOWrapper
 from itertools import chain, islice
@@ -50,6 +50,8 @@ LINE_CHARS_MAX = 1024 * 1024
 """longest line, 4096 features of 250 characters each; a longer one is a broken row"""
 OVERLONG = "\0\n"
 """replacement of a longer line: neither a number in CSV nor JSON"""
+OBJECTS_DEPTH_MAX = 8
+"""most objects within each other whose fields are columns"""
 HEAD_OBJECTS = 100
 """objects whose keys are the columns, since JSON lines have no header"""
 COLUMNS_NAMED_MAX, NAME_CHARS = 12, 64
@@ -301,7 +303,7 @@ class RecordLines:
 
 
 class JsonTable:
-    """JSON lines: one object per line."""
+    """JSON lines: one object per line. A field of an object within an object is a column: `a.b` is b in a."""
 
     def __init__(self, path: Path, faults: Counter[str], said: DialectOptions = FOUND) -> None:
         """See `open_table`. Numbers in JSON are written in one way only, so that only the encoding is looked for.
@@ -348,7 +350,19 @@ class JsonTable:
                 found = json.loads(line)
             except (ValueError, RecursionError):
                 found = None
-            yield found if isinstance(found, dict) else None
+            yield flattened(found) if isinstance(found, dict) else None
+
+
+def flattened(found: Mapping[str, Any], depth: int = OBJECTS_DEPTH_MAX) -> dict[str, Any]:
+    """The fields of an object, those of objects within it by their paths; a key that is such a path comes first."""
+    if not depth or not any(isinstance(cell, dict) for cell in found.values()):
+        return dict(found)
+    cells = {name: cell for name, cell in found.items() if not isinstance(cell, dict)}
+    for name, inner in found.items():
+        if isinstance(inner, dict):
+            for path, cell in flattened(inner, depth - 1).items():
+                cells.setdefault(f"{name}.{path}", cell)
+    return cells
 
 
 def beginning_of(path: Path, limit: int = HEAD_BYTES) -> bytes:

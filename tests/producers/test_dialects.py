@@ -347,6 +347,8 @@ def test_a_row_of_units_below_the_header_gives_units_and_is_no_reading(tmp_path:
     numbers = [["1", "2"]] * 3
     assert units_below(["a", "b"], [["°C", "-"], *numbers])
     assert units_below(["when", "a", "b"], [["", "bar", "l/min"], *([f"{day}.1.2024", "1,5", "2"] for day in "123")])
+    gaps = [["1.1.2024", "---", ""], ["2.1.2024", "1,5", "2"], ["3.1.2024", "1,6", ""]]
+    assert units_below(["when", "a", "b"], [["", "°C", "%"], *gaps]), "no value yet"
     assert not units_below(["when", "a"], [["", "bar"], *([f"{day}.1.2024", "bar"] for day in "123")]), "texts"
     for first in (["n/a", "n/a"], ["2024-01-01", "12 %"], ["", ""], ["bar", "off"], ["-", "-"]):
         assert not units_below(["a", "b"], [first, *numbers])

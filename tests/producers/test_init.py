@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import csv
+import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -369,3 +371,42 @@ def test_a_step_is_written_into_the_file(folder: Path) -> None:
     result = run("hall.csv", "--public")
     assert "in steps of 1" in result.output
     assert [feature.step for feature in load_config(folder / "hall.toml").contract.features] == [1.0, 0.0]
+
+
+def cells_run(*arguments: str) -> Any:
+    """What clients get of the file that `shoal init` has looked at: (n, d) values, missing ones as NaN."""
+    assert CliRunner().invoke(init_command, [*arguments, "--private"]).exit_code == 0
+    file = Path(arguments[0])
+    config = load_config(file.with_suffix(".toml"))
+    source = FILES.open(config.contract, with_settings({**PLAIN_REPLAY, "files": (file,)}, config))
+    values = source.read(10_000).values
+    assert not source.faults
+    return np.array([[np.nan if cell is None else cell for cell in row] for row in values], dtype=np.float64)
+
+
+def test_a_number_for_no_value_is_found_however_the_file_writes_it(folder: Path) -> None:
+    rows = [f"{n},{20 + n % 7}.25,{-999 if n % 10 == 3 else 400 + n % 50}.00" for n in range(2000)]
+    (folder / "a.csv").write_text("\n".join(["n,warm,co2", *rows]), encoding="utf-8")
+    assert int(np.isnan(cells_run("a.csv")[:, -1]).sum()) == 200
+    lines = [{"warm": 20.0 + n % 7, "co2": -999.0 if n % 10 == 3 else 400.0 + n % 50} for n in range(2000)]
+    (folder / "b.jsonl").write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
+    assert int(np.isnan(cells_run("b.jsonl")[:, -1]).sum()) == 200
+
+
+def test_truths_are_a_category_whose_values_are_read_again(folder: Path) -> None:
+    lines = [{"warm": 20.0 + n % 7, "open": n % 3 == 0} for n in range(300)]
+    (folder / "a.jsonl").write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
+    assert set(cells_run("a.jsonl")[:, 1]) == {0.0, 1.0}
+
+
+def test_fields_of_objects_within_objects_are_columns(folder: Path) -> None:
+    lines = [{"at": n * 60, "device": {"id": f"d{n % 2}"}, "state": {"warm": {"value": n % 7}}} for n in range(300)]
+    lines[7]["state"] = {}
+    (folder / "a.jsonl").write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
+    values = cells_run("a.jsonl")
+    assert load_config(Path("a.toml")).contract.features[0].name == "state.warm.value"
+    assert np.isnan(values[7]).all()
+    assert list(values[:3, 0]) == [0.0, 1.0, 2.0]
+    config = load_config(Path("a.toml"))
+    source = FILES.open(config.contract, with_settings({**PLAIN_REPLAY, "files": (Path("a.jsonl"),)}, config))
+    assert FILES.clients(source) == ["d0", "d1"]

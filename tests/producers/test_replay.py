@@ -212,6 +212,23 @@ def test_rows_before_a_damaged_place_are_read_and_then_every_read_raises(tmp_pat
             source.read(1)
 
 
+def test_names_of_clients_are_known_as_soon_as_there_can_be_no_others(tmp_path: Path) -> None:
+    text = "t,a,b,label\n" + "".join(f"{n},{n},{n * n},{'xyz'[n % 3]}\n" for n in range(50_000))
+    packed = gzip.compress(text.encode())
+    path = tmp_path / "a.csv.gz"
+    path.write_bytes(packed[: len(packed) // 2])
+    assert replay(path, split=split_of("round-robin", 3, 0)).clients() == ["client-1", "client-2", "client-3"]
+    with pytest.raises(InvalidData, match="cut short"):
+        replay(path, split=split_of("column:label", 1, 0)).clients()
+    path.write_bytes(packed)
+    assert replay(path, split=split_of("column:label", 1, 0)).clients() == ["x", "y", "z"]
+    blocks = replay(path, split=split_of("blocks", 2, 0))
+    assert blocks.clients() == ["client-1", "client-2"]
+    assert {reading.client for reading in all_of(blocks)} == {"client-1", "client-2"}
+    few = replay(csv_of(tmp_path / "b.csv", plain_rows(2)), split=split_of("round-robin", 3, 0))
+    assert few.clients() == ["client-1", "client-2"], "clients without a row take no part"
+
+
 def test_a_source_is_known_by_its_files_columns_and_rule(tmp_path: Path, three: list[Path]) -> None:
     identities = [
         replay(*three).identity,
