@@ -10,6 +10,7 @@ import webbrowser
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from copy import copy
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -72,10 +73,18 @@ class Run(NamedTuple):
         return self.box.step() or worked
 
     @property
+    def ended(self) -> bool:
+        """Whether all readings are learnt."""
+        return self.pump.finished and all(node.up_to_date for node in self.box.clients.values())
+
+    @property
     def finished(self) -> bool:
         """Whether all readings are learnt, and all that was learnt is in the models."""
-        learnt = self.pump.finished and all(node.up_to_date for node in self.box.clients.values())
-        return learnt and self.box.server.up_to_date and self.box.server.idle
+        return self.ended and self.box.server.up_to_date and self.box.server.idle
+
+    def post_status(self) -> None:
+        """Give the page the newest status."""
+        self.board.post(replace(self.box.server.status(), ended=self.ended))
 
     def rejected(self) -> list[Rejected]:
         """Readings that the clients have rejected since their first start, with the first place of each."""
@@ -179,7 +188,7 @@ def run_command(file: Path, **options: Any) -> None:
                 while not stop.is_set():
                     # Names that people give to clusters on the page are read here.
                     if not run.step():
-                        run.board.post(run.box.server.status())
+                        run.post_status()
                         stop.wait(STATUS_EVERY_S)
         finally:
             web.stop()
@@ -200,10 +209,10 @@ def _run_to_the_end(run: Run, stop: Any, as_json: bool) -> float:
             elif not worked:
                 stop.wait(IDLE_S)
             if time.monotonic() - shown > STATUS_EVERY_S or run.finished:
-                run.board.post(run.box.server.status())
+                run.post_status()
                 shown = time.monotonic()
                 display.show(run.pump.position, run.pump.total)
-    run.board.post(run.box.server.status())
+    run.post_status()
     return time.monotonic() - start
 
 

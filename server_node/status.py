@@ -119,6 +119,8 @@ class ServerStatus:
     """the regions below, those below another one after it"""
     remark: str = ""
     """further facts that people must know of the noise of this run"""
+    ended: bool = False
+    """whether the source of all readings has ended, and they are learnt: no client is expected to send more"""
 
 
 def client_statuses(models_clients: Iterable[Clients], now: float) -> list[ClientStatus]:

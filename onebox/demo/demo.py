@@ -109,7 +109,8 @@ class Demo:
             self.box.wake_rounds()
             self.woken = True
         self.box.run_until_idle()
-        self.board.post(replace(self.box.server.status(), remark=self.board.status.remark))
+        status, remark = self.box.server.status(), self.board.status.remark
+        self.board.post(replace(status, remark=remark, ended=self._all_learnt))
         return True
 
     @property

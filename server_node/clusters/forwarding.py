@@ -24,7 +24,7 @@ from shoal.config.base import Settings, parse_table, read_toml
 from shoal.config.settings import Config, load_config
 from shoal.errors import InvalidState, LogUnavailable, MessageRejected, SettingsError
 from shoal.protocol.events import EVENT_KINDS, SITE_EVENT_KINDS, ClusterEventMessage, SiteEvent
-from shoal.protocol.topics import SITE_EVENTS, ensure_label_topics, ensure_topics
+from shoal.protocol.topics import LABELS, SITE_EVENTS, ensure_label_topics, ensure_topics
 from shoal.runtime.checkpoint import Checkpoint
 from shoal.runtime.logs import open_client_log
 from shoal.runtime.service import run, stopped_by_signals
@@ -227,6 +227,7 @@ def list_(file: Path, client: str | None, model: str | None, follow: bool, as_js
     if model is not None and config.contract.model(model) is None:
         names = ", ".join(one.name for one in config.contract.models)
         raise SettingsError(f"--model {model}: no such model in {file}; there are {names}")
+    listed = False
     with _events_log(config, client) as (log, topic), stopped_by_signals() as stop:
         positions = beginning(log, topic.name)
         while not stop.is_set():
@@ -234,8 +235,30 @@ def list_(file: Path, client: str | None, model: str | None, follow: bool, as_js
             for record in records:
                 if (event := _decoded(topic, record)) is not None and model in (None, event.model):
                     click.echo(record.value if as_json else _line(event))
+                    listed = True
             if not records and not follow:
-                return
+                break
+        if not listed:
+            click.echo(f"No events: {_why_none(config, log, client, topic, model)}.", err=True)
+
+
+def _why_none(config: Config, log: Log, client: str | None, topic: Topic, model: str | None) -> str:
+    """The likely reason for an empty list."""
+
+    def has_any(name: str) -> bool:
+        return any(end > 0 for _, end in log.bounds(name).values())
+
+    if has_any(topic.name):
+        return "the log no longer has them" if model is None else f"all that there are are of other models than {model}"
+    if client is not None:
+        if not has_any(LABELS):
+            return f"{client} has labelled no reading: it needs label = true of [client], and a snapshot"
+        return f"among the labelled readings of {client} was no streak of novel ones and no rare change"
+    if not has_any(config.contract.updates_topic):
+        return "no client has published an update"
+    if not has_any(config.contract.snapshots_topic):
+        return "the server has published no snapshot; does it run?"
+    return "no cluster is known yet, or none has come, gone or changed since"
 
 
 @events.command()

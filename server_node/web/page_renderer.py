@@ -165,6 +165,7 @@ class PageRenderer:
             "page_version": self.page_version,
             "started_at": status.started_at,
             "ready": status.ready,
+            "ended": status.ended,
             "lag_records": status.lag_records,
             "shown": shown,
             "models": models,

@@ -92,6 +92,41 @@ def test_the_same_readings_under_another_name_are_learnt_only_when_asked_for(fol
     assert json.loads(run("a.toml", "b.csv", *arguments, "--again").stdout)["learnt"] == 2 * FEW
 
 
+def listed(*arguments: str) -> tuple[str, str]:
+    """What `shoal events list` prints, and what it says of an empty list."""
+    result = CliRunner().invoke(events, ["list", "--config", "a.toml", *arguments])
+    assert result.exit_code == 0
+    return result.stdout, result.stderr
+
+
+def test_an_empty_list_of_events_says_why_it_is_empty(folder: Path) -> None:
+    two_states(folder / "a.csv")
+    assert CliRunner().invoke(init_command, ["a.csv", "--public"]).exit_code == 0
+    (folder / "a").mkdir()
+    assert listed() == ("", "No events: no client has published an update.\n")
+    assert run("a.toml", "a.csv", "--no-wait", "--json").exit_code == 0
+    found, why = listed()
+    assert found.count("is new") == 2
+    assert why == ""
+    found, why = listed("--client", "Flur")
+    assert found == ""
+    assert "No events: among the labelled readings of flur-" in why or "of flur was no streak" in why
+
+
+def test_the_page_of_a_run_shows_that_its_source_has_ended(folder: Path) -> None:
+    two_states(folder / "a.csv")
+    assert CliRunner().invoke(init_command, ["a.csv", "--public"]).exit_code == 0
+    options = {**PLAIN_REPLAY, "files": (folder / "a.csv",), "as_json": True}
+    with open_run(load_config(folder / "a.toml"), options) as one:
+        one.step()
+        one.post_status()
+        assert not one.board.status.ended
+        while not one.finished:
+            one.step()
+        one.post_status()
+        assert one.board.status.ended
+
+
 @pytest.mark.parametrize("privacy", ["--private", "--public"])
 def test_no_cluster_is_born_from_readings_that_were_all_rejected(folder: Path, privacy: str) -> None:
     two_states(folder / "a.csv")

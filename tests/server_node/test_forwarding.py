@@ -393,7 +393,8 @@ def test_the_command_lists_and_forwards(tmp_path: Path, receiver: Receiver) -> N
     config = configured(tmp_path, f'[events.webhook]\nurl = "{receiver.url}"')
     file = str(tmp_path / "office.toml")
     listed = CliRunner().invoke(events_command, ["list", "--config", file])
-    assert (listed.exit_code, listed.output) == (0, "")
+    assert (listed.exit_code, listed.stdout) == (0, "")
+    assert listed.stderr == "No events: no client has published an update.\n"
     publish(config, event(1, text='cluster 1 "night" was born'), event(2, "quiet"))
     listed = CliRunner().invoke(events_command, ["list", "--config", file])
     assert listed.output.splitlines()[0] == '2001-09-09T01:46:40Z rooms cluster 1 "night" was born'

@@ -137,6 +137,20 @@ def test_what_is_unusual_new_and_inactive_is_marked_by_a_sign_and_words(browser:
         assert tab.value_of(signs) == ["!", "!", "!"]
 
 
+def test_a_source_that_has_ended_is_no_fault(browser: Browser, tmp_path: Path) -> None:
+    past = history(tmp_path, {0: 10, 2: 20, NO_CLUSTER: 70}, {0: 60, 1: 40})
+    away = tuple(client._replace(last_seen=NOW - 5000, rejected=0) for client in ACTIVE)
+    with shown(browser, the_status(clients=away, ended=True), past) as (tab, _):
+        answers = tab.value_of(ANSWERS)
+        assert answers["New?"] == ["none", "The source has ended: no readings are expected."]
+        assert answers["Complete?"][0] == "good"
+        ended = "The source has ended: all readings of 2 clients are learnt"
+        assert answers["Complete?"][1].startswith(f"{ended}, no message rejected.")
+        text = tab.value_of("document.body.innerText")
+        assert "inactive" not in text
+        assert "the source has ended" in tab.value_of("document.body.textContent")
+
+
 def test_an_alarm_that_is_on_and_a_client_with_most_of_the_readings_are_named(browser: Browser, tmp_path: Path) -> None:
     status = the_status(clients=ACTIVE)
     alarmed = replace(status, models={name: replace(one, unusual=True) for name, one in status.models.items()})

@@ -97,7 +97,7 @@ function serverCounters(status, model, now) {
   const inactive = clientsOf(status, now).filter((client) => client.inactive).length;
   const lag = status.lag_records;
   return [
-    ["Clients", count(status.clients_total), inactive ? `${count(inactive)} inactive` : status.clients_total ? "all active" : "none yet"],
+    ["Clients", count(status.clients_total), inactive ? `${count(inactive)} inactive` : !status.clients_total ? "none yet" : status.ended ? "the source has ended" : "all active"],
     ["Updates", short(model.updates), lag ? `${short(lag)} more to read` : "all read", lag > 1000],
     ["Rejected", count(rejected), rejected === 1 ? "message" : "messages", rejected > 0],
     ["Snapshot", model.version ? short(model.version) : "–", model.made_at === null ? "none published yet" : `${duration(now - model.made_at)} old`],

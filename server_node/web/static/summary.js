@@ -20,7 +20,7 @@ export function showSummary(status, model, now, connected, onChoose) {
   showChanges(shown ? clustering.events : [], now);
   showAnswers([
     ["Usual?", ...usual(shown ? clustering.usual : null, shown && clustering.alarm)],
-    ["New?", ...newReadings(shown ? clustering.usual : null)],
+    ["New?", ...newReadings(shown ? clustering.usual : null, status.ended)],
     ["Complete?", ...complete(status, now, connected, shown ? clustering.most_from : null)],
     ["Private?", ...privacy(status.privacy, model)],
   ]);
@@ -72,7 +72,9 @@ function likenessWords(known) {
   return known && known.likeness !== null ? `, ${share(known.likeness)} as on earlier ${known.weekend ? "weekend" : "working"} days` : "";
 }
 
-function newReadings(known) {
+// Of a source that has ended nothing is new: its last hour holds readings of a time when clusters were still being found.
+function newReadings(known, ended) {
+  if (ended) return ["none", "The source has ended: no readings are expected."];
   if (!known || known.new === null) return ["none", "There are no readings to judge yet."];
   const words = `${share(known.new)} of the last hour's readings belonged to no cluster known then`;
   if (known.new_usual === null) return ["none", `${words}; it takes six hours to know what is usual.`];
@@ -89,7 +91,9 @@ function complete(status, now, connected, most) {
   const refused = clients.reduce((sum, client) => sum + (client.rejected ?? 0), 0);
   if (refused) rest.push(`${plural(refused, "reading")} rejected by clients`);
   if (!clients.length) return ["none", "No client has sent an update yet."];
-  const active = `${clients.length - absent.length} of ${plural(clients.length, "client")} active`;
+  const active = status.ended
+    ? `The source has ended: all readings of ${plural(clients.length, "client")} are learnt`
+    : `${clients.length - absent.length} of ${plural(clients.length, "client")} active`;
   const more = rest.length ? `, ${rest.join(", ")}` : "";
   const large = most ? ` ${most.percent} % of the newest readings are those of ${most.client}.` : "";
   const hidden = status.privacy.formal ? " Rejected readings are not published: each client's own metrics and log have them." : "";
