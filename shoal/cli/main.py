@@ -150,6 +150,26 @@ def shoal(context: click.Context) -> None:
 
 def main() -> None:
     """Run the command line. A `ShoalError` becomes one line, or one JSON object with --json, and its exit code."""
+    try:
+        _run()
+    except SystemExit as end:
+        _end_beside_compiler(end.code)
+        raise
+
+
+def _end_beside_compiler(code: int | str | None) -> None:
+    """End this process now if it compiles its kernels in the background: Python would wait for one of them.
+
+    That takes a minute on a busy machine. All that the command opened is closed.
+    """
+    forms = sys.modules.get("shoal.kernels.forms")
+    if forms is not None and forms.PROCESS.is_loading:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code if isinstance(code, int) else int(code is not None))
+
+
+def _run() -> NoReturn:
     # Before NumPy is imported, which starts its threads then.
     os.environ.update(THREADS | os.environ)
     # The memory of a process holds keys and readings, and a dump of it would be a file of them.

@@ -81,6 +81,11 @@ class Forms:
         if self._choice is None and not os.environ.get(VARIABLE):
             self._choice = NUMPY
 
+    @property
+    def is_loading(self) -> bool:
+        """Whether the kernels are being loaded or compiled in the background."""
+        return self._loading is not None and self._loading.is_alive()
+
     def compiled_for(self, rows: float = 0.0) -> CompiledKernels | None:
         """The compiled kernels; None where NumPy's form is to do the work, which takes CA+'s time for `rows` rows.
 
@@ -115,8 +120,9 @@ class Forms:
         return self._kernels
 
     def _load_in_background(self) -> None:
-        # The thread is awaited when the process ends, as a compiler that is cut off can crash the interpreter; but for
-        # the kernel that it compiles only, not for the minute that all of them take.
+        # Python awaits the thread when the process ends, as a compiler that is cut off can crash the interpreter; but
+        # for the kernel that it compiles only, not for the minute that all of them take. Commands do not wait for that
+        # one either: they end the process without ending the interpreter.
         with self._starting:
             if self._loading is None:
                 self._loading = threading.Thread(target=self._try_to_load, name="shoal-kernels")

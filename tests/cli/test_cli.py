@@ -345,3 +345,23 @@ def test_an_option_of_a_source_is_read_from_the_environment(tmp_path: Path) -> N
     ended = shoal(*arguments, SHOAL_PRODUCER_ONLY="client-1")
     assert ended.returncode == 0, ended.stderr
     assert json.loads(ended.stdout.splitlines()[-1])["clients"] == {"client-1": 2}
+
+
+COMPILING = """
+import sys, threading
+from shoal.cli.main import main
+from shoal.kernels import forms
+forms.load_compiled = threading.Event().wait
+assert forms.PROCESS.compiled_for(2 * forms.ROWS_BEFORE_LOADING) is None
+print("computing")
+main()
+"""
+
+
+@pytest.mark.parametrize(("word", "code", "said"), [("--version", 0, "version"), ("nonsense", 2, "No such command")])
+def test_a_command_ends_while_its_kernels_are_compiled(word: str, code: int, said: str) -> None:
+    command = [sys.executable, "-c", COMPILING, word]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+    assert ended.returncode == code
+    assert ended.stdout.startswith("computing")
+    assert said in ended.stdout + ended.stderr
