@@ -176,7 +176,7 @@ def test_clusters_appear_on_the_page_and_in_prometheus(project: Project, names: 
 
 @pytest.mark.integration
 def test_every_panel_of_every_dashboard_has_data(project: Project, names: Names) -> None:
-    check_every_panel(project.prometheus, TOP / "deploy/grafana/dashboards", timeout_s=180.0, meanwhile=names.are_there)
+    check_every_panel(project.prometheus, TOP / "deploy/grafana/dashboards", timeout_s=600.0, meanwhile=names.are_there)
 
 
 def test_every_log_line_is_an_event_with_its_level_process_and_client(project: Project) -> None:
