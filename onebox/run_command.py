@@ -256,6 +256,9 @@ def _lines(run: Run, seconds: float, found: Mapping[str, list[dict[str, Any]]]) 
     learnt, rejected = run.total("learned"), run.total("rejected")
     clients = _plural(len(run.box.clients), "client")
     lines = ["", f"Learnt in {seconds:.0f} s: {_plural(learnt, 'reading')} of {clients}."]
+    if not run.ended:
+        of = "" if run.pump.total is None else f" of {run.pump.total:,}"
+        lines.append(f"Stopped after {_plural(run.pump.position, 'reading')}{of}; the same command goes on from there.")
     lines += [f"Rejected: {_plural(rejected, 'reading')}: {'; '.join(map(Rejected.text, run.rejected()))}."] * (
         rejected > 0
     )

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
-from onebox.run_command import clusters_of, open_run, run_command
+from onebox.run_command import _lines, clusters_of, open_run, run_command
 from producers.files.source import PLAIN_REPLAY
 from producers.init_command import init_command
 from server_node.clusters.forwarding import events
@@ -113,7 +113,7 @@ def test_an_empty_list_of_events_says_why_it_is_empty(folder: Path) -> None:
     assert "No events: among the labelled readings of flur-" in why or "of flur was no streak" in why
 
 
-def test_the_page_of_a_run_shows_that_its_source_has_ended(folder: Path) -> None:
+def test_the_page_and_the_summary_of_a_run_show_whether_its_source_has_ended(folder: Path) -> None:
     two_states(folder / "a.csv")
     assert CliRunner().invoke(init_command, ["a.csv", "--public"]).exit_code == 0
     options = {**PLAIN_REPLAY, "files": (folder / "a.csv",), "as_json": True}
@@ -121,10 +121,12 @@ def test_the_page_of_a_run_shows_that_its_source_has_ended(folder: Path) -> None
         one.step()
         one.post_status()
         assert not one.board.status.ended
+        assert f"Stopped after 2,000 readings of {ROWS:,}; the same command goes on from there." in _lines(one, 1.0, {})
         while not one.finished:
             one.step()
         one.post_status()
         assert one.board.status.ended
+        assert not any("Stopped" in line for line in _lines(one, 1.0, {}))
 
 
 @pytest.mark.parametrize("privacy", ["--private", "--public"])
