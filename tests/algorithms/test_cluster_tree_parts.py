@@ -280,6 +280,36 @@ def test_a_part_of_a_cluster_that_has_not_moved_is_shown_at_a_review(gap: float,
     assert known.next_review == 8000.0
 
 
+@pytest.mark.parametrize(
+    ("rate", "slow_excess", "present", "born"),
+    [(0.5, 0.0, 1.0, True), (0.3, 0.0, 1.0, False), (0.5, 19.0, 1.0, False), (0.5, 0.0, 0.2, False)],
+    ids=["newer", "long there", "of a sensor", "moved"],
+)
+def test_a_part_with_newer_readings_than_the_rest_is_a_birth_and_shown_at_once(
+    rate: float, slow_excess: float, present: float, born: bool
+) -> None:
+    cells = cells_of([10.0] * 6, [0] * 6)
+    cells.recent[:3], cells.recent[3:] = 1.0, 10.0 * rate
+    known = Identities(1000.0, 4.5, 2.0)
+    known.clusters, known.n_created = {0: Cluster(0.0, -1, True, True, slow_excess=slow_excess)}, 1
+    here = np.repeat([present, 1.0], 3)
+    known.assign(cells, Partition(np.repeat([0, 3], 3), {0: 5.0, 3: 5.0}, np.ones(6), present=here), 1900.0, True)
+    known.settle(1900.0)
+    assert known.clusters[1].appeared is born
+    assert known.shown(np.array([1])).tolist() == [1 if born else 0]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_birth_beside_a_known_cluster_is_shown_before_the_next_review(seed: int) -> None:
+    generator = np.random.default_rng(seed)
+    is_late = (np.arange(3900) >= 2600) & (generator.random(3900) < 0.1)
+    truth = np.where(is_late, 2, generator.integers(2, size=3900))
+    rows = np.array([[0.0, 0.0], [40.0, 0.0], [0.0, 8.0]])[truth] + generator.standard_normal((3900, 2))
+    shown = shown_after_each(rows[:3800])
+    assert shown[25] == 2
+    assert shown[-1] == 3
+
+
 def test_reviews_come_when_the_readings_have_doubled_and_then_every_8000() -> None:
     known, due = Identities(1000.0, 4.5, 2.0), []
     for _ in range(5):

@@ -35,6 +35,9 @@ every day"""
 KNOWN_GROUND, NEAR_GROUND = 2.0, 5.0
 """median core distances of a cluster from its nearest cell: a group within the former has parted from it in known
 ground, one beyond the latter lies where none were before, however it was found"""
+NEWER_RATE, NEWER_SIGNIFICANCE = 0.4, 3.0
+"""share of a group's readings that is recent, and standard deviations by which it is more than in the rest of the
+cluster that the group parted from, from which the group is a birth within its ground"""
 MOVED_SHARE = 0.2
 """share of a cluster's readings in places that it has left, from which it has moved"""
 BIN_READINGS = 125.0
@@ -156,7 +159,7 @@ class Identities:
         # New numbers go by the age of the oldest cell, which no order of a set changes.
         for group in sorted(oldest.keys() - identity_of.keys(), key=oldest.__getitem__):
             former = {cluster: mass for (owner, cluster), mass in shared.items() if owner == group}
-            appeared = not former or _is_new_ground(cells, found.group == group)
+            appeared = not former or self._was_born(cells, found, group, _parent(former))
             certain = (1.0 if appeared else CERTAIN) * self._split
             confirmed = not former or found.significance.get(group, 0.0) >= certain
             cores_away = _cores_away(cells, found, group, former)
@@ -165,6 +168,25 @@ class Identities:
             identity_of[group] = self._new(former, confirmed, appeared, readings, waits, reviewed)
         cells.cluster = _each(found.group, identity_of.__getitem__).astype(np.int64)
         self._prune(set(cells.cluster.tolist()))
+
+    def _was_born(self, cells: Cells, found: Partition, group: int, parent: int) -> bool:
+        """Whether a new group is a birth, not a part of `parent`, which most of its mass was counted to.
+
+        Its readings are recent while most others are old; or, if it was found late, significantly more of them are
+        recent than of the rest of `parent`. What the parent has left does not count: when it splits by movement, both
+        of its parts are new where they are.
+        """
+        own = found.group == group
+        rest = (cells.cluster == parent) & ~own
+        if float(cells.recent[own].sum() / cells.mass[own].sum()) >= cells.new_rate:
+            return True
+        present = cells.mass if found.present is None else cells.mass * found.present
+        mass, recent, around = float(present[own].sum()), float(cells.recent[own].sum()), float(present[rest].sum())
+        if around <= 0.0 or recent < NEWER_RATE * mass:
+            return False
+        expected = float(cells.recent[rest].sum()) * mass / around
+        spread = math.sqrt(expected * self.clusters[parent].slow_dependence)
+        return recent - expected >= NEWER_SIGNIFICANCE * spread
 
     def _claims(self, shared: dict[Pair, float]) -> dict[Pair, float]:
         """(group, known cluster) -> the mass with which the cluster may go on as the group.
@@ -331,11 +353,6 @@ def _each(numbers: Ints, of: Callable[[int], float]) -> AnyArray:
     """numbers (k,), many equal -> (k,) what `of` gives for each; it is called once for equal ones."""
     once, place = np.unique(numbers, return_inverse=True)
     return np.array([of(number) for number in once.tolist()])[place]
-
-
-def _is_new_ground(cells: Cells, own: Bools) -> bool:
-    """Whether the readings of these cells (k,) are recent while most others are old: a birth, not a split."""
-    return float(cells.recent[own].sum() / cells.mass[own].sum()) >= cells.new_rate
 
 
 def _parent(former: dict[int, float]) -> int:
