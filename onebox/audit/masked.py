@@ -96,6 +96,7 @@ class MaskedScene:
             self.client.step()
             self.other.step()
             self._server.step()
+            # Between two steps of the server: it asks for sums in the first, and absorbs them in the second.
             for helper in self._helpers:
                 helper.step()
             self._server.step()
@@ -116,6 +117,7 @@ class MaskedScene:
         """Rest of the audited client: its counts (cells,) with the noise of the one honest helper."""
         *colluding, honest = self._keys
         messages = seen.messages.values()
+        # Words wrap: sums and differences are modulo 2**32, as those of the masks are.
         total = np.zeros(seen.messages[NAME].cells, dtype=np.uint32)
         for message in messages:
             total += words_of(message.counts)
@@ -205,6 +207,7 @@ def audit_masked(
             seen = scene.round(places[truth], of_other)
             exposed = scene.exposed(seen, of_other)
             first, second = (scene.counts(seen, NAME, one) for one in places)
+            # The likelihood ratio under Gaussian noise: no other guess is right more often.
             guess = _squared(exposed - second) - _squared(exposed - first)
             right += (guess > 0) == bool(was_first[trial])
             noises.append(exposed - (first, second)[truth])
@@ -232,6 +235,7 @@ def _squared(difference: Ints) -> int:
 def gaussian_loss(trials: int, hits: int, delta: float) -> Loss:
     """The epsilon at `delta` of Gaussian noise under which this share of guesses between two inputs is right."""
     low, high = clopper_pearson(hits, trials, ALPHA)
+    # Half a hit more keeps it off 0 and 1, where the quantile is infinite.
     estimate = (hits + 0.5) / (trials + 1.0)
     return Loss(trials, trials, hits, *(_epsilon_of_share(share, delta) for share in (estimate, low, high)))
 
@@ -241,6 +245,7 @@ def _epsilon_of_share(share: float, delta: float) -> float:
         return 0.0
     if share >= 1.0:
         return math.inf
+    # The best guess is right where the noise stays within half of the distance.
     distance = 2.0 * NormalDist().inv_cdf(share)
     return epsilon_of(distance**2 / 2.0, delta)
 

@@ -87,6 +87,7 @@ class CountsAttack:
 
     def _score(self, update: Update, neighbours: Neighbours) -> float:
         published = np.concatenate([update.arrays[name] for name in sorted(self.count_names)])
+        # Windows are counted from 0, updates from 1.
         number = update.sequence - 1
         windows = zip(neighbours.windows, neighbours.counted, strict=True)
         first, second = (self._true_counts(rows, counted, number) for rows, counted in windows)
@@ -200,6 +201,7 @@ def _neighbours(generator: np.random.Generator, contract: ResolvedContract, seco
     if second == "other times":
         return _at_the_times_of_others(window, unit.readings_max)
     own = min(size, unit.readings_max + BEYOND) if unit.is_user else 1
+    # In order: of a user's readings in a window the first ones are counted.
     places = np.sort(generator.choice(size, size=own, replace=False))
     other = window.copy()
     window[places] = FIRST

@@ -211,6 +211,7 @@ class KafkaIngest:
             publisher = self._publisher(client, partition, client)
             if not publisher.intact:
                 log_event("readings_log_replaced", logging.WARNING, client=client)
+                # Retention may have removed what the log lacks.
                 again = max(publisher.last_number + 1, bounds[partition][0])
                 bookmark.positions[partition] = min(bookmark.positions[partition], again)
         bookmark.save()

@@ -280,6 +280,7 @@ class QuarantineClient(ClientRequest):
     def apply(self, server: ServerParts) -> Applied:
         """Absorb nothing more of the client, give up what waits of it, and let no round wait for it."""
         server.quarantine.begin(self.request)
+        # No further chunk of it is taken: what waits would only use up room.
         server.reassembly.drop(self.model, self.request.client)
         if (rounds := server.models[self.model].rounds) is not None:
             rounds.quarantine(self.request.client)
@@ -297,6 +298,7 @@ class ReleaseClient(ClientRequest):
         """Absorb the client's next updates, whatever their numbers."""
         server.quarantine.end(self.request)
         model = server.models[self.model]
+        # It has counted on while it was in quarantine, so its next number does not follow the last one.
         model.clients.allow_jump(self.request.client)
         if model.rounds is not None:
             model.rounds.release(self.request.client)

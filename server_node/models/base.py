@@ -328,6 +328,7 @@ def incompatible_clients(answers: Mapping[str, Arrays], combines: Callable[[Coll
     # The most usual first; of equally usual ones by name, so that every run leaves out the same client.
     usual = sorted(clients, key=lambda client: (unusual[client], client))
     if len(clients) <= LEAVE_ONE_OUT_MAX:
+        # The most unusual is the likeliest one, and each try combines all answers once more.
         for client in reversed(usual):
             if combines([other for other in clients if other != client]):
                 return [client]

@@ -237,6 +237,7 @@ class BridgeThread:
             raise
 
     def _log_unavailable(self, error: ShoalError) -> None:
+        # Once the wait has grown to its longest, this is no outage that passes: people must look at the address.
         if self._retry_s < RETRY_MAX_S:
             log_event("upstream_unavailable", logging.WARNING, error=str(error), retry_s=self._retry_s)
             return

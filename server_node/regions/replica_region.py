@@ -62,8 +62,10 @@ def save_state(store: Store, state: bytes) -> None:
     parts = [state[start : start + PART_BYTES] for start in range(0, len(state), PART_BYTES)]
     for number, part in enumerate(parts):
         store.set_bytes(number, part)
+    # Parts of a state that was longer would stay in the changelog for ever.
     for number in range(len(parts), before):
         store.delete(number)
+    # Each write is a record of the changelog, and the number rarely changes.
     if len(parts) != before:
         store.set(_NUMBER, len(parts))
 
@@ -101,6 +103,7 @@ class Timers:
         """Ask every model, soon."""
         with self._changed:
             now = time.monotonic()
+            # What is due earlier stays so: assignments that follow each other must not put it off.
             self._due |= {model: now + model.settings.snapshot_s for model in self._models if model not in self._due}
             self._changed.notify()
 
@@ -115,6 +118,7 @@ class Timers:
             with self._changed:
                 self._stopped = True
                 self._changed.notify()
+            # It may wait for a broker that is gone: the replica ends without it.
             thread.join(STOP_S)
 
     def _wait_s(self, model: RegionModel) -> float:

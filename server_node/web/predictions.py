@@ -335,6 +335,7 @@ def _arrow_columns(body: bytes, wanted: _Wanted) -> Columns:
             for batch in stream:
                 rows += batch.num_rows
                 _check_number(rows)
+                # Offsets of a damaged batch may point anywhere in memory, and reading them ends the process.
                 batch.validate(full=True)
                 batches.append(batch.select(there))
             kept = pyarrow.schema([stream.schema.field(name) for name in there])
@@ -369,6 +370,7 @@ def _numbers(table: Any, wanted: _Wanted) -> Columns:
     return {
         name: np.concatenate([np.empty(0), *(_places(j, part, wanted) for part in table.column(name).chunks)])
         if j in wanted.codes
+        # A safe cast refuses integers beyond 2**53, which JSON and CSV round.
         else table.column(name).cast("float64", safe=False).to_numpy().astype(np.float64)
         for j, name in enumerate(wanted.names)
         if name in table.column_names

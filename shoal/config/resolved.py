@@ -280,6 +280,7 @@ def resolve(contract: Contract, earlier: Sequence[Contract] = ()) -> ResolvedCon
             models[declared.name] = _resolve_model(contract, mode, declared)
     for model in models.values():
         with _naming(model.declared):
+            # Once all are known: a source may be declared further down.
             _check_start(model, models)
     return ResolvedContract(
         contract=contract,
@@ -308,6 +309,7 @@ def _resolve_model(contract: Contract, mode: PrivacyMode, declared: Model) -> Re
     if isinstance(algorithm, RoundsAlgorithm):
         return _resolve_rounds(contract, mode, declared, algorithm)
     _check_has_no_rounds(declared)
+    # Made and dropped: what does not fit is refused here, and not when a node starts.
     algorithm.server(declared.options, contract.width)
     algorithm.client(declared.options, contract.width)
     return _model_of_rows(mode, declared, algorithm)

@@ -74,6 +74,7 @@ class Formal(PrivacyMode):
         for epsilon in self.epsilon_per_feature():
             check_epsilon(epsilon)
         if counts_epsilon is not None:
+            # Raises here, and not at the first window.
             self.count_noise(counts_epsilon)
 
     @property
@@ -279,6 +280,7 @@ def _times(epsilon: float) -> str:
     if epsilon < 9:
         factor = math.exp(epsilon)
         return f"e^{epsilon:g} = {factor:.3g} times" if epsilon < 6.9 else f"e^{epsilon:g} = {factor:,.0f} times"
+    # Rounded up: the sentence says at most.
     power = str(math.ceil(epsilon / math.log(10))).translate(str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹"))
     return f"10{power} times"
 

@@ -91,6 +91,7 @@ def is_missing(value: object) -> bool:
 def _fault_of_one(value: object) -> Reason | None:
     if value is None:
         return "missing"
+    # To Python true is an integer, and would be learnt as 1.
     if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value):
         return "not_a_number"
     return "infinite" if math.isinf(value) else None

@@ -295,6 +295,7 @@ def _likeness(
     table = np.array([[day.get(identity, 0.0) for identity in identities] for day in days])
     now = np.array([today.get(identity, 0.0) for identity in identities])
     likeness = float(np.minimum(now, table.mean(axis=0)).sum())
+    # Each day is left out of the mean that it is compared with, as today is.
     without = (table.sum(axis=0) - table) / (len(days) - 1)
     each = np.minimum(table, without).sum(axis=1)
     columns = zip(table.min(axis=0).tolist(), table.mean(axis=0).tolist(), table.max(axis=0).tolist(), strict=True)
@@ -321,6 +322,7 @@ def _shares_at_the_time(bins: Sequence[HistoryBin]) -> Shares:
 def like_times(now: int) -> list[int]:
     """The starts of the coarse bins at this time of day on earlier days of the same kind."""
     here = datetime.fromtimestamp(now)
+    # By the calendar and not by 24 hours: the change to summer time must not move the time of day.
     days = (here - timedelta(days=back) for back in range(1, DAYS_MAX + 1))
     return [int(day.timestamp()) // COARSE_S * COARSE_S for day in days if _is_weekend(day) == _is_weekend(here)]
 

@@ -290,7 +290,9 @@ class DensityTreeAggregator:
         fresh = DensityTreeAggregator(self._window_readings, self._noise_variance)
         try:
             if len(arrays["places"]):
+                # As an update is added, so that a damaged state meets the same checks.
                 fresh.add(arrays, 0)
         except InvalidData as damaged:
             raise InvalidState(f"saved sums: {damaged}") from None
+        # Only now: a state that is refused must have changed nothing.
         vars(self).update(vars(fresh))

@@ -69,6 +69,7 @@ class Grid:
         number = np.arange(self.cells).reshape((self.along,) * self.d)
         found = []
         for step in itertools.product((-1, 0, 1), repeat=self.d):
+            # One of two opposite steps, or each pair would be there twice.
             if step > (0,) * self.d:
                 here = number[tuple(slice(max(0, -one), self.along - max(0, one)) for one in step)]
                 there = number[tuple(slice(max(0, one), self.along - max(0, -one)) for one in step)]

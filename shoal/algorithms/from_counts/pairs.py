@@ -70,6 +70,7 @@ class FeaturePairs:
         """`sums` (lags, cells), and the variance of the noise of one of them at each distance (lags,)."""
         self._variance = variance
         mass, noise = MEMBER @ sums.sum(axis=0), float(variance.sum()) * (MEMBER**2).sum(axis=1)
+        # From both ends: a bin between readings is looked at, whatever it holds, and one beyond all of them is not.
         here = np.flatnonzero(_beyond(mass, noise) & _beyond(mass[::-1], noise[::-1])[::-1])
         inside = np.zeros(BINS, dtype=np.bool_)
         if len(here):
@@ -132,6 +133,7 @@ def find_private_cut(feature: int, pairs: FeaturePairs) -> FoundCut | None:
     found = None
     for along in cuts_midway(MIDDLES, pairs.mass):
         one = _tested(feature, pairs, along)
+        # Of equal ones the first, so that every run takes the same.
         if one is not None and (found is None or one.told > found.told):
             found = one
     return found
@@ -140,6 +142,7 @@ def find_private_cut(feature: int, pairs: FeaturePairs) -> FoundCut | None:
 def _tested(feature: int, pairs: FeaturePairs, along: Floats) -> FoundCut | None:
     """The cut with bins (bins,) along it, 0 and 1 at the means of both sides, if it passes."""
     step = float(along[1] - along[0])
+    # The means of both sides would be nearer than bins can tell.
     if step * SPAN_MIN > 1.0:
         return None
     upper = along > 0.5

@@ -80,6 +80,7 @@ class Book:
         The counts at one block alone see a stay end whenever a block is taken for one of another regime.
         """
         one, two = self.sets.changes, self.sets.changes_2
+        # Not the inverse: the row of a set that no stream was in is zero.
         stay = np.diag(np.linalg.pinv(one + one.T) @ (two + two.T))
         # The floor bounds the dwell of a set that was never left.
         return self.w / np.clip(1.0 - stay, 1e-6, 1.0)
@@ -214,6 +215,7 @@ class Profiles:
         mean, square, rough, slope = (
             totals[f"{place}/{name}"] / shown for name in ("mean", "square", "rough", "slope")
         )
+        # Rounding makes the difference negative where a regime stands still.
         spread = np.sqrt(np.maximum(square - mean**2, 0.0))
         if centred and totals["0/levels"][0] > 0:
             mean = mean + totals["0/level"] / totals["0/levels"][0]

@@ -148,6 +148,7 @@ def epoch(params: Params) -> int:
 
 def standardised(params: Params, rows: Floats) -> Floats:
     """rows (n, d) -> z as columns (d, n)."""
+    # In C order each feature lies in one piece, as the products that follow read it.
     z = np.subtract(rows.T, params["origin"][:, None], order="C")
     z /= params["scale"][:, None]
     return z
@@ -171,6 +172,7 @@ def weighting(params: Params) -> Callable[[Floats], Floats]:
     target, centres = target_of(params), standardised_centres(params)
     if has_conditions(params):
         precision = np.square(params["scale"] / params["width"])
+        # A condition on the target would need what is to be predicted.
         precision[:, target] = 0.0
         return lambda z: firing_strengths(z, centres, precision)
     fuzzifier = read_float(params, "fuzzifier", above=1.0)
@@ -196,6 +198,7 @@ def answer(params: Params, rows: Rows) -> Stats:
         weights = weights_of(z)
         sums["mass"] += weights.sum(axis=1)
         sums["total"] += weights @ z.T
+        # A copy: its row is overwritten below.
         y, x = z[target].copy(), z
         sums["square"] += weights @ np.square(z).T
         x[target] = 1.0
@@ -250,6 +253,7 @@ def _check_equations(matrix: Floats, stats: Stats, box: Claims) -> None:
     whole = np.empty((p + 1, p + 1))
     whole[:p, :p], whole[p, p] = matrix, stats["energy"][0]
     whole[p, :p] = whole[:p, p] = stats["cross"].ravel()
+    # Rounding may make the smallest eigenvalue of a sum of squares negative.
     whole[np.diag_indices(p + 1)] += p * _slack(box)
     check_definite(whole)
 
