@@ -54,6 +54,7 @@ bench: $(VENV)/.bench ## in nearly two hours: measure speed and memory beside pe
 	$(BIN)/python -m benchmarks.from_counts
 	$(BIN)/python -m benchmarks.gaps
 	$(BIN)/python -m benchmarks.kinds
+	$(BIN)/python -m benchmarks.parts
 	$(BIN)/python -m benchmarks.privacy_choices
 	$(BIN)/python -m benchmarks.replay
 	$(BIN)/python -m benchmarks.history

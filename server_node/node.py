@@ -51,7 +51,7 @@ from shoal.telemetry.events import log_event
 from shoal.telemetry.metrics import ServerMetrics
 from shoal.transports.base import Log, Positions, Record, beginning, first_positions, latest, read_next
 
-STATE_VERSION = 17
+STATE_VERSION = 18
 CLOCKS_APART_S: Final = 0.002
 """seconds that a wait is longer than the clock says, so that it does not end just before"""
 GATHER_S: Final = 0.02

@@ -19,6 +19,7 @@ from shoal.protocol.history import FINE_S, NO_CLUSTER, HistoryBin, HistoryNames,
 from shoal.protocol.lease import Lease
 from shoal.protocol.masked import MASKED_MESSAGES
 from shoal.protocol.messages import ClusterAlerts, ClusterIdentity, ClusterName, Snapshot, Update, Wake
+from shoal.protocol.parts import Part
 from shoal.protocol.published_contract import PublishedContract
 from shoal.protocol.quarantine import ACTIONS, QuarantinedClient, QuarantineList, QuarantineRequest
 from shoal.protocol.readings import Reading
@@ -30,7 +31,7 @@ MESSAGES: Final = (
     *(QuarantineList, ConflictList, PublishedContract, Lease, HistoryBin, HistoryPlaces, HistoryNames),
     *(*MASKED_MESSAGES, Reading),
 )
-ENTRIES: Final = (Region, ClusterIdentity, QuarantinedClient, Conflict, Copy)
+ENTRIES: Final = (Region, ClusterIdentity, Part, QuarantinedClient, Conflict, Copy)
 """lists within messages whose places have names"""
 TYPES: Final = {
     "str": "text",
@@ -44,6 +45,7 @@ TYPES: Final = {
     "Floats": "array",
     "list[Any]": "list",
     "list[int]": "list of whole numbers",
+    "list[float]": "list of numbers",
     "list[str]": "list of texts",
     "list[list[int]]": "list of pairs",
     "list[list[Any]]": "list of lists",
@@ -80,6 +82,7 @@ WORDS: Final = {
     "`Copy`": "`Copy` (below)",
     "`QuarantinedClient`": "`QuarantinedClient` (below)",
     "`ClusterIdentity`": "`ClusterIdentity` (below)",
+    "`Part`": "`Part` (below)",
     " (`shoal.protocol.messages`)": ": `deadline`, `fraction`, `rows_min`",
     " (`shoal.privacy`)": " of the contract",
 }

@@ -77,7 +77,7 @@ def rewritten(page: str) -> str:
 
 def in_order() -> list[type]:
     """Messages and entries as the page has them: an entry follows the message that lists it."""
-    lists = (RegionUpdate, Snapshot, QuarantineList, ConflictList, ConflictList)
+    lists = (RegionUpdate, Snapshot, Snapshot, QuarantineList, ConflictList, ConflictList)
     pairs = list(zip(lists, ENTRIES, strict=True))
     return [one for form in MESSAGES for one in (form, *(entry for lister, entry in pairs if lister is form))]
 

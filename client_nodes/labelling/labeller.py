@@ -32,6 +32,7 @@ from shoal.kernels.distance import block_rows, nearest, nearest_over_present
 from shoal.protocol.events import SiteEvent
 from shoal.protocol.labels import Label, Reason, label_headers, label_key
 from shoal.protocol.messages import Snapshot
+from shoal.protocol.parts import NO_PART, part_numbers
 from shoal.protocol.topics import LABELS, SITE_EVENTS, ensure_label_topics
 from shoal.runtime.checkpoint import OutboxRecord
 from shoal.transports.base import Log, Positions
@@ -67,6 +68,8 @@ class SnapshotClusters:
         self._identity_of = {one.number: one.identity for one in snapshot.cluster_identities}
         self.names = {one.identity: one.name for one in snapshot.cluster_identities}
         """identity -> name, empty if it has none"""
+        self.parts = snapshot.cluster_parts
+        """those of the only known cluster; else none"""
         self.regimes: Regimes | None = None
         """regimes as events need them, of a model that labels sequences"""
         if sequence is not None and view.regimes is not None:
@@ -456,6 +459,9 @@ class Labeller:
         if count_novel:
             self._novel[model] += int(novel.sum())
         columns = (found.cluster.tolist(), found.identity.tolist(), np.round(novelty, NOVELTY_DIGITS).tolist())
+        titles = {NO_PART: "", **{one.number: one.title for one in clusters.parts}}
+        numbers = part_numbers(clusters.parts, unit, self._contract.features)
+        numbers[~known] = NO_PART
         labels = [
             Label(
                 cluster,
@@ -464,8 +470,9 @@ class Labeller:
                 None if math.isnan(strange) else strange,
                 clusters.version,
                 time,
+                part=titles[number],
             )
-            for cluster, identity, strange, time in zip(*columns, times, strict=True)
+            for cluster, identity, strange, time, number in zip(*columns, times, numbers.tolist(), strict=True)
         ]
         for place in np.flatnonzero(novel).tolist():
             reference = int(found.reference[place])

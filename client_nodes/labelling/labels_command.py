@@ -12,7 +12,7 @@ import math
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TextIO
@@ -182,13 +182,13 @@ class Writer(Protocol):
         ...
 
 
-def columns_of(features: Sequence[Feature]) -> list[str]:
-    """`time`, the features, `cluster`, `name`, `novelty`, `reason`, `version`.
+def columns_of(features: Sequence[Feature], parts: bool = False) -> list[str]:
+    """`time`, the features, `cluster`, `name`, `novelty`, `reason`, `version`, and `part` where `parts` are asked for.
 
     A column of ours gets an underscore where a feature has its name.
     """
     taken, names = {feature.name for feature in features}, []
-    for name in ("time", "cluster", "name", "novelty", "reason", "version"):
+    for name in ("time", "cluster", "name", "novelty", "reason", "version", *["part"] * parts):
         unique = name
         while unique in taken:
             unique += "_"
@@ -199,14 +199,14 @@ def columns_of(features: Sequence[Feature]) -> list[str]:
 class CsvWriter:
     """CSV with a header; an empty field where there is no value."""
 
-    def __init__(self, file: TextIO, features: Sequence[Feature]) -> None:
-        self._features = features
+    def __init__(self, file: TextIO, features: Sequence[Feature], parts: bool = False) -> None:
+        self._features, self._parts = features, parts
         self._rows = csv.writer(file, lineterminator="\n")
-        self._rows.writerow(columns_of(features))
+        self._rows.writerow(columns_of(features, parts))
 
     def write(self, block: LabelledBlock) -> None:
         """See `Writer.write`."""
-        self._rows.writerows([time, *map(csv_cell, others)] for time, *others in _rows(block, self._features))
+        self._rows.writerows([time, *map(csv_cell, rest)] for time, *rest in _rows(block, self._features, self._parts))
 
     def close(self) -> None:
         """Nothing is left to write."""
@@ -215,14 +215,14 @@ class CsvWriter:
 class JsonLinesWriter:
     """One JSON object per line; null where there is no value."""
 
-    def __init__(self, file: TextIO, features: Sequence[Feature]) -> None:
+    def __init__(self, file: TextIO, features: Sequence[Feature], parts: bool = False) -> None:
         self._file = file
-        self._features = features
-        self._columns = columns_of(features)
+        self._features, self._parts = features, parts
+        self._columns = columns_of(features, parts)
 
     def write(self, block: LabelledBlock) -> None:
         """See `Writer.write`."""
-        for row in _rows(block, self._features):
+        for row in _rows(block, self._features, self._parts):
             table = dict(zip(self._columns, row, strict=True))
             self._file.write(json.dumps(table, ensure_ascii=False, allow_nan=False) + "\n")
 
@@ -233,15 +233,17 @@ class JsonLinesWriter:
 class ParquetWriter:
     """A Parquet file: times as timestamps (UTC, microseconds), null where there is no value."""
 
-    def __init__(self, path: Path, features: Sequence[Feature]) -> None:
+    def __init__(self, path: Path, features: Sequence[Feature], parts: bool = False) -> None:
         """Raises `MissingExtra` without pyarrow."""
         if importlib.util.find_spec("pyarrow") is None:
             raise MissingExtra("writing Parquet", "parquet")
         import pyarrow  # noqa: PLC0415 - an extra
         import pyarrow.parquet  # noqa: PLC0415 - the same
 
-        self._pyarrow, self._features = pyarrow, features
-        time, *values, cluster, name, novelty, reason, version = columns_of(features)
+        self._pyarrow, self._features, self._parts = pyarrow, features, parts
+        names = columns_of(features, parts)
+        time, values = names[0], names[1 : len(features) + 1]
+        cluster, name, novelty, reason, version, *part = names[len(features) + 1 :]
         self._schema = pyarrow.schema(
             [
                 (time, pyarrow.timestamp("us", tz="UTC")),
@@ -254,6 +256,7 @@ class ParquetWriter:
                 (novelty, pyarrow.float64()),
                 (reason, pyarrow.string()),
                 (version, pyarrow.int64()),
+                *((name, pyarrow.string()) for name in part),
             ]
         )
         self._file = pyarrow.parquet.ParquetWriter(path, self._schema)
@@ -266,7 +269,7 @@ class ParquetWriter:
             values[j] = [
                 None if math.isnan(one) else category_text(one, self._features[j]) for one in block.values[:, j]
             ]
-        columns: list[Any] = [times, *values, *_label_columns(block, self._features)]
+        columns: list[Any] = [times, *values, *_label_columns(block, self._features, self._parts)]
         self._file.write_table(
             self._pyarrow.table(
                 [
@@ -282,18 +285,23 @@ class ParquetWriter:
         self._file.close()
 
 
-TEXT_WRITERS: dict[str, Callable[[TextIO, Sequence[Feature]], Writer]] = {"csv": CsvWriter, "jsonl": JsonLinesWriter}
+TEXT_WRITERS: dict[str, type[CsvWriter | JsonLinesWriter]] = {
+    "csv": CsvWriter,
+    "jsonl": JsonLinesWriter,
+}
 
 
-def _label_columns(block: LabelledBlock, features: Sequence[Feature]) -> list[list[Any]]:
-    """Cluster, name, novelty, reason and version of each reading; None where there is none."""
-    return [
+def _label_columns(block: LabelledBlock, features: Sequence[Feature], parts: bool) -> list[list[Any]]:
+    """Cluster, name, novelty, reason, version and, where asked for, part of each reading; None where there is none."""
+    columns: list[list[Any]] = [
         [None if label is None else label.identity for label in block.labels],
         [None if label is None or not label.name else label.name for label in block.labels],
         [None if label is None else label.novelty for label in block.labels],
         [_reason(label, row, features) for label, row in zip(block.labels, block.values, strict=True)],
         [None if label is None else label.version for label in block.labels],
+        [None if label is None or not label.part else label.part for label in block.labels],
     ]
+    return columns if parts else columns[:-1]
 
 
 def _reason(label: Label | None, values: Floats, features: Sequence[Feature]) -> str | None:
@@ -314,8 +322,8 @@ def _categories(features: Sequence[Feature]) -> list[int]:
     return [j for j, feature in enumerate(features) if feature.kind == "category"]
 
 
-def _rows(block: LabelledBlock, features: Sequence[Feature]) -> Iterator[list[Any]]:
-    columns = _label_columns(block, features)
+def _rows(block: LabelledBlock, features: Sequence[Feature], parts: bool) -> Iterator[list[Any]]:
+    columns = _label_columns(block, features, parts)
     has_gaps = bool(np.isnan(block.values).any())
     categories = _categories(features)
     for read_at, values, *label in zip(block.times, block.values.tolist(), *columns, strict=True):
@@ -402,7 +410,8 @@ def labels() -> None:
 @click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="The file. [default: standard output]")
 @click.option("--model", metavar="NAME", help="The model that labelled. [default: the first one of the file]")
 @click.option("--follow", is_flag=True, help="Write readings as they are labelled, until Ctrl-C (csv and jsonl).")
-def export(file: Path, name: str, form: str, out: Path | None, model: str | None, follow: bool) -> None:
+@click.option("--parts", is_flag=True, help="One more column: the part of the only cluster that a reading lies in.")
+def export(file: Path, name: str, form: str, out: Path | None, model: str | None, follow: bool, parts: bool) -> None:
     """Write the readings that a client's log still has, each with its label, to a file.
 
     The columns are time (UTC), the features, and by the newest label: cluster (its lasting identity), name, novelty,
@@ -416,7 +425,7 @@ def export(file: Path, name: str, form: str, out: Path | None, model: str | None
         raise SettingsError("parquet needs --out FILE and cannot --follow; csv and jsonl can")
     with _client_log(config, name, chosen) as readings, stopped_by_signals() as stop:
         table = LabelledReadings(readings, chosen, config.contract.width, config.contract.learns_gaps)
-        with _writer(form, out, follow, config.contract.features) as (writer, flush):
+        with _writer(form, out, follow, config.contract.features, parts) as (writer, flush):
             for block in table.follow(stop) if follow else table.all():
                 writer.write(block)
                 if follow:
@@ -463,15 +472,17 @@ def _client_log(config: Config, client: str, model: str) -> Iterator[Log]:
 
 
 @contextmanager
-def _writer(form: str, out: Path | None, follow: bool, features: Sequence[Feature]) -> Iterator[tuple[Writer, Any]]:
+def _writer(
+    form: str, out: Path | None, follow: bool, features: Sequence[Feature], parts: bool
+) -> Iterator[tuple[Writer, Any]]:
     """A writer, and what flushes its file. A file appears whole, but for one that is followed."""
     try:
         with nullcontext(out) if out is None or follow else atomic_file(out, replace=True) as path:
             if path is None or form != PARQUET:
                 with _opened(path) as text:
-                    yield TEXT_WRITERS[form](text, features), text.flush
+                    yield TEXT_WRITERS[form](text, features, parts), text.flush
             else:
-                writer = ParquetWriter(path, features)
+                writer = ParquetWriter(path, features, parts)
                 with closing(writer):
                     yield writer, lambda: None
     except OSError as error:

@@ -2,8 +2,6 @@
 
 Descriptions are made from snapshots and the lineage alone, so they reveal nothing that was not published. Noise can
 place nodes outside the declared bounds; a description shows the nearest value within them and says so.
-
-Events of clusters are messages with centres in units, names, and a sentence.
 """
 
 from __future__ import annotations
@@ -17,18 +15,18 @@ from typing import Final
 
 import numpy as np
 
-from server_node.clusters.lineage import Cluster, ClusterEvent, EventKind, Lineage, stay_text
+from server_node.clusters.lineage import Lineage
 from shoal.algorithms.view import ClusteringView, RegimeView
 from shoal.config.contract import Contract, Feature, category_text, ends_text, range_text, rounded, value_text, within
 from shoal.kernels.arrays import Bools, Floats, Ints
-from shoal.protocol.events import ClusterEventMessage
-from shoal.protocol.messages import Snapshot
 
 SHARES = (0.1, 0.5, 0.9)
 """quantiles of the mass of a cluster, between which its values are said to lie"""
 FEATURES_APART_MAX = 2
 APART_MIN = 1.0
 """distance between two middles, in half widths of both intervals together, from which a feature sets a cluster apart"""
+TOLD_BEFORE: Final = 1.5
+"""what the distance in a feature that told a cluster apart before counts more, so that names last"""
 RATIO_APART: Final = 0.4
 """logarithm of the ratio of two spreads, or of two roughnesses, that counts as much as `APART_MIN`: a factor of 1.5"""
 WIDTH_MIN = 0.02
@@ -126,11 +124,17 @@ def _without_unit(feature: Feature) -> str:
 
 
 def describe(
-    view: ClusteringView, contract: Contract, times: Mapping[int, str] = MappingProxyType({})
+    view: ClusteringView,
+    contract: Contract,
+    times: Mapping[int, str] = MappingProxyType({}),
+    *,
+    apart_min: float = APART_MIN,
+    told: Mapping[int, Sequence[int]] = MappingProxyType({}),
 ) -> dict[int, Description]:
     """number of each cluster in the view -> its description. O(nodes log nodes) per feature.
 
-    `times` are the words for when most readings of a cluster fall: by its number, empty for none.
+    `times` are the words for when most readings of a cluster fall: by its number, empty for none. From `apart_min` on a
+    feature sets a cluster apart; those in `told`, by its number, told it apart before and count for more.
     """
     member = view.cluster >= 0
     numbers = np.unique(view.cluster[member]).tolist()
@@ -149,10 +153,13 @@ def describe(
         if len(numbers) > 1:
             elsewhere = dict(enumerate(_intervals(nodes[~own], mass[~own], features)))
         centre = tuple(within(float(centres[number, j]), each) for j, each in enumerate(features))
-        compared = _compared(intervals, elsewhere, contract)
-        apart, manners = _most_telling(compared, _manners(view, number, numbers, contract))
+        compared = _kept(_compared(intervals, elsewhere, contract), told.get(number, ()))
+        apart, manners = _most_telling(compared, _manners(view, number, numbers, contract), apart_min)
         if not (apart or manners) and len(numbers) > 2:
-            apart = _between(place, every, (nodes, mass, np.searchsorted(numbers, cluster)), contract)
+            placed = nodes, mass, np.searchsorted(numbers, cluster)
+            apart = _between(place, every, placed, contract, apart_min)
+        if number in told:
+            apart = _in_order(apart, told[number])
         described[number] = Description(centre, tuple(intervals), apart, manners, time=times.get(number, ""))
         if not (apart or manners) and compared and compared[0][0] > 0:
             weaker[number] = compared[0][1]
@@ -234,8 +241,24 @@ def _compared(
     return sorted(scored, key=lambda pair: (-pair[0], pair[1].feature))
 
 
+def _kept(compared: list[tuple[float, Distinction]], told: Sequence[int]) -> list[tuple[float, Distinction]]:
+    """Features that told a cluster apart before stay ahead of others that tell little more."""
+    scored = [(score * (TOLD_BEFORE if each.feature in told else 1.0), each) for score, each in compared]
+    return sorted(scored, key=lambda pair: (-pair[0], pair[1].feature))
+
+
+def _in_order(apart: tuple[Distinction, ...], told: Sequence[int]) -> tuple[Distinction, ...]:
+    """Features that told a cluster apart before come first, in their order."""
+    order = {feature: place for place, feature in enumerate(told)}
+    return tuple(sorted(apart, key=lambda each: order.get(each.feature, len(order))))
+
+
 def _between(
-    place: int, intervals: Sequence[Sequence[Interval]], placed: tuple[Floats, Floats, Ints], contract: Contract
+    place: int,
+    intervals: Sequence[Sequence[Interval]],
+    placed: tuple[Floats, Floats, Ints],
+    contract: Contract,
+    apart_min: float,
 ) -> tuple[Distinction, ...]:
     """The feature in which a cluster lies apart from each other one, between them; () where there is none.
 
@@ -254,7 +277,7 @@ def _between(
     has_sides &= is_above.any(axis=0) & (is_above.sum(axis=0) < len(middles) - 1)
     scores = np.where(has_sides, apart.min(axis=0), 0.0)
     j = int(np.argmax(scores))
-    if scores[j] < APART_MIN:
+    if scores[j] < apart_min:
         return ()
     feature = contract.features[j]
     of_above, others = is_above[cluster, j], cluster != place
@@ -264,12 +287,12 @@ def _between(
 
 
 def _most_telling(
-    compared: list[tuple[float, Distinction]], moving: list[tuple[float, Manner]]
+    compared: list[tuple[float, Distinction]], moving: list[tuple[float, Manner]], apart_min: float
 ) -> tuple[tuple[Distinction, ...], tuple[Manner, ...]]:
     """The places and the manners that set a cluster apart most, a place before a manner that tells as much."""
     # `sorted` is stable, and places come first: people see a value sooner than a way of moving.
     ranked = sorted([*compared, *moving], key=lambda pair: -pair[0])[:FEATURES_APART_MAX]
-    telling = [each for score, each in ranked if score >= APART_MIN]
+    telling = [each for score, each in ranked if score >= apart_min]
     places = tuple(each for each in telling if isinstance(each, Distinction))
     return places, tuple(each for each in telling if isinstance(each, Manner))
 
@@ -400,101 +423,3 @@ def heaviest_numbers(lineage: Lineage, view: ClusteringView, described: Mapping[
     # The heaviest comes last and so replaces the others of its identity.
     by_mass = sorted(numbers, key=lambda number: float(view.centre_mass[number]))
     return {lineage.of_number[number]: number for number in by_mass}
-
-
-def _centre_by_name(centre: tuple[float, ...], contract: Contract) -> dict[str, float | str]:
-    pairs = zip(contract.features, centre, strict=True)
-    return {one.name: category_text(value, one) if one.kind == "category" else value for one, value in pairs}
-
-
-def event_messages(
-    contract: Contract,
-    snapshot: Snapshot,
-    before: Lineage,
-    after: Lineage,
-    events: Sequence[ClusterEvent],
-    described: Mapping[int, Description],
-) -> list[ClusterEventMessage]:
-    """The messages of the events that came with `snapshot`, in their order.
-
-    `before` is the lineage of the snapshot before, for clusters that have ended since; `described` is by the numbers
-    of the snapshot.
-    """
-    numbers = {identity: number for number, identity in after.of_number.items()}
-    clusters = {**before.clusters, **after.clusters}
-    units = {feature.name: feature.unit for feature in contract.features}
-    messages = []
-    for place, event in enumerate(events):
-        cluster = clusters[event.identity]
-        other = None if event.other is None else clusters.get(event.other)
-        description = described.get(numbers.get(event.identity, -1))
-        label = "" if description is None else description.label
-        centre = None
-        if description is not None:
-            centre = _centre_by_name(description.centre, contract)
-        messages.append(
-            ClusterEventMessage(
-                id=f"{snapshot.model}/{snapshot.version}/{place}",
-                kind=event.kind,
-                federation=contract.federation,
-                model=snapshot.model,
-                version=snapshot.version,
-                readings=snapshot.readings,
-                at=snapshot.made_at,
-                reading_at=snapshot.reading_time,
-                cluster=event.identity,
-                name=cluster.name,
-                label=label,
-                text=sentence(event, title(cluster, label), title(other), snapshot.reading_s),
-                other=event.other,
-                other_name="" if other is None else other.name,
-                muted=cluster.muted(snapshot.made_at),
-                share=min(1.0, event.share),
-                share_before=None if event.share_before is None else min(1.0, event.share_before),
-                dwell=event.dwell,
-                dwell_before=event.dwell_before,
-                centre=centre,
-                units=None if centre is None else units,
-                known=len(after.known),
-                active=len(after.active),
-            )
-        )
-    return messages
-
-
-def title(cluster: Cluster | None, label: str = "") -> str:
-    """The title of a cluster in a sentence: its identity with its name, else with what sets it apart."""
-    if cluster is None:
-        return "another cluster"
-    if cluster.name:
-        return f'cluster {cluster.identity} "{cluster.name}"'
-    return f"cluster {cluster.identity} ({label})" if label else f"cluster {cluster.identity}"
-
-
-def sentence(event: ClusterEvent, cluster: str, other: str | None, reading_s: float | None = None) -> str:
-    """The event in words; `cluster` and `other` are titles, `reading_s` seconds between readings, if known."""
-    share = f"{ratio(event.share)} of the recent readings"
-    other, before = other or "another cluster", ratio(event.share_before or 0.0)
-    stay, stay_before = (stay_text(dwell, reading_s) for dwell in (event.dwell, event.dwell_before))
-    ends = {
-        EventKind.BIRTH: f"is new: {share}",
-        EventKind.PARTED: f"has parted from {other}: {share}",
-        EventKind.MERGED: f"has merged into {other}",
-        EventKind.QUIET: "is quiet: no readings fall to it at present",
-        EventKind.RETURNED: f"has returned: {share}",
-        EventKind.GONE: "is gone: none of its nodes form a cluster any more",
-        EventKind.NAMED: "has got its name",
-        EventKind.CONFIRMED: "is confirmed as normal: it raises no alerts",
-        EventKind.MUTED: "is muted: it raises no alerts for a time",
-        EventKind.UNMUTED: "raises alerts again",
-        EventKind.UNUSUAL: f"is unusual for this time of day: {ratio(event.share)} of the readings, {before} is usual",
-        EventKind.USUAL_AGAIN: f"is usual again for this time of day: {ratio(event.share)} of the readings",
-        EventKind.SHARE_MOVED: f"has moved from {before} to {share}",
-        EventKind.DWELL_MOVED: f"lasts {stay} at a stretch, before {stay_before}",
-    }
-    return f"{cluster} {ends[event.kind]}"
-
-
-def ratio(share: float) -> str:
-    """A share in percent."""
-    return f"{100 * share:.0f} %"

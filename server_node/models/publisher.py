@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from server_node.clusters.description import describe, event_messages
+from server_node.clusters.description import describe
+from server_node.clusters.event_messages import event_messages
 from server_node.clusters.history.attribution import POINTS_MAX, WaitingUpdate, WaitingUpdates, points_compared
 from server_node.clusters.history.places import PlacesRecorder
 from server_node.clusters.history.recorder import NOTHING_PUBLISHED, PublishedHistory, Recorder
@@ -26,6 +27,7 @@ from server_node.clusters.lineage import (
     without_nodes,
 )
 from server_node.clusters.lineage_step import advance, lineage_of, published_identities
+from server_node.clusters.parts import Parts
 from server_node.models.base import Processed, PublishedSnapshot
 from server_node.models.clients import Clients
 from server_node.models.sequences import Content
@@ -139,6 +141,7 @@ class ModelPublisher:
         self._unusual_per_month = unusual_per_month
         self._watch = UnusualWatch()
         self._times = Times()
+        self._parts = Parts()
         self._places = PlacesRecorder(self._contract, model.name, published_history)
         self._uncounted = WaitingUpdates(self._contract.bounds.circular)
         """updates that the history does not have yet; never beyond the snapshot by which they are counted"""
@@ -198,6 +201,7 @@ class ModelPublisher:
         """Go on with the identities and names of a published snapshot once all updates behind it have been read."""
         self.lineage = lineage_of(published, self._algorithm.view(published.arrays))
         self.counts.lineage_from_update = published.updates
+        self._parts.adopt(published)
         self._changes_from = published.read_up_to
         if self._began_anew:
             self._carried = CarriedIdentities.published(published, self._algorithm.view(published.arrays))
@@ -257,6 +261,7 @@ class ModelPublisher:
         self._places.begin_again()
         self._watch.begin_again()
         self._times.begin_again()
+        self._parts.begin_again()
 
     def change_cluster(self, change: ClusterChange, place: tuple[int, int]) -> bool:
         """Change a known cluster; `place` is (partition, offset) of the request. Raises `MessageRejected`.
@@ -298,7 +303,6 @@ class ModelPublisher:
         lineage, changes = self._next_lineage(view, clustered_readings, now, in_round=request is not None)
         # A request has told clients the version of its snapshot already.
         self.counts.version = self.counts.version + 1 if request is None else request.version
-        self.counts.snapshot_at = now
         snapshot = Snapshot(
             federation=self._contract.federation,
             contract=self._digest,
@@ -323,13 +327,14 @@ class ModelPublisher:
             active=len(lineage.active),
             next_identity=lineage.next_identity,
             identities=[list(one) for one in published_identities(lineage)],
+            parts=[list(one) for one in self._parts.follow(view, lineage, self._contract, self.counts.readings)],
         )
         value = snapshot.encode()
         self._keep(snapshot, value, view)
         described = describe(view, self._contract, lineage.times) if changes else {}
         events = event_messages(self._contract, snapshot, self.lineage, lineage, changes, described)
         self._remember(snapshot, lineage, events)
-        self.lineage, self.counts.changed = lineage, []
+        self.lineage, self.counts.changed, self.counts.snapshot_at = lineage, [], now
         again, news = self._recorder.begins_again, self._changed_history()
         return PublishedSnapshot(snapshot, value, view, lineage, events, news, again, self._watch.unusual)
 
@@ -423,6 +428,7 @@ class ModelPublisher:
             "places": self._places,
             "unusual": self._watch,
             "times": self._times,
+            "parts": self._parts,
         }
         return SavedParts(f"the checkpoint of model {self._model.name}", parts)
 

@@ -24,7 +24,7 @@ from server_node.clusters.history.summary import RecentHistory, recent_history
 from server_node.clusters.lineage import Cluster, Lineage, stays_of
 from server_node.status import ModelStatus, ServerStatus, StatusBoard
 from server_node.web.history_json import asked_span, read_feeds, read_history
-from server_node.web.json_values import NO_SNAPSHOT, digits, feature_json, kind_json, view_of
+from server_node.web.json_values import NO_SNAPSHOT, digits, feature_json, kind_json, parts_json, view_of
 from server_node.web.operations import (
     CHANGES,
     CLUSTERS,
@@ -199,6 +199,7 @@ def clusters_json(model: ModelStatus, contract: ResolvedContract, recent: Recent
         numbers = heaviest_numbers(model.lineage, view, described)
         regimes = regimes_json(view, model.lineage, model.snapshot.reading_s)
     stays = {} if regimes is None else regimes["stays"]
+    places = range(contract.width)
     known = sorted(model.lineage.known, key=lambda cluster: (-cluster.mass, cluster.identity))
     return {
         "model": model.name,
@@ -209,7 +210,7 @@ def clusters_json(model: ModelStatus, contract: ResolvedContract, recent: Recent
         "clusters": [
             _cluster_json(cluster, described.get(numbers.get(cluster.identity, -1)), contract)
             | history_fields(cluster.identity, recent)
-            | {"stay": stays.get(str(cluster.identity))}
+            | {"stay": stays.get(str(cluster.identity)), "parts": parts_json(model, contract, places)}
             for cluster in known
         ],
         "regimes": regimes,

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 
 from server_node.clusters.lineage import Lineage
+from server_node.status import ModelStatus
 from shoal.algorithms.view import ClusteringView
 from shoal.config.contract import Feature
 from shoal.config.resolved import ResolvedContract
@@ -67,6 +69,24 @@ NO_SNAPSHOT = "No snapshot has been published yet."
 def view_of(snapshot: Snapshot, contract: ResolvedContract) -> ClusteringView:
     """The clustering in `snapshot`, as its algorithm reads it."""
     return contract.models[snapshot.model].algorithm.view(snapshot.arrays)
+
+
+def parts_json(model: ModelStatus, contract: ResolvedContract, features: Iterable[int]) -> list[dict[str, Any]]:
+    """The parts of the only known cluster of a model, with their centres over these features, in units."""
+    if model.snapshot is None or len(model.lineage.known) != 1:
+        return []
+    parts = model.snapshot.cluster_parts
+    shown = contract.bounds.shown(np.array([one.centre for one in parts])) if parts else ()
+    return [
+        {
+            "number": part.number,
+            "label": part.label,
+            "text": part.text,
+            "share": round(part.share, 4),
+            "centre": [round(float(centre[j]), digits(contract.features[j])) for j in features],
+        }
+        for part, centre in zip(parts, shown, strict=True)
+    ]
 
 
 def snapshot_json(snapshot: Snapshot, lineage: Lineage, contract: ResolvedContract) -> dict[str, Any]:

@@ -13,9 +13,11 @@ import numpy as np
 from server_node.clusters.lineage import Lineage
 from server_node.web.json_values import as_json, feature_json, in_units, rounded
 from server_node.web.tables import colour_slots
-from shoal.algorithms.view import ClusteringView
+from shoal.algorithms.view import NO_CLUSTER, ClusteringView
 from shoal.config.resolved import ResolvedContract
 from shoal.kernels.arrays import Floats, Ints
+from shoal.protocol.messages import Snapshot
+from shoal.protocol.parts import NO_PART, part_numbers
 
 KEEP_SHARE_MIN = 0.9
 """axes are kept while they explain at least this share of the variance that the principal axes would"""
@@ -126,14 +128,17 @@ def map_json(
     features: Sequence[int],
     axes: Sequence[str],
     explained: float | None,
-    version: int,
+    snapshot: Snapshot,
 ) -> str:
-    """JSON in one line. `points` (n, 2) are the places of the nodes, `features` those whose values are sent."""
+    """JSON in one line. `points` (n, 2) are the places of the nodes, `features` those whose values are sent.
+
+    Nodes of a cluster that has parts have the number of theirs.
+    """
     # Sorted again, so that a node keeps its place in the list while others change their mass.
     kept = np.sort(np.argsort(-view.mass, kind="stable")[:NODES_MAX])
     total = len(view.centres)
     head = {
-        "version": version,
+        "version": snapshot.version,
         "axes": axes,
         "explained_variance": explained,
         "identities": [lineage.of_number.get(number) for number in range(total)],
@@ -147,6 +152,9 @@ def map_json(
         yield "y", rounded(points[kept, 1])
         yield "mass", rounded(view.mass[kept])
         yield "cluster", view.cluster[kept].tolist()
+        if snapshot.parts:
+            part = part_numbers(snapshot.cluster_parts, view.nodes[kept], contract.features)
+            yield "part", np.where(view.cluster[kept] == NO_CLUSTER, NO_PART, part).tolist()
         yield "values", in_units(view.nodes[kept], contract, list(features))
 
     # One list of numbers after the other, as all of them, and json's texts for each, take a megabyte for 1000 nodes.

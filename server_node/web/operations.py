@@ -243,6 +243,7 @@ CLUSTER = record(
     trend_text=TEXT,
     fed_by=many(FEED),
     fed_by_text=TEXT,
+    parts=many(record(number=COUNT, label=TEXT, text=TEXT, share=SHARE, centre=many(NUMBER))),
 )
 CLUSTERS = record(
     model=TEXT,

@@ -16,7 +16,16 @@ from server_node.clusters.history.summary import recent_history, usual
 from server_node.clusters.lineage import Lineage
 from server_node.status import HistoryPoint, ModelStatus, RoundStatus, ServerStatus, newest_clients
 from server_node.web.clusters import beside_json, regimes_json, regimes_of
-from server_node.web.json_values import NO_SNAPSHOT, UNCHANGED, as_json, change, feature_json, feature_label, view_of
+from server_node.web.json_values import (
+    NO_SNAPSHOT,
+    UNCHANGED,
+    as_json,
+    change,
+    feature_json,
+    feature_label,
+    parts_json,
+    view_of,
+)
 from server_node.web.map import axis_sample, map_json, scatter, steady_axes
 from server_node.web.predictions import rules_table
 from server_node.web.tables import (
@@ -203,12 +212,13 @@ class ModelRenderer:
         A cluster can get its name between two snapshots, and with it the model another lineage.
         """
         if self._last is None or self._last[0] is not snapshot or self._last[1] is not model.lineage:
-            self._last = snapshot, model.lineage, *self._render(view_of(snapshot, contract), model, contract)
+            self._last = snapshot, model.lineage, *self._render(snapshot, model, contract)
         return self._last[2], self._last[3]
 
     def _render(
-        self, view: ClusteringView, model: ModelStatus, contract: ResolvedContract
+        self, snapshot: Snapshot, model: ModelStatus, contract: ResolvedContract
     ) -> tuple[dict[str, Any], RenderedNodes]:
+        view = view_of(snapshot, contract)
         points, axes, explained = self._projected(view, contract)
         features = _features_shown(self._axes, contract)
         recent = None if self._history is None else recent_history(self._history, model.name)
@@ -218,11 +228,11 @@ class ModelRenderer:
             "features_total": contract.width,
             **clusters_table(view, model, contract, features, recent),
             **overview_json(model, recent, is_usual),
-            "regimes": regimes_json(view, model.lineage, model.snapshot.reading_s if model.snapshot else None),
-            "rules": None if model.snapshot is None else rules_table(model.snapshot, contract),
+            "parts": parts_json(model, contract, features),
+            "regimes": regimes_json(view, model.lineage, snapshot.reading_s),
+            "rules": rules_table(snapshot, contract),
         }
-        version = model.snapshot.version if model.snapshot else 0
-        body = map_json(view, points, model.lineage, contract, features, axes, explained, version).encode()
+        body = map_json(view, points, model.lineage, contract, features, axes, explained, snapshot).encode()
         return clustering, RenderedNodes(hashlib.sha256(body).hexdigest()[:16], body)
 
     def _projected(self, view: ClusteringView, contract: ResolvedContract) -> tuple[Floats, list[str], float | None]:

@@ -53,12 +53,16 @@ class Label(NamedTuple):
     from `[client] novelty_quantile` on"""
     reasons: tuple[Reason, ...] = ()
     """features of a novel reading farthest outside the usual values of that cluster; none: no single one is"""
+    part: str = ""
+    """number and label of the part of the only cluster, such as "2 Temperature high"; empty where it has no parts"""
 
     def encode(self) -> bytes:
         """The value of the client's own record."""
         table = self._asdict()
         if not self.usual_in:  # of 1 000 labels about one has it
             del table["usual_in"], table["reasons"]
+        if not self.part:
+            del table["part"]
         return pack(table)
 
     @classmethod
@@ -78,6 +82,7 @@ class Label(NamedTuple):
         require(is_count(label.version), "malformed", "version")
         require(label.time is None or is_moment(label.time), "malformed", "time")
         require(is_text(label.usual_in), "malformed", "usual_in")
+        require(is_text(label.part), "malformed", "part")
         return label
 
     def to_json(self, federation: str, client: str, model: str, features: Sequence[str]) -> bytes:

@@ -31,6 +31,7 @@ from shoal.protocol.checks import (
     require,
 )
 from shoal.protocol.codec import pack, unpack
+from shoal.protocol.parts import Part, are_parts
 from shoal.transports.base import Headers, Positions
 
 
@@ -348,6 +349,8 @@ class Snapshot(ModelMessage):
     """all identities given so far are below it"""
     identities: list[list[Any]] = field(default_factory=list)
     """a `ClusterIdentity` each, as lists"""
+    parts: list[list[Any]] = field(default_factory=list)
+    """a `Part` each, as lists, where one cluster is known; else none"""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -371,11 +374,17 @@ class Snapshot(ModelMessage):
         require(self.round_request is None or is_plain_table(self.round_request), "malformed", "round_request")
         identities = isinstance(self.identities, list) and all(map(is_cluster_identity, self.identities))
         require(identities, "malformed", "identities")
+        require(are_parts(self.parts), "malformed", "parts")
 
     @property
     def cluster_identities(self) -> list[ClusterIdentity]:
         """The known clusters of this snapshot by number."""
         return [ClusterIdentity(*one) for one in self.identities]
+
+    @property
+    def cluster_parts(self) -> list[Part]:
+        """The parts of the only known cluster."""
+        return [Part(*one) for one in self.parts]
 
     @property
     def reading_time(self) -> float:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from server_node.clusters.description import sentence
+from server_node.clusters.event_messages import sentence
 from server_node.clusters.history.recorder import NOTHING_PUBLISHED
 from server_node.clusters.history.store import HistoryRecord, HistoryStore
 from server_node.clusters.history.unusual import LEARNT_BINS, RARE_BINS_MIN, Finding, UnusualWatch

@@ -1,7 +1,7 @@
 // The tables of clusters: the mark, the share and the centre of each, with a field to name it; and how they differ by feature.
 
 import {
-  at, clusterTitle, count, duration, featureLabel, fillSwatch, make, markOf, percentText, plural, reconcile, setText, shown, SVG, swatch, value,
+  at, clusterTitle, count, duration, featureLabel, fillSwatch, make, markOf, partSlot, percent, percentText, plural, reconcile, setText, shown, SVG, swatch, value,
 } from "./format.js";
 import { Sorting, SteadyOrder } from "./sorting.js";
 import { session } from "./status.js";
@@ -194,6 +194,7 @@ export class Clusters {
       () => this.row(columns),
       (row, cluster) => this.fill(row, cluster, columns),
     );
+    this.showParts(clustering, columns);
     this.naming.show(model.name, clustering.clusters);
     setText(note, notesOn(model, clustering).join(" "));
   }
@@ -210,10 +211,25 @@ export class Clusters {
       ...(stays ? [{ key: "stay", title: "Stay", number: true, of: ({ identity }) => stays[identity], text: ({ identity }) => (stays[identity] ? stayText(stays[identity], clustering) : "–") }] : []),
       ...(known ? [{ key: "since", title: "Age", number: true, of: ({ since }) => this.now - since, text: ({ since }) => duration(this.now - since) }] : []),
       ...clustering.features.map((feature, j) => ({
-        key: `feature ${feature.name}`, title: featureLabel(feature), number: true,
+        key: `feature ${feature.name}`, title: featureLabel(feature), number: true, of_part: true,
         of: ({ centre }) => centre?.[j], text: ({ centre }) => (centre ? shown(centre[j], feature) : "–"),
       })),
     ];
+  }
+
+  // Cells of the only cluster, in the columns of the table; marked as on the map.
+  showParts({ parts = [], clusters }, columns) {
+    const text = { name: partTitle, share: ({ share }) => percent(share) };
+    reconcile(
+      at("parts"), parts, ({ number }) => `${number}/${columns.map(({ title }) => title).join("|")}`,
+      () => make("tr", {}, make("th", { scope: "row" }, swatch(), make("span", { class: "clamp" })), ...columns.slice(1).map(({ number }) => make("td", { class: number ? "number" : "" }))),
+      (row, part) => {
+        row.title = part.text;
+        fillSwatch(row.cells[0].children[0], partSlot(clusters[0].slot, part.number));
+        setText(row.cells[0].children[1], partTitle(part));
+        columns.forEach((column, i) => i && setText(row.cells[i], column.of_part ? column.text(part) : text[column.key]?.(part) ?? ""));
+      },
+    );
   }
 
   row(columns) {
@@ -240,6 +256,8 @@ export class Clusters {
   }
 }
 
+const partTitle = ({ number, label }) => `part ${number}: ${label}`;
+
 // Readings that each lasts at a stretch: those of regimes, or of clusters that are the regimes of another model; null for others.
 function staysOf({ regimes, beside }) {
   const stays = regimes?.stays ?? beside?.same ?? {};
@@ -255,6 +273,7 @@ function notesOn(model, clustering) {
   if (!clustering.clusters.length) return ["None yet."];
   const notes = [`The centre of each in the features' own units; its share is of ${model.rounds ? "the rows behind the newest answers" : "the weight of all nodes"}.`];
   if (staysOf(clustering)) notes.push("Stay: how long it lasts at a client at a stretch, on average; in readings where their times are not known.");
+  if (clustering.parts?.length) notes.push("Parts divide the only cluster where nothing parts it, for orientation; they are no clusters.");
   if (clustering.features_total > clustering.features.length) notes.push(`${clustering.features.length} of ${count(clustering.features_total)} features are shown.`);
   if (model.clusters_total > clustering.clusters.length) notes.push(`The ${clustering.clusters.length} largest of ${count(model.clusters_total)} are listed.`);
   if (clustering.single_nodes) notes.push(`Beside them are ${plural(clustering.single_nodes, "single node")}, which no edge joins to a cluster.`);

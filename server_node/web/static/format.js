@@ -103,6 +103,9 @@ export function markOf(slot) {
   return { colour: slot % COLOURS, corners: CORNERS[shape >> 1], hollow: shape % 2 === 1 };
 }
 
+// The slot by which a part of the cluster with this slot is drawn.
+export const partSlot = (slot, number) => (slot ?? 0) + number - 1;
+
 // Adds the outline of a mark to the path of a canvas context.
 export function trace(context, { corners }, x, y, radius) {
   context.beginPath();

@@ -1,7 +1,7 @@
 // The map of nodes: drawn on a canvas, explored by pointer or keyboard; its axes, and the texts around it.
 
 import {
-  at, COLOURS, count, featureLabel, fixed, make, markOf, percent, plural, reconcile, setText, shown, trace, value,
+  at, COLOURS, count, featureLabel, fixed, make, markOf, partSlot, percent, plural, reconcile, setText, shown, trace, value,
 } from "./format.js";
 
 // One axis: `at` (a coordinate per node), its label, and whether its coordinates are shown as numbers.
@@ -203,13 +203,14 @@ export class NodeMap {
     const order = nodes.id.map((_, i) => i).sort((a, b) => this.known(nodes.cluster[a]) - this.known(nodes.cluster[b]) || this.radius[b] - this.radius[a]);
     for (const i of order) {
       const cluster = nodes.cluster[i];
-      const mark = markOf(this.slotOf(cluster));
+      const mark = markOf(this.slotOfNode(i));
       trace(context, mark, this.px[i], this.py[i], this.radius[i]);
       context.globalAlpha = this.faded(cluster) ? 0.15 : this.known(cluster) ? 0.85 : UNKNOWN_ALPHA;
-      context.fillStyle = mark.hollow ? this.colour.panel : this.colourOf(cluster);
+      const colour = this.known(cluster) ? this.palette[mark.colour] : this.colour.quiet;
+      context.fillStyle = mark.hollow ? this.colour.panel : colour;
       context.fill();
       context.lineWidth = mark.hollow ? 2 : 1;
-      context.strokeStyle = mark.hollow ? this.colourOf(cluster) : this.colour.panel;
+      context.strokeStyle = mark.hollow ? colour : this.colour.panel;
       context.stroke();
     }
     context.globalAlpha = 1;
@@ -222,32 +223,33 @@ export class NodeMap {
     context.stroke();
   }
 
-  // Draws the identity of each cluster: in the middle of its nodes, or above the heaviest one where there are only a few
+  // Draws the identity of each cluster, or the numbers of its parts: in the middle of its nodes, or above the heaviest one where there are only a few
   // that the text would hide. Heavier clusters come first; one that is very light or has no room gets no label.
   drawLabels(context) {
     const { nodes } = this.clustering;
     const sums = new Map();
     nodes.cluster.forEach((cluster, i) => {
       if (cluster < 0 || this.faded(cluster)) return;
-      const sum = sums.get(cluster) ?? { cluster, x: 0, y: 0, mass: 0, members: 0, best: i };
+      const part = this.partOf(i);
+      const key = part ? `part ${part}` : cluster;
+      const sum = sums.get(key) ?? { label: part ? key : String(this.identityOf(cluster) ?? ""), x: 0, y: 0, mass: 0, members: 0, best: i };
       sum.x += this.px[i] * nodes.mass[i];
       sum.y += this.py[i] * nodes.mass[i];
       sum.mass += nodes.mass[i];
       sum.members += 1;
       if (nodes.mass[i] > nodes.mass[sum.best]) sum.best = i;
-      sums.set(cluster, sum);
+      sums.set(key, sum);
     });
     const total = nodes.mass.reduce((sum, mass) => sum + mass, 0);
     const placed = [];
     context.font = "600 13px system-ui, 'Liberation Sans', sans-serif";
     context.textAlign = "center";
     context.lineJoin = "round";
-    for (const { cluster, mass, members, best, ...sum } of [...sums.values()].sort((a, b) => b.mass - a.mass)) {
+    for (const { label, mass, members, best, ...sum } of [...sums.values()].sort((a, b) => b.mass - a.mass)) {
       const few = members < 5;
       const [x, y] = few ? [this.px[best], this.py[best] - this.radius[best] - 4] : [sum.x / mass, sum.y / mass + 4];
       const crowded = placed.some(([otherX, otherY]) => Math.abs(otherX - x) < 20 && Math.abs(otherY - y) < 14);
       if (crowded || (mass < LABEL_SHARE_MIN * total && (this.hovered ?? this.pinned) === null)) continue;
-      const label = String(this.identityOf(cluster) ?? "");
       placed.push([x, y]);
       context.lineWidth = 4;
       context.strokeStyle = this.colour.panel;
@@ -269,6 +271,16 @@ export class NodeMap {
 
   slotOf(cluster) {
     return this.known(cluster) ? this.clustering.slots[cluster] ?? 0 : 0;
+  }
+
+  // The number of the part that a node is in, 0 where its cluster has none.
+  partOf(i) {
+    return this.clustering.nodes.part?.[i] ?? 0;
+  }
+
+  slotOfNode(i) {
+    const [slot, part] = [this.slotOf(this.clustering.nodes.cluster[i]), this.partOf(i)];
+    return part ? partSlot(slot, part) : slot;
   }
 
   faded(cluster) {
@@ -324,7 +336,8 @@ export class NodeMap {
     if (i < 0) return;
     const { nodes, features } = this.clustering;
     const identity = this.identityOf(nodes.cluster[i]);
-    const cluster = identity === null ? "in no known cluster" : `cluster ${identity}`;
+    const part = this.partOf(i) ? `, part ${this.partOf(i)}` : "";
+    const cluster = identity === null ? "in no known cluster" : `cluster ${identity}${part}`;
     const title = this.centres
       ? `Centre of ${cluster} · weight ${value(nodes.mass[i])}`
       : `Node ${nodes.id[i]} · ${cluster} · weight ${value(nodes.mass[i])}`;

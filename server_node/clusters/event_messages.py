@@ -1,0 +1,109 @@
+"""Events of clusters as messages, with centres in units, names, and a sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from server_node.clusters.description import Description
+from server_node.clusters.lineage import Cluster, ClusterEvent, EventKind, Lineage, stay_text
+from shoal.config.contract import Contract, category_text
+from shoal.protocol.events import ClusterEventMessage
+from shoal.protocol.messages import Snapshot
+
+
+def _centre_by_name(centre: tuple[float, ...], contract: Contract) -> dict[str, float | str]:
+    pairs = zip(contract.features, centre, strict=True)
+    return {one.name: category_text(value, one) if one.kind == "category" else value for one, value in pairs}
+
+
+def event_messages(
+    contract: Contract,
+    snapshot: Snapshot,
+    before: Lineage,
+    after: Lineage,
+    events: Sequence[ClusterEvent],
+    described: Mapping[int, Description],
+) -> list[ClusterEventMessage]:
+    """The messages of the events that came with `snapshot`, in their order.
+
+    `before` is the lineage of the snapshot before, for clusters that have ended since; `described` is by the numbers
+    of the snapshot.
+    """
+    numbers = {identity: number for number, identity in after.of_number.items()}
+    clusters = {**before.clusters, **after.clusters}
+    units = {feature.name: feature.unit for feature in contract.features}
+    messages = []
+    for place, event in enumerate(events):
+        cluster = clusters[event.identity]
+        other = None if event.other is None else clusters.get(event.other)
+        description = described.get(numbers.get(event.identity, -1))
+        label = "" if description is None else description.label
+        centre = None
+        if description is not None:
+            centre = _centre_by_name(description.centre, contract)
+        messages.append(
+            ClusterEventMessage(
+                id=f"{snapshot.model}/{snapshot.version}/{place}",
+                kind=event.kind,
+                federation=contract.federation,
+                model=snapshot.model,
+                version=snapshot.version,
+                readings=snapshot.readings,
+                at=snapshot.made_at,
+                reading_at=snapshot.reading_time,
+                cluster=event.identity,
+                name=cluster.name,
+                label=label,
+                text=sentence(event, title(cluster, label), title(other), snapshot.reading_s),
+                other=event.other,
+                other_name="" if other is None else other.name,
+                muted=cluster.muted(snapshot.made_at),
+                share=min(1.0, event.share),
+                share_before=None if event.share_before is None else min(1.0, event.share_before),
+                dwell=event.dwell,
+                dwell_before=event.dwell_before,
+                centre=centre,
+                units=None if centre is None else units,
+                known=len(after.known),
+                active=len(after.active),
+            )
+        )
+    return messages
+
+
+def title(cluster: Cluster | None, label: str = "") -> str:
+    """The title of a cluster in a sentence: its identity with its name, else with what sets it apart."""
+    if cluster is None:
+        return "another cluster"
+    if cluster.name:
+        return f'cluster {cluster.identity} "{cluster.name}"'
+    return f"cluster {cluster.identity} ({label})" if label else f"cluster {cluster.identity}"
+
+
+def sentence(event: ClusterEvent, cluster: str, other: str | None, reading_s: float | None = None) -> str:
+    """The event in words; `cluster` and `other` are titles, `reading_s` seconds between readings, if known."""
+    share = f"{ratio(event.share)} of the recent readings"
+    other, before = other or "another cluster", ratio(event.share_before or 0.0)
+    stay, stay_before = (stay_text(dwell, reading_s) for dwell in (event.dwell, event.dwell_before))
+    ends = {
+        EventKind.BIRTH: f"is new: {share}",
+        EventKind.PARTED: f"has parted from {other}: {share}",
+        EventKind.MERGED: f"has merged into {other}",
+        EventKind.QUIET: "is quiet: no readings fall to it at present",
+        EventKind.RETURNED: f"has returned: {share}",
+        EventKind.GONE: "is gone: none of its nodes form a cluster any more",
+        EventKind.NAMED: "has got its name",
+        EventKind.CONFIRMED: "is confirmed as normal: it raises no alerts",
+        EventKind.MUTED: "is muted: it raises no alerts for a time",
+        EventKind.UNMUTED: "raises alerts again",
+        EventKind.UNUSUAL: f"is unusual for this time of day: {ratio(event.share)} of the readings, {before} is usual",
+        EventKind.USUAL_AGAIN: f"is usual again for this time of day: {ratio(event.share)} of the readings",
+        EventKind.SHARE_MOVED: f"has moved from {before} to {share}",
+        EventKind.DWELL_MOVED: f"lasts {stay} at a stretch, before {stay_before}",
+    }
+    return f"{cluster} {ends[event.kind]}"
+
+
+def ratio(share: float) -> str:
+    """A share in percent."""
+    return f"{100 * share:.0f} %"
