@@ -19,6 +19,7 @@ from onebox.replay.parquet import Columns
 from onebox.replay.plan import PARTS_MAX, ReplayPlan, make_plan
 from onebox.replay.results import ReplayedRecord, records
 from onebox.replay.run import ENGINES, Progress, ReplayResult, open_engine, replay
+from producers.files.source import FilesSettings
 from producers.progress import Meter, display_on
 from shoal.cli.options import config_option
 from shoal.config.settings import Config, load_config
@@ -65,8 +66,10 @@ KEY = "noise.key"
 @click.command("replay", epilog="A replay that was stopped or killed continues when the same command is given again.")
 @config_option
 @click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path))
-@click.option("--client-column", required=True, help="Column with the client of each reading.")
-@click.option("--time-column", required=True, help="Column with its time: a timestamp, or seconds since 1970.")
+@click.option("--client-column", help="Column with the client of each reading. [default: that of [files]]")
+@click.option(
+    "--time-column", help="Column with its time: a timestamp, or seconds since 1970. [default: that of [files]]"
+)
 @click.option(
     "--sequence-column",
     help="Column of whole numbers that orders readings of one client with one time. [default: the order of the rows]",
@@ -126,13 +129,27 @@ def replay_command(**options: Any) -> None:
 def _plan(config: Config, options: dict[str, Any]) -> ReplayPlan:
     folder: Path = options["folder"]
     features = tuple(feature.name for feature in config.contract.features)
-    columns = Columns(features, options["client_column"], options["time_column"], options["sequence_column"])
+    columns = Columns(features, *_columns(config, options), options["sequence_column"])
     # What cannot be replayed is found before a folder is made.
     sizes = options["parts"], options["bytes_max"]
     make_plan(config, columns, options["files"], folder, b"", *sizes)
     folder.mkdir(parents=True, exist_ok=True)
     key = load_or_create_key(options["key"] or folder / KEY)
     return make_plan(config, columns, options["files"], folder, key, *sizes)
+
+
+def _columns(config: Config, options: dict[str, Any]) -> tuple[str, str]:
+    """The columns of client and time: those of the options, or else of [files], as `shoal init` writes it."""
+    files = config.source("files")
+    assert isinstance(files, FilesSettings)
+    rule, _, named = files.split.partition(":")
+    client = options["client_column"] or (named if rule == "column" else "")
+    time_column = options["time_column"] or (files.time_columns[0] if len(files.time_columns) == 1 else "")
+    if not client:
+        raise click.UsageError("name the column of the client, --client-column; [files] has no split by one")
+    if not time_column:
+        raise click.UsageError("name the column of the time, --time-column; [files] has not a single one")
+    return client, time_column
 
 
 def _run(plan: ReplayPlan, engine: Engine, as_json: bool) -> ReplayResult:

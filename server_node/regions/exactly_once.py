@@ -18,8 +18,8 @@ from shoal.config.extension_settings import parse_address
 from shoal.config.settings import LogSettings
 from shoal.errors import SettingsError
 from shoal.telemetry.events import log_event
-from shoal.transports.kafka.connection import client_config, connect, kafka_errors, servers_of
-from shoal.transports.kafka.settings import KafkaSettings
+from shoal.transports.kafka.connection import client_config, connect, kafka_errors
+from shoal.transports.kafka.settings import KafkaSettings, servers_of
 
 VERIFIES: Final = "transaction.partition.verification.enable"
 UNCLEAN: Final = "unclean.leader.election.enable"

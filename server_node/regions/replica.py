@@ -24,8 +24,8 @@ from shoal.runtime.checkpoint import OutboxRecord
 from shoal.runtime.service import RETRY_FIRST_S, RETRY_MAX_S, notify_systemd, stopped_by_signals
 from shoal.telemetry.events import log_event
 from shoal.transports.base import Record
-from shoal.transports.kafka.connection import FRAME_BYTES, servers_of
-from shoal.transports.kafka.settings import KafkaSettings
+from shoal.transports.kafka.connection import FRAME_BYTES
+from shoal.transports.kafka.settings import KafkaSettings, servers_of
 
 __all__ = [
     "Application",

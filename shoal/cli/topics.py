@@ -65,7 +65,10 @@ def rejected() -> None:
 def list_(file: Path, as_json: bool) -> None:
     """List the rejected messages: where each comes from, the reason, and its size."""
     with _open_log(file) as (config, log):
-        for origin, record in _rejected_records(config, log).items():
+        found = _rejected_records(config, log)
+        if not found:
+            click.echo("No message has been rejected.", err=True)
+        for origin, record in found.items():
             reason, detail, size = _header(record, "reason"), _header(record, "detail"), len(record.value or b"")
             if as_json:
                 click.echo(json.dumps({"origin": origin, "reason": reason, "bytes": size, "detail": detail}))

@@ -333,11 +333,10 @@ def _addressed_section(form: type[Section], tables: Mapping[str, object], name: 
     if not address or not isinstance(address, str):  # an address of another type is an error of the section
         return _section(form, tables, name, path)
     try:
-        combined = with_transport(form, address)
+        combined, resolved = with_transport(form, address), resolve_address(address, path)
     except SettingsError as unknown:
         raise SettingsError(f"{path}: [{name}]: {unknown}") from None
-    section = _section(combined, tables, name, path)
-    return section.model_copy(update={"address": resolve_address(address, path)})
+    return _section(combined, tables, name, path).model_copy(update={"address": resolved})
 
 
 def _check_separate(readings: ReadingsSettings, log: LogSettings, path: Path) -> None:

@@ -95,7 +95,9 @@ def test_topics_have_the_settings_of_the_file(tmp_path: Path, address: str) -> N
 
 def test_nothing_rejected_is_an_empty_list(tmp_path: Path, address: str) -> None:
     file = write_federation(tmp_path, address=address)
-    assert done("rejected", "list", "--config", file) == b""
+    listed = shoal("rejected", "list", "--config", file)
+    assert (listed.returncode, listed.stdout) == (0, b"")
+    assert b"No message has been rejected." in listed.stderr
     ended = shoal("rejected", "show", "--config", file, "house.updates/0/0")
     assert ended.returncode == 4
     assert b"shoal rejected list" in ended.stderr

@@ -88,6 +88,7 @@ def test_settings_are_not_part_of_the_contract(tmp_path: Path) -> None:
             '[log]\naddress = "pigeon:loft"',
             "[log]: log address 'pigeon:loft': must begin with one of kafka:",
         ),
+        ('[log]\naddress = "kafka:a:1"', "[log]: log address kafka:a:1: must be kafka://host:port"),
         ("[log]\ntls = true", "[log]: tls: unknown name; remove it or correct its spelling"),
         ('[log]\naddress = "kafka://a:1"\ntls = 1', "[log]: tls: should be a valid boolean"),
         ('[readings]\naddress = "sqlite:x.db"', "[readings]: address must be kafka://host:port; leave it out"),
@@ -154,7 +155,7 @@ def test_whole_seconds_may_be_written_as_integers(tmp_path: Path) -> None:
         ("sqlite:~/log.db", "sqlite:{home}/log.db"),
         ("log.db", "{here}/log.db"),
         ("/abs/log.db", "/abs/log.db"),
-        ("kafka:broker:9092", "kafka:broker:9092"),
+        ("kafka://broker:9092", "kafka://broker:9092"),
     ],
 )
 def test_a_relative_log_is_relative_to_the_file(

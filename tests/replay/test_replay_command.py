@@ -302,3 +302,19 @@ def test_times_may_be_timestamps(tmp_path: Path, plant: Path, key: Path, times: 
         ran = run(*words(plant, key, tmp_path / f"replay-{number}", [path], "--workers", "1"))
         digests.append(summary_of(ran.stdout)["digest"])
     assert digests[0] == digests[1]
+
+
+def test_the_columns_are_those_of_the_federation_file_where_no_option_names_them(
+    tmp_path: Path, plant: Path, key: Path, files: list[Path]
+) -> None:
+    named = run(*words(plant, key, tmp_path / "named", files))
+    file = tmp_path / "columns.toml"
+    file.write_text(f'{FEDERATION}[files]\nsplit = "column:room"\ntime_columns = ["time"]\n', encoding="utf-8")
+    options = ["--key", key, "--sequence-column", "order", "--json"]
+    found = run("replay", "--config", file, "--folder", tmp_path / "found", *options, *files)
+    assert found.exit_code == 0, found.output
+    assert summary_of(found.stdout)["digest"] == summary_of(named.stdout)["digest"]
+    for given, missing in (("--time-column", "--client-column"), ("--client-column", "--time-column")):
+        refused = run("replay", "--config", plant, given, "time", *files)
+        assert refused.exit_code == 2
+        assert missing in refused.output

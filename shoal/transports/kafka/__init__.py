@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 from shoal.config.base import Settings
 from shoal.transports.base import Log, Transport
-from shoal.transports.kafka.settings import KafkaSettings, check_compression
+from shoal.transports.kafka.settings import KafkaSettings, check_compression, servers_of
 
 
 class KafkaTransport(Transport):
@@ -27,6 +28,11 @@ class KafkaTransport(Transport):
         from shoal.transports.kafka.log import KafkaLog  # noqa: PLC0415 - kafka-python is an extra
 
         return KafkaLog(location, settings)
+
+    def resolve(self, location: str, file: Path) -> str:
+        """See `Transport.resolve`. Raises `SettingsError` for a location that names no brokers."""
+        servers_of(location)
+        return location
 
     def servers(self, location: str) -> frozenset[str]:
         """See `Transport.servers`. This machine has several names for itself; one of them is used for all."""

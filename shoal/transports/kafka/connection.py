@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import math
-import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,7 +13,7 @@ from kafka import errors
 from kafka.net.compat import KafkaNetClient
 from kafka.net.sasl.oauth import AbstractTokenProvider
 
-from shoal.errors import LogError, LogUnavailable, SettingsError, ShoalError
+from shoal.errors import LogError, LogUnavailable, ShoalError
 from shoal.files import read_password
 from shoal.transports.base import TopicSettings
 from shoal.transports.kafka.settings import KafkaSettings
@@ -33,15 +32,6 @@ SEGMENT_S_MAX = 7 * 86400.0
 COMPACT_EVERY_S = 600.0
 # A reader that was away for less sees that a key was removed.
 TOMBSTONE_S = 24 * 3600.0
-
-
-def servers_of(place: str) -> list[str]:
-    """`//host:port,host:port` as a list. Raises `SettingsError`."""
-    servers = place.removeprefix("//").rstrip("/").split(",")
-    for server in servers:
-        if not (place.startswith("//") and re.fullmatch(r"(\[[0-9a-fA-F:]+\]|[^\s:/@,]+):[0-9]{1,5}", server)):
-            raise SettingsError(f"log address kafka:{place}: must be kafka://host:port, or kafka://host:port,host:port")
-    return servers
 
 
 def client_config(servers: list[str], settings: KafkaSettings) -> dict[str, Any]:

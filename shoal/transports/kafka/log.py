@@ -30,11 +30,10 @@ from shoal.transports.kafka.connection import (
     client_config,
     connect,
     kafka_errors,
-    servers_of,
     to_shoal_error,
 )
 from shoal.transports.kafka.consumer import LogReader
-from shoal.transports.kafka.settings import KafkaSettings, check_compression
+from shoal.transports.kafka.settings import KafkaSettings, check_compression, servers_of
 from shoal.transports.kafka.topics import Topics
 
 IN_FLIGHT_RECORD_BYTES = 512

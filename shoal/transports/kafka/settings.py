@@ -5,12 +5,13 @@ kafka-python is not imported before a log is opened: reading the settings of a f
 
 from __future__ import annotations
 
+import re
 from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
 from shoal.config.base import FilePath, Settings
-from shoal.errors import MissingExtra
+from shoal.errors import MissingExtra, SettingsError
 
 
 class BrokerAccess(Settings):
@@ -68,3 +69,12 @@ def check_compression(settings: KafkaSettings) -> None:
         raise MissingExtra("A Kafka log", "kafka") from None
     if settings.compression == "lz4" and not codec.has_lz4():
         raise MissingExtra('[log] compression = "lz4"', "lz4")
+
+
+def servers_of(place: str) -> list[str]:
+    """`//host:port,host:port` as a list. Raises `SettingsError`."""
+    servers = place.removeprefix("//").rstrip("/").split(",")
+    for server in servers:
+        if not (place.startswith("//") and re.fullmatch(r"(\[[0-9a-fA-F:]+\]|[^\s:/@,]+):[0-9]{1,5}", server)):
+            raise SettingsError(f"log address kafka:{place}: must be kafka://host:port, or kafka://host:port,host:port")
+    return servers
