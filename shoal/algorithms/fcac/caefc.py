@@ -228,17 +228,19 @@ class CAEFC(ArtNetwork):
     ) -> int:
         edges, ints = self._edges, scalars.ints
         factors = np.array([bandwidth_factor, self.options.neighbour_factor, self.options.edge_factor])
+        winners = np.empty(len(rows), np.int64)
         learnt = 0
         while learnt < len(rows):
             part = rows[learnt : learnt + self._kernel_rows(int(ints[COUNTER]), len(rows) - learnt)]
-            before = None if self._origins is None else self._node_counts(int(ints[SIZE]))
+            ids = self._node_ids(int(ints[SIZE]))
             ints[N_DELETED], ints[DELETED_AGE_SUM] = edges.n_deleted, edges.deleted_age_sum
             table = edges.table(self._nodes.capacity)
-            done = compiled.learn_caefc(part, self._nodes.arrays, table, workspace, *scalars, factors, compiled.loops)
+            nodes, loops = self._nodes.arrays, compiled.loops
+            done = compiled.learn_caefc(part, nodes, table, workspace, *scalars, factors, loops, winners)
             edges.resized(int(ints[SIZE]))
             edges.n_deleted, edges.deleted_age_sum = int(ints[N_DELETED]), int(ints[DELETED_AGE_SUM])
-            if self._origins is not None and before is not None:
-                self._origins.count_all(done, before, self._node_counts(int(ints[SIZE])))
+            if self._origins is not None:
+                self._origins.count_each(winners[:done], ids, self._node_ids(int(ints[SIZE])))
             learnt += done
             # The kernel ends early where the arrays have no room; the caller makes some.
             if done < len(part):
@@ -247,16 +249,16 @@ class CAEFC(ArtNetwork):
         return learnt
 
     def _kernel_rows(self, counter: int, most: int) -> int:
-        """How many rows, at most `most`, one call of the kernel may learn. Where origins are counted, they are of one
-        client, and isolated nodes are removed after the last of them at most."""
+        """How many rows, at most `most`, one call of the kernel may learn. Where origins are counted, isolated nodes
+        are removed after the last of them at most."""
         if self._origins is None or self.lambda_ is None:
             return most
-        return self._origins.ahead(min(most, self.lambda_ - counter % self.lambda_))
+        return min(most, self.lambda_ - counter % self.lambda_)
 
-    def _node_counts(self, size: int) -> tuple[Ints, Ints]:
-        """Ids and winning counts of the first `size` nodes, as copies."""
-        _, _, counts, _, ids = self._nodes.arrays
-        return ids[:size].copy(), counts[:size].copy()
+    def _node_ids(self, size: int) -> Ints:
+        """Ids of the first `size` nodes, as a copy."""
+        *_, ids = self._nodes.arrays
+        return ids[:size].copy()
 
     def _adapt(self, row: Floats, first: int, second: int | None) -> None:
         """Age the winner's edges, connect the second winner, move the neighbours, remove old edges (lines 24-37)."""

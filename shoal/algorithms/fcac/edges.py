@@ -6,8 +6,8 @@ Origins (not in the paper) keep any single client from joining two groups of nod
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterable, Mapping
-from itertools import groupby
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import groupby, repeat
 
 import numpy as np
 
@@ -21,8 +21,6 @@ NEIGHBOURS_MIN = 8
 CLIENTS_UNBOUNDED = 3
 CLIENTS_COUNTED_MAX = 100
 """clients whose inputs a node counts one by one"""
-NodeCounts = tuple[Ints, Ints]
-"""ids (k,) and winning counts (k,) of nodes"""
 EdgeTable = tuple[Ints, Ints, Ints]
 """degrees (capacity,); for each node its neighbours (capacity, width), and the ages (capacity, width) of the edges to
 them, of which the first `degree` count, in any order"""
@@ -172,30 +170,23 @@ class Origins:
 
     def count(self, position: int) -> None:
         """The node at `position`, which may be new, has learnt the next input."""
-        client = self._take(1)
+        (client,) = self._take_each(1)
         if position == len(self._inputs):
             self._inputs.append({})
         self._add(position, client, 1)
 
-    def ahead(self, most: int) -> int:
-        """Number of the next inputs, at most `most`, that come from the same client."""
-        return min(most, self._queue[0][1]) if self._queue else most
-
-    def count_all(self, inputs: int, before: NodeCounts, after: NodeCounts) -> None:
-        """The next inputs, all of one client, have been learnt. `before` and `after`: ids and winning counts of the
-        nodes; nodes may have been removed after the last of the inputs only, since an id can be given again."""
-        client = self._take(inputs)
-        (ids_before, counts_before), (ids, counts) = before, after
-        known = len(ids_before)
-        # Most often none was removed; to look each id up takes longer than all the rest.
-        if not np.array_equal(ids[:known], ids_before):
-            stays = np.isin(ids_before, ids)
-            self.keep(stays)
-            counts_before, known = counts_before[stays], len(self._inputs)
-        won = counts[:known] - counts_before
-        for position in np.flatnonzero(won).tolist():
-            self._add(position, client, int(won[position]))
-        self._inputs.extend({client: count} for count in counts[known:].tolist())
+    def count_each(self, positions: Ints, ids_before: Ints, ids: Ints) -> None:
+        """The nodes at these positions (n,) have learnt the next n inputs. `ids_before` and `ids`: ids of the nodes
+        before and after; nodes may have been removed after the last of the inputs only."""
+        for position, client in zip(positions.tolist(), self._take_each(len(positions)), strict=True):
+            if position == len(self._inputs):
+                self._inputs.append({})
+            self._add(position, client, 1)
+        made = len(self._inputs) - len(ids_before)
+        if len(ids) < len(self._inputs):
+            # A new node's id is the next one after that of the last node.
+            first = ids_before[-1] + 1 if len(ids_before) else 0
+            self.keep(np.isin(np.concatenate([ids_before, np.arange(first, first + made)]), ids))
 
     def _add(self, position: int, client: str, number: int) -> None:
         inputs = self._inputs[position]
@@ -205,14 +196,15 @@ class Origins:
             number += inputs.pop(min(name for name, count in inputs.items() if count == fewest))
         inputs[client] = inputs.get(client, 0) + number
 
-    def _take(self, inputs: int) -> str:
-        """The client of the next inputs, which are of one client, and no longer expected."""
-        if not self._queue:
-            return ""
-        client, left = self._queue.popleft()
-        if left > inputs:
-            self._queue.appendleft((client, left - inputs))
-        return client
+    def _take_each(self, inputs: int) -> Iterator[str]:
+        """The client of each of the next inputs, which are no longer expected then."""
+        while inputs:
+            client, run = self._queue.popleft() if self._queue else ("", inputs)
+            taken = min(run, inputs)
+            if run > taken:
+                self._queue.appendleft((client, run - taken))
+            inputs -= taken
+            yield from repeat(client, taken)
 
     def keep(self, mask: Bools) -> None:
         """Forget the nodes where `mask` is false."""

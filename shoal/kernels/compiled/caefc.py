@@ -45,7 +45,9 @@ from shoal.kernels.compiled.intrinsics import CONST_FLOAT64_2D, FLOAT64_1D, INT6
 from shoal.kernels.compiled.screen import bound, lowest_bound, open_screen, put, put_all, set_margin
 
 EDGES = types.Tuple((INT64_1D, INT64_2D, INT64_2D))
-SIGNATURE = types.int64(CONST_FLOAT64_2D, NODES, EDGES, WORKSPACE, INT64_1D, FLOAT64_1D, INT64_1D, FLOAT64_1D, INT64_1D)
+SIGNATURE = types.int64(
+    CONST_FLOAT64_2D, NODES, EDGES, WORKSPACE, INT64_1D, FLOAT64_1D, INT64_1D, FLOAT64_1D, INT64_1D, INT64_1D
+)
 
 
 @njit
@@ -229,9 +231,21 @@ def borrow_edges(edges: Any) -> Any:
 
 @njit(forceinline=True, error_model="numpy")
 def learn_rows(
-    rows: Any, nodes: Any, edges: Any, workspace: Any, ints: Any, floats: Any, limits: Any, factors: Any, loops: Any
+    rows: Any,
+    nodes: Any,
+    edges: Any,
+    workspace: Any,
+    ints: Any,
+    floats: Any,
+    limits: Any,
+    factors: Any,
+    loops: Any,
+    winners: Any,
 ) -> Any:
-    """Learn rows (n, d) in order, up to one that needs more room than the arrays have. Returns how many were learnt."""
+    """Learn rows (n, d) in order, up to one that needs more room than the arrays have. Returns how many were learnt.
+
+    `winners` (n,) gets the position of the node that each row has made or moved, as it was then.
+    """
     weights, sigmas, counts, stamps, _ = nodes
     degrees, neighbours, ages = edges
     d, capacity, width = rows.shape[1], len(weights), neighbours.shape[1]
@@ -250,6 +264,7 @@ def learn_rows(
         if lacks_room(first, second, ints, capacity, degrees, width):
             return i
         ints[COUNTER] += 1
+        winners[i] = first if first >= 0 else ints[SIZE]
         if first < 0:
             last_needed = become_node(row, nodes, degrees, ints, floats, limits, factors, loops, newer, older)
             set_margin(d, floats)
@@ -278,7 +293,16 @@ def kernel(sources: str) -> Any:
 
     @njit(SIGNATURE, cache=True, error_model="numpy")
     def learn(
-        rows: Any, nodes: Any, edges: Any, workspace: Any, ints: Any, floats: Any, limits: Any, factors: Any, loops: Any
+        rows: Any,
+        nodes: Any,
+        edges: Any,
+        workspace: Any,
+        ints: Any,
+        floats: Any,
+        limits: Any,
+        factors: Any,
+        loops: Any,
+        winners: Any,
     ) -> Any:
         sources  # noqa: B018  # in the closure, and so in the key of Numba's cache
         return learn_rows(
@@ -291,6 +315,7 @@ def kernel(sources: str) -> Any:
             borrowed(limits),
             borrowed(factors),
             borrowed(loops),
+            borrowed(winners),
         )
 
     return learn
