@@ -325,6 +325,7 @@ CYCLES = record(
             unit=TEXT,
             period=TEXT,
             profile=many(NUMBER),
+            spread=many(NUMBER),
             share=SHARE,
             periods=COUNT,
             chance=SHARE,

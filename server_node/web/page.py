@@ -117,7 +117,7 @@ def _event(kind: str, etag: str, data: bytes) -> bytes:
 
 SCRIPTS = (
     *("page", "theme", "status", "format", "summary", "timeline", "history", "sorting", "map_panel"),
-    *("overview", "histograms", "map", "details", "clusters", "clients", "regimes"),
+    *("overview", "histograms", "map", "details", "clusters", "clients", "regimes", "cycles"),
 )
 FILES = {
     "/": ("page.html", "text/html"),

@@ -6,11 +6,12 @@ import hashlib
 import math
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from server_node.clusters.history.cycles import CHANCE, Cycle, find_cycles
 from server_node.clusters.history.store import HistoryReader
 from server_node.clusters.history.summary import recent_history, usual
 from server_node.clusters.lineage import Lineage
@@ -41,6 +42,7 @@ from shoal import __version__
 from shoal.algorithms.view import ClusteringView
 from shoal.config.resolved import ResolvedContract, ResolvedModel
 from shoal.kernels.arrays import Floats
+from shoal.protocol.history import COARSE_S, PLACES_S
 from shoal.protocol.messages import Snapshot
 from shoal.protocol.model_state import model_state
 
@@ -51,6 +53,7 @@ VALUES_MAX = 12
 """features whose values are sent for each node and cluster"""
 HISTORY_MAX = 240
 REGIONS_MAX = 200
+CYCLES_MAX = 12
 FEATURES_NAMED_MAX = 3
 """features named in the label of an axis"""
 
@@ -194,6 +197,7 @@ class ModelRenderer:
     def __init__(self, history: HistoryReader | None = None) -> None:
         self._history = history
         self._axes: Floats | None = None
+        self._cycles: tuple[int | None, list[Cycle]] | None = None
         self._last: tuple[Snapshot, Lineage, dict[str, Any], RenderedNodes] | None = None
 
     def render(self, model: ModelStatus, contract: ResolvedContract) -> dict[str, Any] | None:
@@ -228,12 +232,24 @@ class ModelRenderer:
             "features_total": contract.width,
             **clusters_table(view, model, contract, features, recent),
             **overview_json(model, recent, is_usual),
+            "cycles": [{**asdict(one), "text": one.text()} for one in self._certain_cycles(model.name, contract)],
             "parts": parts_json(model, contract, features),
             "regimes": regimes_json(view, model.lineage, snapshot.reading_s),
             "rules": rules_table(snapshot, contract),
         }
         body = map_json(view, points, model.lineage, contract, features, axes, explained, snapshot).encode()
         return clustering, RenderedNodes(hashlib.sha256(body).hexdigest()[:16], body)
+
+    def _certain_cycles(self, model: str, contract: ResolvedContract) -> list[Cycle]:
+        """The largest cycles that are hardly chance, looked for once in each of the history's longest bins."""
+        if self._history is None:
+            return []
+        extent = self._history.extent(model, COARSE_S)
+        newest = None if extent is None else extent[1] // PLACES_S
+        if self._cycles is None or self._cycles[0] != newest:
+            found = find_cycles(self._history, contract.contract, model)
+            self._cycles = newest, [one for one in found if one.chance < CHANCE][:CYCLES_MAX]
+        return self._cycles[1]
 
     def _projected(self, view: ClusteringView, contract: ResolvedContract) -> tuple[Floats, list[str], float | None]:
         """Map coordinates (n, 2), the label of each axis, and the share of variance that both explain (None: all)."""

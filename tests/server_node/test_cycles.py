@@ -11,8 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from prometheus_client import CollectorRegistry
 
 from server_node.clusters.history.cycles import Cycle, cycles_of, find_cycles, gamma_tail, lines_of
+from server_node.status import StatusBoard
+from server_node.web import page_server
 from shoal.cli.main import shoal
 from shoal.config.settings import load_config
 from shoal.protocol.history import COARSE_S, DAY_S, PLACES_S, HistoryBin, HistoryPlaces, pack_table
@@ -20,6 +23,8 @@ from shoal.protocol.topics import ensure_topics
 from shoal.transports import open_log
 from tests.house.small_federation import write_federation
 from tests.server_node.test_changes import autocorrelated, reader_of
+from tests.server_node.web_browser import Browser
+from tests.server_node.web_statuses import a_snapshot, a_status, some_nodes
 
 MONDAY = 20_836 * DAY_S
 """2027-01-18, seconds since 1970"""
@@ -99,6 +104,8 @@ def test_the_day_and_the_week_of_each_feature_are_found_in_its_unit(file: Path) 
     day, week = certain[first.name, "day"], certain[second.name, "week"]
     assert day.profile[2] - day.profile[0] == pytest.approx(0.15 * (first.high - first.low), rel=0.1)
     assert np.argmin(week.profile) == 0
+    noise = 0.03 * (first.high - first.low)
+    assert day.spread == pytest.approx([noise] * 4, rel=0.3), "what the day leaves"
     assert day.periods >= DAYS - 2
     assert week.periods >= DAYS // 7 - 2
     assert "lowest Monday" in week.text()
@@ -115,7 +122,7 @@ def test_a_short_history_says_so(file: Path) -> None:
     model = contract.models[0].name
     assert find_cycles(reader_of(file, list(a_history(contract, 7))), contract, model) == []
     assert "takes 8 whole days" in lines_of(model, [])[0]
-    assert "below 0.1 %" in Cycle("warm", "", "day", [1.0, 2.0, 1.0, 1.0], 0.5, 9, 0.0).text()
+    assert "below 0.1 %" in Cycle("warm", "", "day", [1.0, 2.0, 1.0, 1.0], [0.1] * 4, 0.5, 9, 0.0).text()
 
 
 def test_the_command_shows_what_the_log_has(file: Path) -> None:
@@ -131,3 +138,24 @@ def test_the_command_shows_what_the_log_has(file: Path) -> None:
     assert text[-1] == "No other cycle has a chance below 1 %."
     found = json.loads(CliRunner().invoke(shoal, ["history", "cycles", "--config", str(file), "--json"]).stdout)
     assert len(found["cycles"]) == 2 * min(2, len(contract.features))
+
+
+def test_the_page_draws_what_follows_the_clock_and_nothing_else(file: Path, browser: Browser) -> None:
+    contract = load_config(file).resolved
+    model = next(iter(contract.models))
+    snapshot = a_snapshot(contract.contract, some_nodes(2, 2, 40), model=model)
+    history = reader_of(file, list(a_history(contract.contract, DAYS)))
+    web = page_server(StatusBoard(a_status(contract.contract, [snapshot])), CollectorRegistry(), history=history)
+    port = web.start()
+    try:
+        tab = browser.tab()
+        tab.open(f"http://127.0.0.1:{port}/")
+        tab.until("document.querySelectorAll('#cycles-list li').length === 2")
+        tab.shows("What follows the clock")
+        words = tab.value_of("[...document.querySelectorAll('#cycles-list span')].map(one => one.textContent)")
+        assert sorted(one.split(":")[0] for one in words) == sorted(one.name for one in contract.features)
+        marks = tab.value_of("[...document.querySelectorAll('#cycles-list path')].map(one => one.getBBox().width)")
+        assert sorted(marks) == [38, 38, 68, 68], "four phases of a day, seven of a week"
+        assert tab.console_errors() == []
+    finally:
+        web.stop()

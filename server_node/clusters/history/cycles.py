@@ -47,6 +47,8 @@ class Cycle:
     """`day`, in phases of six hours from midnight UTC on, or `week`, in days from Monday on"""
     profile: list[float]
     """mean of the feature in each phase, where the trend has its mean"""
+    spread: list[float]
+    """standard deviation of single periods from it, in each phase"""
     share: float
     """part of the variance of all phases that the profile explains, 0 to 1"""
     periods: int
@@ -137,6 +139,8 @@ class Profiles(NamedTuple):
 
     means: Floats
     """(phases, f), each feature's with mean 0"""
+    spreads: Floats
+    """(phases, f) standard deviations of single periods from them"""
     shares: Floats
     """(f,) part of the variance that the means explain"""
     chances: Floats
@@ -159,7 +163,7 @@ def cycles_of(series: Floats, phases: int) -> Profiles | None:
     # What is as small as the rounding of sums is no cycle.
     whole[np.abs(whole) <= ROUNDING * np.nanmax(np.abs(series), axis=0)] = 0.0
     means = whole.mean(axis=0)
-    return Profiles(means, _shares(series, whole, means), _chances(whole, means), len(whole))
+    return Profiles(means, whole.std(axis=0, ddof=1), _shares(series, whole, means), _chances(whole, means), len(whole))
 
 
 def _described(series: Floats, period: str, phases: int, contract: Contract) -> list[Cycle]:
@@ -171,9 +175,11 @@ def _described(series: Floats, period: str, phases: int, contract: Contract) -> 
     for j, feature in enumerate(contract.features[: series.shape[1]]):
         if feature.kind != "number":  # the mean of a category, or across the cut of a circle, is no value of it
             continue
-        profile = feature.low + (feature.high - feature.low) * (level[j] + found.means[:, j])
+        span = feature.high - feature.low
+        profile, spread = feature.low + span * (level[j] + found.means[:, j]), span * found.spreads[:, j]
         share, chance = float(found.shares[j]), float(found.chances[j])
-        cycles.append(Cycle(feature.name, feature.unit, period, profile.tolist(), share, found.periods, chance))
+        values = profile.tolist(), spread.tolist(), share, found.periods, chance
+        cycles.append(Cycle(feature.name, feature.unit, period, *values))
     return cycles
 
 

@@ -6,6 +6,7 @@ import { Clusters, showDifferences } from "./clusters.js";
 import {
   at, count, duration, featureLabel, make, percent, plural, rate, reconcile, setText, short, SVG, value,
 } from "./format.js";
+import { showCycles } from "./cycles.js";
 import { moment } from "./history.js";
 import { showRegimes } from "./regimes.js";
 import { clientsOf } from "./status.js";
@@ -224,6 +225,7 @@ export class Details {
     showFeeds(model);
     showRules(model);
     showRegimes(model);
+    showCycles(model);
     showRejected(status.rejected);
     this.pin(pinned);
     // Privacy changes seldom; not rendering it again keeps open what the user has unfolded.
