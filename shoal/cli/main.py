@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from difflib import get_close_matches
 from importlib.metadata import EntryPoint, entry_points
 from resource import RLIMIT_CORE, getrlimit, setrlimit
 from typing import Any, NoReturn
@@ -32,6 +33,8 @@ SECTIONS = {
 }
 """heading of the help text -> its commands; those of other packages come last, as `OTHERS`"""
 OTHERS = "Others"
+STATUS = "A server shows its state on its page and at /v1/status, `shoal check FILE --log` that of the models."
+"""hint for those who look for a command of that name"""
 VARIABLE = "SHOAL"
 INTERRUPTED = 130
 HELP_NAMES = ["-h", "--help"]
@@ -69,6 +72,16 @@ class Commands(click.Group):
             if point.name == cmd_name:
                 return _load(point, GROUP, VARIABLE)
         return None
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as unknown:
+            near = get_close_matches(args[0], self.list_commands(ctx), n=1)
+            hint = STATUS if args[0] == "status" else f"Did you mean {near[0]!r}?" if near else ""
+            raise click.UsageError(f"{unknown.message} {hint}".rstrip(), ctx) from None
 
     def invoke(self, ctx: click.Context) -> Any:
         try:

@@ -365,3 +365,12 @@ def test_a_command_ends_while_its_kernels_are_compiled(word: str, code: int, sai
     assert ended.returncode == code
     assert ended.stdout.startswith("computing")
     assert said in ended.stdout + ended.stderr
+
+
+@pytest.mark.parametrize(("word", "said"), [("lables", "Did you mean 'labels'?"), ("status", "/v1/status"), ("x", "")])
+def test_a_command_that_is_not_there_leads_to_one_that_is(word: str, said: str) -> None:
+    result = shoal(word)
+    assert result.returncode == 2
+    assert f"No such command {word!r}." in result.stderr
+    assert said in result.stderr
+    assert said or "mean" not in result.stderr
