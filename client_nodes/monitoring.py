@@ -21,13 +21,13 @@ from client_nodes.publisher import EncodedUpdate
 from shoal.config.resolved import ResolvedContract
 from shoal.errors import InvalidState, MessageRejected
 from shoal.protocol.checks import is_count
-from shoal.protocol.events import SiteEvent
 from shoal.protocol.reading_faults import CLIPPED_SHARE, FaultCounts
 from shoal.protocol.topics import READINGS
 from shoal.runtime.checkpoint import OutboxRecord
 from shoal.telemetry.events import log_event, note_experimental
 
 if TYPE_CHECKING:
+    from shoal.protocol.events import SiteEvent
     from shoal.telemetry.metrics import ClientMetrics
 
 

@@ -31,8 +31,7 @@ from shoal.protocol.conflicts import (
     make_mark,
     mark_in,
 )
-from shoal.protocol.masked import MaskedCounts
-from shoal.protocol.messages import Update
+from shoal.protocol.messages import MASKED_COUNTS, Update
 from shoal.protocol.signatures import HEADER, signature
 from shoal.protocol.validation import Validator
 from shoal.runtime.checkpoint import OutboxRecord
@@ -121,7 +120,7 @@ def make_signer(key: bytes | None) -> Callable[[OutboxRecord], Headers]:
         return lambda _: ()
 
     def sign(record: OutboxRecord) -> Headers:
-        kind = MaskedCounts.TYPE if MaskedCounts.headers()[0] in record.headers else Update.TYPE
+        kind = MASKED_COUNTS if ("type", MASKED_COUNTS.encode()) in record.headers else Update.TYPE
         return ((HEADER, signature(key, record.topic, record.value or b"", kind)),)
 
     return sign
@@ -283,7 +282,9 @@ class OwnUpdates:
         Raises `MessageRejected`.
         """
         value = record.value or b""
-        if MaskedCounts.headers()[0] in record.headers:
+        if ("type", MASKED_COUNTS.encode()) in record.headers:
+            from shoal.protocol.masked import MaskedCounts  # noqa: PLC0415 - loaded only to mask counts
+
             masked = MaskedCounts.decode(value, record.headers)
             known = masked.model in self._models
             return "the masked counts of round", masked.model, masked.round, masked_digest(value) if known else None

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from shoal.config.contract import Contract
 from shoal.config.resolved import ResolvedContract
 from shoal.errors import ContractMissing, MessageRejected
 from shoal.protocol.conflicts import CONFLICTS_KEY
-from shoal.protocol.lease import NewestSnapshots, is_for_servers, is_lease
-from shoal.protocol.masked import OpenRound, check_envelope, is_open_round
+from shoal.protocol.lease import NewestSnapshots, is_for_servers, is_lease, is_open_round
 from shoal.protocol.messages import Snapshot
 from shoal.protocol.published_contract import CONTRACT_KEY, check_contract, with_earlier
 from shoal.protocol.validation import Validator
 from shoal.transports.base import Log, Positions, Record, beginning, latest
+
+if TYPE_CHECKING:
+    from shoal.protocol.masked import OpenRound
 
 LOOK_EVERY_S = 60.0
 """interval at which a client that needs no snapshots looks for conflicts among them"""
@@ -137,6 +139,8 @@ class Snapshots:
         return rejected
 
     def _keep_round(self, record: Record) -> None:
+        from shoal.protocol.masked import OpenRound, check_envelope  # noqa: PLC0415 - loaded only to mask counts
+
         try:
             opened = OpenRound.decode(record.value, record.headers)
             check_envelope(opened, self._contract.federation, self._contract.digest)

@@ -69,6 +69,15 @@ def is_for_servers(record: Record) -> bool:
     return (record.key or b"").startswith(b"@") or is_lease(record)
 
 
+ROUND_KEY: Final = "@round/"
+"""start of the keys of open rounds of masked counts in the topic of snapshots; no model has a name like it"""
+
+
+def is_open_round(key: bytes | None) -> bool:
+    """Whether a record of the topic of snapshots with this key is an open round."""
+    return (key or b"").startswith(ROUND_KEY.encode())
+
+
 VERSIONS_AHEAD_MAX: Final = 64
 """most by which a snapshot's version may be above the one before, besides versions that compaction has removed"""
 GENERATIONS_AHEAD_MAX: Final = 1000

@@ -18,7 +18,8 @@ import numpy as np
 from shoal.errors import MessageRejected
 from shoal.kernels.arrays import Ints, Words32
 from shoal.protocol.checks import is_count, is_name, require
-from shoal.protocol.messages import Envelope, ModelMessage
+from shoal.protocol.lease import ROUND_KEY
+from shoal.protocol.messages import CLOSE_ROUND, MASKED_COUNTS, ROUND_PLAN, Envelope, ModelMessage
 
 PLAN_BYTES: Final = 16
 """bytes of the digest of a plan that travel"""
@@ -37,8 +38,6 @@ _ANSWERED: Final = np.dtype([("low", "<u4"), ("high", "u1"), ("window", "<u4")])
 """the first 5 bytes of a client's digest, and a window: all clients of a batch fit into one record"""
 ANSWERED_MAX: Final = CLIENTS_MAX
 """most clients of an open round; others learn that a window was taken by sending it again"""
-ROUND_KEY: Final = "@round/"
-"""start of the keys of open rounds in the topic of snapshots; no model has a name like it"""
 
 
 def _is_bytes(value: object, size: int) -> bool:
@@ -49,7 +48,7 @@ def _is_bytes(value: object, size: int) -> bool:
 class MaskedCounts(ModelMessage):
     """The masked counts of one window of one client. It is a record of the topic of updates."""
 
-    TYPE: ClassVar[str] = "masked_counts"
+    TYPE: ClassVar[str] = MASKED_COUNTS
 
     client: str
     key: bytes
@@ -112,7 +111,7 @@ def message_name(round_: int, window: int, plan: bytes, nonce: bytes = b"") -> b
 class CloseRound(ModelMessage):
     """The end of a round, by the server: which messages are its batch. It is a record of the topic of updates."""
 
-    TYPE: ClassVar[str] = "close_round"
+    TYPE: ClassVar[str] = CLOSE_ROUND
 
     round: int
     plan: bytes
@@ -151,7 +150,7 @@ class RoundPlan(ModelMessage):
     So what the region's clients have counted, and what it passes on, follows from its log alone.
     """
 
-    TYPE: ClassVar[str] = "round_plan"
+    TYPE: ClassVar[str] = ROUND_PLAN
 
     round: int
     snapshot: bytes
@@ -264,11 +263,6 @@ def packed_answered(answered: Mapping[str, int]) -> bytes:
 def _short(client: str) -> tuple[int, int]:
     digest = hashlib.sha256(client.encode()).digest()
     return int.from_bytes(digest[:4], "little"), digest[4]
-
-
-def is_open_round(key: bytes | None) -> bool:
-    """Whether a record of the topic of snapshots with this key is an open round."""
-    return (key or b"").startswith(ROUND_KEY.encode())
 
 
 def words_of(value: bytes) -> Words32:

@@ -74,6 +74,8 @@ def is_cluster_identity(value: object) -> bool:
 
 VERSION = 1
 """version of the envelope; a reader refuses any other before decoding"""
+MASKED_COUNTS, CLOSE_ROUND, ROUND_PLAN = "masked_counts", "close_round", "round_plan"
+"""types of messages that are told apart without `shoal.protocol.masked`, which few processes load"""
 CHUNKS_MAX = 4096
 MESSAGE_ITEMS_MAX = 16_384
 """most values in a message; the largest valid one lists an epsilon or a number for each of 4096 features"""

@@ -22,7 +22,7 @@ from typing import Final, Protocol, runtime_checkable
 from shoal.config.settings import CLIENT, Config
 from shoal.errors import LogError, SettingsError
 from shoal.protocol.ed25519 import PrivateKey, PublicKeys, read_private_key, read_public_keys
-from shoal.protocol.masked import CloseRound, RoundPlan
+from shoal.protocol.messages import CLOSE_ROUND, ROUND_PLAN
 from shoal.protocol.topics import READINGS, RELEASES, readings_settings
 from shoal.runtime.checkpoint import OutboxRecord
 from shoal.telemetry.events import log_event
@@ -40,7 +40,7 @@ from shoal.transports.base import (
 from shoal.transports.sqlite.log import SqliteLog
 
 HEADER: Final = "server_signature"
-SIGNED_IN_UPDATES: Final = frozenset({("type", kind.TYPE.encode()) for kind in (CloseRound, RoundPlan)})
+SIGNED_IN_UPDATES: Final = frozenset({("type", kind.encode()) for kind in (CLOSE_ROUND, ROUND_PLAN)})
 """headers of the records of the topic of updates that servers sign"""
 _SIGNED_HEADERS: Final = ("type", "v")
 

@@ -16,7 +16,8 @@ from shoal.errors import MessageRejected, ShoalError
 from shoal.protocol.conflicts import CONFLICTS_KEY, ConflictList, PublishedDigests, check_no_conflict
 from shoal.protocol.events import ClusterEventMessage, SiteEvent
 from shoal.protocol.history import BINS_KEPT, PLACES_KEPT, HistoryBin, HistoryNames, HistoryPlaces, pack_table, triples
-from shoal.protocol.masked import MASKED_MESSAGES, OpenRound, is_open_round, packed_answered
+from shoal.protocol.lease import is_open_round
+from shoal.protocol.masked import MASKED_MESSAGES, OpenRound, packed_answered
 from shoal.protocol.messages import Envelope, Snapshot
 from shoal.protocol.published_contract import CONTRACT_KEY, PublishedContract, check_contract, published_contracts
 from shoal.protocol.quarantine import QuarantineList
