@@ -222,7 +222,7 @@ def test_the_site_events_of_a_client_are_listed_match_rules_and_go_to_the_sinks_
     )
     run = CliRunner()
     words = ["list", "--config", str(file), "--client", client]
-    assert run.invoke(events_command, words).output == ""
+    assert run.invoke(events_command, words).stdout == ""
     with closing(open_client_log(config, client)) as log:
         log.publish(SITE_EVENTS, event.encode(), event.id.encode(), event.headers())
         log.flush()
