@@ -147,6 +147,21 @@ def test_gaps_between_even_numbers_are_no_valleys_where_the_step_is_given(epsilo
     assert found[0.0].n_clusters_ > 4
 
 
+@pytest.mark.parametrize("epsilon", [4.0, None])
+def test_many_clusters_are_found_in_a_small_table_whose_tree_changes_often_enough(epsilon: float | None) -> None:
+    generator = np.random.default_rng(12)
+    grid = np.stack(np.meshgrid([0.1, 0.3, 0.5, 0.7], [0.15, 0.5, 0.85]), axis=-1).reshape(-1, 2)
+    of = generator.integers(12, size=5000)
+    rows = np.clip(grid[of] + generator.normal(0, 0.02, (5000, 2)), 0.0, 1.0)
+    found = {
+        each: DensityTree(epsilon=epsilon, random_state=3, grow_readings=each).fit(rows)
+        for each in (2000, len(rows) // 10)
+    }
+    assert found[2000].n_clusters_ < 12, "a leaf is cut in two at each change"
+    assert found[500].n_clusters_ == 12
+    assert adjusted_rand_score(of, found[500].labels_) > 0.97
+
+
 def test_a_feature_that_shows_steps_and_has_none_is_named() -> None:
     generator = np.random.default_rng(11)
     frame = pd.DataFrame({"warm": np.rint(generator.normal(20, 4, 200)), "dry": generator.normal(20, 4, 200)})
