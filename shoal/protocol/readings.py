@@ -199,7 +199,10 @@ _ENVELOPE: Final = frozenset({"type", "v"})
 
 @dataclass(frozen=True)
 class Codes:
-    """The declared values of one feature: a text is compared as it is written, a number by its value."""
+    """The declared values of one feature: a text is compared as it is written, a number by its value.
+
+    Truths are written as true, True or TRUE, by programs of one kind each.
+    """
 
     values: tuple[str, ...]
 
@@ -211,6 +214,10 @@ class Codes:
     def _numbers(self) -> dict[float, float]:
         return {number: place for text, place in self._texts.items() if (number := _number(text)) is not None}
 
+    @cached_property
+    def _truths(self) -> dict[str, float]:
+        return {text.lower(): place for text, place in self._texts.items() if text.lower() in ("true", "false")}
+
     def place(self, cell: Any) -> float | None:
         """The place of a value; None for one that is not declared, and for a missing one."""
         if is_missing(cell):
@@ -218,6 +225,8 @@ class Codes:
         text = str(cell).lower() if isinstance(cell, bool) else str(cell).strip()
         if text in self._texts:
             return self._texts[text]
+        if text.lower() in self._truths:
+            return self._truths[text.lower()]
         number = _number(text)
         return None if number is None else self._numbers.get(number)
 

@@ -85,6 +85,9 @@ def test_the_values_and_their_order_are_agreed_on() -> None:
 
 
 def test_a_text_is_compared_as_written_and_a_number_by_its_value() -> None:
+    for written in (("False", "True"), ("false", "true"), ("FALSE", "TRUE")):
+        assert [Codes(written).place(cell) for cell in (False, True, "False", "true", "TRUE")] == [0, 1, 0, 1, 1]
+    assert Codes(("on", "off")).place("On") is None, "other texts are compared as they are written"
     codes = Codes(("off", "1", "2.5", "true"))
     cells = ["off", " off ", "OFF", 1.0, "1", "01", 2.5, True, None, np.nan, "", 7.0]
     assert [codes.place(cell) for cell in cells] == [0, 0, None, 1, 1, 1, 2, 3, None, None, None, None]
