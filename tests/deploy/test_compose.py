@@ -22,7 +22,8 @@ from tests.deploy.image_stand_ins import WITHOUT, make_all
 from tests.deploy.systemd_machine import Machine, commands_of_the_docs, systemd_machine
 from tests.noisy_rows import noisy_rows_file
 
-pytestmark = [pytest.mark.needs("docker"), pytest.mark.timeout(900)]
+# The first test also makes the images, for which a busy machine takes more than a quarter of an hour.
+pytestmark = [pytest.mark.needs("docker"), pytest.mark.timeout(1800)]
 
 MODELS = ("rooms", "fcac", "fuzzy")
 CLIENTS = [f"client-{number}" for number in range(1, 6)]
