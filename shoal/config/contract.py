@@ -496,5 +496,5 @@ def ends_text(low: float, high: float, feature: Feature) -> str:
     """Both ends without unit."""
     first, last = rounded((low, high), feature)
     # A minus sign before the upper end would read like two dashes, and on a circle it may be the smaller number.
-    joint = " to " if "-" in first + last or feature.kind != "number" else "-"
+    joint = " or " if feature.kind == "category" else " to " if "-" in first + last or feature.period else "-"
     return first if first == last else f"{first}{joint}{last}"

@@ -127,7 +127,7 @@ def test_files_and_messages_give_the_same_numbers(tmp_path: Path) -> None:
 def test_values_are_named_in_texts_and_exports(tmp_path: Path) -> None:
     warm, valve = agreed().features
     assert value_text(2.2, valve) == "open"
-    assert (range_text(0.1, -0.4, valve), range_text(0.0, 2.0, valve)) == ("closed", "closed to open")
+    assert (range_text(0.1, -0.4, valve), range_text(0.0, 2.0, valve)) == ("closed", "closed or open")
     with (tmp_path / "out.csv").open("w") as file:
         CsvWriter(file, [warm, valve]).write(
             LabelledBlock([0.0, 1.0], np.array([[20.0, 1.0], [21.0, np.nan]]), [None] * 2)

@@ -82,8 +82,10 @@ class Book:
         one, two = self.sets.changes, self.sets.changes_2
         # Not the inverse: the row of a set that no stream was in is zero.
         stay = np.diag(np.linalg.pinv(one + one.T) @ (two + two.T))
-        # The floor bounds the dwell of a set that was never left.
-        return self.w / np.clip(1.0 - stay, 1e-6, 1.0)
+        # Changes seen bound what a few blocks astray can make endless. Seen at two blocks, they are rather too few.
+        left = np.maximum(self.moved().sum(axis=1), 1.0) / np.maximum(one.sum(axis=1), 1.0)
+        found: Floats = self.w / np.clip(np.maximum(1.0 - stay, left), 1e-6, 1.0)
+        return found
 
     def moved(self) -> Floats:
         """(k, k) changes from each to each other regime, without blocks astray.
