@@ -158,9 +158,9 @@ KILLS = 28
 forks = pytest.mark.skipif("fork" not in multiprocessing.get_all_start_methods(), reason="processes are forked")
 
 
-def killed(folder: Path, kills: int) -> list[EventFinding]:
+def killed(folder: Path, kills: int, seed: int = 0) -> list[EventFinding]:
     found = config(folder)
-    return audit_masked_kills(found, found.resolved.counted[0], folder / "run", kills, np.random.default_rng(0))
+    return audit_masked_kills(found, found.resolved.counted[0], folder / "run", kills, np.random.default_rng(seed))
 
 
 def none_occurred(findings: Sequence[Finding]) -> None:
@@ -215,13 +215,16 @@ def charge_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_faults_that_only_kills_show_are_noticed(
     fault: Callable[[pytest.MonkeyPatch], None], place: int, memory_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In one of a few audits: in the worst case none of the kills of one comes between the two steps."""
+    """In one of several audits: in the worst case none of the kills of one comes between the two steps.
+
+    On a busy machine a process often has not come so far when it is killed, and there are fewer sums.
+    """
     fault(monkeypatch)
     findings = []
-    for number in range(4):
+    for number in range(8):
         folder = memory_folder / str(number)
         folder.mkdir()
-        findings.append(killed(folder, KILLS)[place])
+        findings.append(killed(folder, KILLS, seed=number)[place])
         if findings[-1].refuted:
             return
     pytest.fail("\n".join(finding.line() for finding in findings))
