@@ -1,4 +1,4 @@
-"""The processor time of clients and servers in this version and in another one, in turns."""
+"""The processor time of producers, clients and servers in this version and in another one, in turns."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from benchmarks.machine import facts, one_line
 from benchmarks.process import ONE_THREAD
 from benchmarks.results import out_option, rounded, spread, table, write
 from benchmarks.versions import work
-from shoal.kernels.forms import NUMPY
+from shoal.kernels.forms import COMPILED, NUMPY
 
 HERE = Path(__file__).parent.parent.parent
 PARTS = {
@@ -26,20 +27,33 @@ PARTS = {
     "combine": ("server, per answer in rounds", 1),
 }
 """part -> its name in the table, and how many of its units an update or an answer has"""
+PATH_PARTS = {
+    "produced": "producer",
+    "learnt": "clients",
+    "absorbed": "server",
+    "path": "together",
+    "numbers": "numbers read from text, alone",
+    "arithmetic": "noise and clustering, alone",
+    "log": "readings through a log, alone",
+}
+QUICK_READINGS = 10_000
+PATH_KERNELS = COMPILED if find_spec("numba") else NUMPY
 
 
 @click.command(context_settings={"max_content_width": 100})
 @click.argument("reference", type=click.Path(exists=True, file_okay=False, resolve_path=True, path_type=Path))
 @click.option("--updates", default=400, show_default=True, help="And answers, of all clients together, in each turn.")
+@click.option("--readings", default=100_000, show_default=True, help="Of the path from a file, in each turn.")
 @click.option("--turns", default=7, show_default=True, help="Turns of both versions.")
 @click.option("--quick", is_flag=True, help="Few updates, in seconds: shows that it runs; no figures to keep.")
 @out_option("versions")
-def main(reference: Path, updates: int, turns: int, quick: bool, out: Path) -> None:
+def main(reference: Path, updates: int, readings: int, turns: int, quick: bool, out: Path) -> None:
     """Compare this version with the one in REFERENCE, a checkout such as `git worktree add` makes.
 
-    Both run in this Python, with the packages that are installed in it. About two minutes.
+    Both run in this Python, with the packages that are installed in it. About four minutes.
     """
     updates, turns = (work.ANSWERING, 1) if quick else (max(1, updates // work.ANSWERING) * work.ANSWERING, turns)
+    readings = QUICK_READINGS if quick else readings
     machine = facts(("numpy", "msgpack"))
     figures = [turn_of(reference, updates, number) for number in range(turns)]
     parts = {}
@@ -47,6 +61,12 @@ def main(reference: Path, updates: int, turns: int, quick: bool, out: Path) -> N
         ours, theirs = ([turn[which][part] / updates / units for turn in figures] for which in (0, 1))
         ratios = [one / other for one, other in zip(ours, theirs, strict=True)]
         parts[part] = {"seconds": spread(ours), "reference_seconds": spread(theirs), "ratio": spread(ratios)}
+    walked = [turn_of(reference, readings, number, path=True) for number in range(turns)]
+    path = {}
+    for part in PATH_PARTS:
+        ours, theirs = ([turn[which][part] / readings for turn in walked] for which in (0, 1))
+        ratios = [one / other for one, other in zip(ours, theirs, strict=True)]
+        path[part] = {"seconds": spread(ours), "reference_seconds": spread(theirs), "ratio": spread(ratios)}
     result = {
         "made_by": "python -m benchmarks.versions REFERENCE" + " --quick" * quick,
         "machine": machine,
@@ -56,30 +76,47 @@ def main(reference: Path, updates: int, turns: int, quick: bool, out: Path) -> N
         "turns": turns,
         "nodes": [[turn[which]["nodes"] for turn in figures] for which in (0, 1)],
         "parts": parts,
+        "readings": readings,
+        "path_kernels": PATH_KERNELS,
+        "path_nodes": [[turn[which]["nodes"] for turn in walked] for which in (0, 1)],
+        "path": path,
+        "sync_s": spread([turn[0]["sync"] for turn in walked]),
+        "load_after": round(os.getloadavg()[0], 2),
     }
     write(out, "versions", result, markdown(result))
     for part, (name, _) in PARTS.items():
         click.echo(f"{name}: {parts[part]['ratio']['median']:.3f} times the processor time of the reference")
+    click.echo(f"the whole path: {path['path']['ratio']['median']:.3f} times the processor time of the reference")
     click.echo(f"written to {out}/versions.json and {out}/versions.md")
 
 
-def turn_of(reference: Path, updates: int, number: int) -> tuple[dict[str, Any], dict[str, Any]]:
+def turn_of(reference: Path, amount: int, number: int, *, path: bool = False) -> tuple[dict[str, Any], dict[str, Any]]:
     """The figures of this version and of the reference; every second turn begins with the reference."""
     if number % 2:
-        theirs = measured(reference, updates, number)
-        return measured(HERE, updates, number), theirs
-    return measured(HERE, updates, number), measured(reference, updates, number)
+        theirs = measured(reference, amount, number, path)
+        return measured(HERE, amount, number, path), theirs
+    return measured(HERE, amount, number, path), measured(reference, amount, number, path)
 
 
-def measured(tree: Path, updates: int, seed: int) -> dict[str, Any]:
-    """The figures of one run of the code in `tree`, in a process of its own."""
+def measured(tree: Path, amount: int, seed: int, path: bool) -> dict[str, Any]:
+    """The figures of one run of the code in `tree`, in a process of its own: of `amount` updates and answers, or of
+    `amount` readings on the whole path."""
     # Without -P the folder of the script, and with it modules named like those of other packages, would come first.
-    command = [sys.executable, "-P", str(Path(work.__file__).resolve()), str(updates), str(seed)]
-    # Compiled kernels, which older versions lack, would hide all other differences.
-    environment = ONE_THREAD | {"PYTHONPATH": str(tree), "SHOAL_KERNELS": NUMPY}
-    ended = subprocess.run(command, env=environment, cwd=os.sep, stdout=subprocess.PIPE, text=True, check=True)
-    figures: dict[str, Any] = json.loads(ended.stdout)
-    if Path(figures["tree"]) != tree or (figures["absorbed"], figures["answered"]) != (updates, updates):
+    script = str(Path(work.__file__).resolve())
+    command = [sys.executable, "-P", script, "path" if path else "parts", str(amount), str(seed)]
+    # Compiled kernels would hide the other differences of updates and answers.
+    kernels = PATH_KERNELS if path else NUMPY
+    environment = ONE_THREAD | {"PYTHONPATH": str(tree), "SHOAL_KERNELS": kernels}
+    ended = subprocess.run(
+        command, env=environment, cwd=os.sep, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=True
+    )
+    figures: dict[str, Any] = json.loads(ended.stdout.splitlines()[-1])
+    if path:
+        figures["path"] = figures["produced"] + figures["learnt"] + figures["absorbed"]
+        done = figures["updates"] == -(-amount // work.PATH_UPDATE_READINGS)
+    else:
+        done = (figures["absorbed"], figures["answered"]) == (amount, amount)
+    if Path(figures["tree"]) != tree or not done:
         raise RuntimeError(f"not the work of {tree}: {ended.stdout}")
     return figures
 
@@ -99,6 +136,14 @@ def markdown(result: dict[str, Any]) -> str:
         ratio = found["ratio"]
         lines.append([name, *seconds, f"**{ratio['median']:.3f}**", f"{ratio['low']:.3f} to {ratio['high']:.3f}"])
     head = ["processor time", result["commit"], f"reference, {result['reference']}", "ratio", "in single turns"]
+    ways = []
+    for part, name in PATH_PARTS.items():
+        found, whole = result["path"][part], result["path"]["path"]["seconds"]["median"]
+        seconds = (f"{1e6 * found[key]['median']:.1f} µs" for key in ("seconds", "reference_seconds"))
+        ratio = found["ratio"]
+        share = f"{found['seconds']['median'] / whole:.0%}"
+        ways.append([name, *seconds, share, f"**{ratio['median']:.3f}**", f"{ratio['low']:.3f} to {ratio['high']:.3f}"])
+    path_head = ["processor time of a reading", *head[1:3], "of the whole", *head[3:]]
     return "\n".join(
         [
             f"# The path in two versions\n\nMade by `{result['made_by']}`; do not edit.\n",
@@ -108,6 +153,17 @@ def markdown(result: dict[str, Any]) -> str:
             f"Answers: k-means, {work.ANSWERING} clients, windows of {work.WINDOW_ROWS} rows. "
             f"{result['updates']} of each in each of {result['turns']} turns; medians of the turns. "
             f"NumPy's form of the kernels. {same_work(result['nodes'])}\n",
+            "## A reading from a file to the model\n",
+            table(path_head, ways),
+            f"{result['readings']} readings of {work.PATH_DIMENSIONS} features from a CSV file through a producer, "
+            f"{work.CLIENTS} clients and a server, on the embedded log, by default settings (an update is of "
+            f"{work.PATH_UPDATE_READINGS} readings), one process after the other; "
+            f"{result['path_kernels']} kernels. What is alone is a part of the others' work that none of them can do "
+            "without: numbers by `numpy.loadtxt`; noise and FCAC by the estimator, without message, log or disk; "
+            "readings stored and read once, as producer and client do. A write to the disk that waits until it is "
+            f"there took {1e3 * result['sync_s']['median']:.1f} ms (median; {1e3 * result['sync_s']['low']:.1f} to "
+            f"{1e3 * result['sync_s']['high']:.1f} in single turns). {same_work(result['path_nodes'])} "
+            f"Load {result['load_after']} at the end.\n",
             one_line(result["machine"]) + "\n",
         ]
     )

@@ -1,4 +1,5 @@
-"""What is timed: clients publish updates and answers, and servers take them in, all in this process.
+"""What is timed: clients publish updates and answers, and servers take them in, all in this process; and the path of
+readings from a file to the model, by default settings.
 
 It is started as a script in this version and in the other one, so it uses only what both have. It prints JSON.
 """
@@ -7,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import secrets
 import shutil
 import sys
@@ -24,9 +26,13 @@ from client_nodes.bootstrap import open_client
 from server_node.bootstrap import open_server
 from server_node.node import ServerNode
 from shoal.config.settings import Config, load_config
+from shoal.estimators.fcac import FCAC
+from shoal.kernels.forms import PROCESS
+from shoal.privacy import Bounds, load_mode
 from shoal.protocol.readings import Reading
 from shoal.protocol.topics import READINGS
 from shoal.runtime.logs import open_readings
+from shoal.transports.base import RecordBatch, publish_batch
 
 try:
     from shoal.runtime.service import resumed
@@ -36,6 +42,11 @@ except ImportError:  # in a version whose nodes are resumed where they are opene
         """What is opened, which is resumed."""
         return opened
 
+
+try:
+    from producers.producer_command import producer
+except ImportError:  # in a version that names it otherwise
+    from producers.command import producer
 
 MODEL = "clusters"
 CLIENTS = 4
@@ -58,6 +69,23 @@ ROUNDS = (
     f'[privacy]\nmode = "off"\n[[models]]\nname = "{MODEL}"\nalgorithm = "kmeans"\noptions = {{ clusters = 10 }}\n'
     "[models.rounds]\nquorum = 1.0\ndeadline_s = 86400\ntolerance = 0.0\nrounds_max = 10000\n"
 )
+
+
+PATH_DIMENSIONS = 16
+PATH_UPDATE_READINGS = 500
+PATH_EPSILON = 20.0 * PATH_DIMENSIONS
+PATH_MODEL = (
+    f'[privacy]\nmode = "formal"\nepsilon_per_reading = {PATH_EPSILON}\n'
+    f'[[models]]\nname = "{MODEL}"\nalgorithm = "fcac"\n'
+)
+WARM_READINGS = 8000
+"""enough for every process of a path to load its compiled kernels"""
+WRITTEN_READINGS = 2000
+"""readings that a producer stores for a client at once where it does not wait for them"""
+READ_READINGS = 1000
+"""readings that a client reads at once"""
+SYNCS = 50
+SYNCED_BYTES = 16384
 
 
 class Node(Protocol):
@@ -115,6 +143,99 @@ def _rounds(folder: Path, rounds: int, seed: int) -> dict[str, Any]:
         snapshot = server.models()[MODEL].snapshot
         assert snapshot is not None
         return found | {"answered": snapshot.updates - ANSWERING}
+
+
+def measure_path(folder: Path, readings: int, seed: int) -> dict[str, Any]:
+    """Processor seconds of a producer, of clients and of a server for these readings, one after the other; and of what
+    none of them can do without: numbers read from text, arithmetic, and the log."""
+    PROCESS.start()
+    generator = np.random.default_rng([seed, CENTRES])
+    centres = generator.uniform(size=(CENTRES, PATH_DIMENSIONS))
+    rows = centres[generator.integers(CENTRES, size=readings)]
+    rows = np.clip(rows + generator.normal(0, SPREAD, rows.shape), 0.0, 1.0)
+    for name, some in (("warm", rows[:WARM_READINGS]), ("path", rows)):
+        own = folder / name
+        own.mkdir()
+        file = own / "readings.csv"
+        names = ",".join(f"x{n}" for n in range(PATH_DIMENSIONS))
+        np.savetxt(file, some, "%.6f", ",", header=names, comments="")
+        found = _path(own, file, len(some), seed)
+        found |= {"arithmetic": _arithmetic(some), **_alone(own, file, some)}
+    return {"tree": str(Path(shoal.__file__).parent.parent), **found}
+
+
+def _path(folder: Path, file: Path, readings: int, seed: int) -> dict[str, Any]:
+    """Seconds of each process, with the defaults of all settings."""
+    features = "".join(f'[[features]]\nname = "x{n}"\nlow = 0.0\nhigh = 1.0\n' for n in range(PATH_DIMENSIONS))
+    federation = folder / "federation.toml"
+    federation.write_text(
+        f'[federation]\nname = "measured"\n{features}{PATH_MODEL}[log]\naddress = "sqlite:federation.db"\n'
+        f'[client]\nfolder = "clients"\n[server]\nfolder = "server"\npool_clients = {CLIENTS}\n',
+        encoding="utf-8",
+    )
+    config, found = load_config(federation), {"learnt": 0.0}
+    _set_secrets(seed, CLIENTS)
+    began = time.process_time()
+    split = ["--clients", str(CLIENTS), "--split", "round-robin", "--speed", "max"]
+    producer.main([str(file), "--config", str(federation), *split], standalone_mode=False)
+    found["produced"] = time.process_time() - began
+    for number in range(1, CLIENTS + 1):
+        _set_secrets(seed, number)
+        with resumed(open_client(config, f"client-{number}", clock=_clock)) as client:
+            while used := _turn([client]):
+                found["learnt"] += used
+    with resumed(open_server(config, clock=_clock)) as server:
+        began = time.process_time()
+        _run(server)
+        found["absorbed"] = time.process_time() - began
+        snapshot = server.models()[MODEL].snapshot
+        assert snapshot is not None
+        return found | {"updates": snapshot.updates, "nodes": snapshot.nodes}
+
+
+def _arithmetic(rows: np.ndarray[Any, np.dtype[np.float64]]) -> float:
+    """Seconds in which one estimator adds noise to the rows and clusters them, without message, log and disk."""
+    bounds = Bounds([0.0] * PATH_DIMENSIONS, [1.0] * PATH_DIMENSIONS)
+    noise = load_mode("formal")(bounds, {"epsilon_per_reading": PATH_EPSILON}).mechanism(bytes(32), "one", bytes(16))
+    places = np.stack([np.zeros(len(rows), dtype=np.int64), np.arange(len(rows))], axis=1)
+    owners, model, size = np.arange(len(rows)) % CLIENTS, FCAC(), PATH_UPDATE_READINGS * CLIENTS
+    began = time.process_time()
+    for start in range(0, len(rows), size):
+        part = slice(start, start + size)
+        model.partial_fit(noise.privatise(rows[part], places[part]).rows, clients=owners[part])
+    return time.process_time() - began
+
+
+def _alone(folder: Path, file: Path, rows: np.ndarray[Any, np.dtype[np.float64]]) -> dict[str, float]:
+    """Seconds of each thing alone: the numbers of a file, the readings through a log, and a synced write, which is the
+    median by the wall clock and not of all readings."""
+    began = time.process_time()
+    np.loadtxt(file, delimiter=",", skiprows=1)
+    found = {"numbers": time.process_time() - began}
+    values = Reading.encode_many([None] * len(rows), rows)
+    headers = (*Reading.headers(), ("source", b"0123456789abcdef.0"))
+    numbers = [b"%d" % number for number in range(len(rows))]
+    config = load_config(folder / "federation.toml")
+    (config.client.folder / "alone").mkdir()
+    with closing(open_readings(config, "alone")) as log:
+        began, at, read = time.process_time(), {0: 0}, 0
+        for start in range(0, len(values), WRITTEN_READINGS):
+            part = slice(start, start + WRITTEN_READINGS)
+            publish_batch(log, READINGS, RecordBatch(values[part], headers, [("number", numbers[part])]), 0)
+            log.flush()
+        while read < len(values):
+            records, at = log.read(READINGS, at, READ_READINGS)
+            read += len(records)
+        found["log"] = time.process_time() - began
+    with (folder / "synced").open("wb") as synced:
+        took = []
+        for _ in range(SYNCS):
+            synced.write(bytes(SYNCED_BYTES))
+            synced.flush()
+            began = time.perf_counter()
+            os.fsync(synced.fileno())
+            took.append(time.perf_counter() - began)
+    return found | {"sync": float(np.median(took))}
 
 
 def _clock() -> float:
@@ -184,4 +305,5 @@ def _write_readings(config: Config, client: str, rows: np.ndarray[Any, np.dtype[
 
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as scratch:
-        print(json.dumps(measure(Path(scratch), int(sys.argv[1]), int(sys.argv[2]))))
+        what = {"parts": measure, "path": measure_path}[sys.argv[1]]
+        print(json.dumps(what(Path(scratch), int(sys.argv[2]), int(sys.argv[3]))))
