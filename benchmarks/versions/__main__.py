@@ -107,9 +107,9 @@ def measured(tree: Path, amount: int, seed: int, path: bool) -> dict[str, Any]:
     # Compiled kernels would hide the other differences of updates and answers.
     kernels = PATH_KERNELS if path else NUMPY
     environment = ONE_THREAD | {"PYTHONPATH": str(tree), "SHOAL_KERNELS": kernels}
-    ended = subprocess.run(
-        command, env=environment, cwd=os.sep, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=True
-    )
+    ended = subprocess.run(command, env=environment, cwd=os.sep, capture_output=True, text=True, check=False)
+    if ended.returncode:
+        raise RuntimeError(f"not the work of {tree}: {ended.stderr[-2000:]}")
     figures: dict[str, Any] = json.loads(ended.stdout.splitlines()[-1])
     if path:
         figures["path"] = figures["produced"] + figures["learnt"] + figures["absorbed"]

@@ -274,7 +274,11 @@ def test_two_versions_are_compared_by_the_same_work(tmp_path: Path) -> None:
     ours, theirs = result["nodes"]
     assert ours == theirs, "the noise is the same"
     assert min(ours) > 0
-    for part in result["parts"].values():
+    assert result["path_nodes"][0] == result["path_nodes"][1]
+    processes = [result["path"][name]["seconds"]["median"] for name in ("produced", "learnt", "absorbed")]
+    assert result["path"]["path"]["seconds"]["median"] == pytest.approx(sum(processes), rel=1e-3)
+    assert {"numbers", "arithmetic", "log"} < set(result["path"])
+    for part in (*result["parts"].values(), *result["path"].values()):
         assert all(is_spread(part[name]) for name in ("seconds", "reference_seconds", "ratio"))
 
 
