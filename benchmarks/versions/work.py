@@ -46,7 +46,7 @@ except ImportError:  # in a version whose nodes are resumed where they are opene
 try:
     from producers.producer_command import producer
 except ImportError:  # in a version that names it otherwise
-    from producers.command import producer
+    from producers.command import producer  # type: ignore[import-not-found, no-redef]  # of older versions
 
 MODEL = "clusters"
 CLIENTS = 4
