@@ -38,7 +38,7 @@ from server_node.web.operations import (
     Operation,
     Parameter,
 )
-from server_node.web.responses import PiecesResponse, in_thread, problem, tagged
+from server_node.web.responses import conditional, in_thread, problem, tagged
 from server_node.web.tables import history_fields
 from shoal.algorithms.view import ClusteringView, RegimeView
 from shoal.config.contract import Contract
@@ -70,7 +70,7 @@ def cluster_operations(board: StatusBoard, history: HistoryReader | None) -> lis
         """The bins of a model's history in a span of time; 404 where no history is kept."""
         model = requested_model(request, board.status)
         found = await read_history(kept(history), model.name, request.query_params)
-        return PiecesResponse(found.pieces(), media_type="application/json")
+        return conditional(request, found.etag, found.pieces)
 
     async def feeds(request: Request) -> Response:
         """Division of each client's readings among the clusters, in percent, in a span of time.
@@ -90,7 +90,7 @@ def cluster_operations(board: StatusBoard, history: HistoryReader | None) -> lis
     return [
         Operation("/v1/clusters", clusters, CLUSTERS, errors=(404,), etag=True),
         Operation("/v1/clusters/{identity}/histograms", spread, HISTOGRAMS, errors=(404,), etag=True),
-        Operation("/v1/history", past, HISTORY, (MODEL, FROM, TO, STEP, OF), errors=(400, 404)),
+        Operation("/v1/history", past, HISTORY, (MODEL, FROM, TO, STEP, OF), errors=(400, 404), etag=True),
         Operation("/v1/feeds", feeds, FEEDS, (MODEL, FROM, TO), errors=(400, 404), etag=True),
         _changes_operation(board, history),
         _cycles_operation(board, history),

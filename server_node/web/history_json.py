@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -65,6 +66,14 @@ class Columns:
         self._most = max(self._most, int(tables[0][:, 1].max(initial=0)))
         return int(tables[0][:, 1].sum())
 
+    @property
+    def digest(self) -> str:
+        """A digest of all columns, as they are packed."""
+        digest = hashlib.sha256()
+        for packed in self._packed:
+            digest.update(len(packed).to_bytes(8) + packed)
+        return digest.hexdigest()
+
     def rows(self, fields: Callable[[int], dict[str, Any]]) -> Iterator[dict[str, Any]]:
         """One row for each number that occurs, with its readings in each column."""
         numbers = np.array(sorted(self._numbers), dtype=np.int64)
@@ -103,6 +112,12 @@ class History:
     names: HistoryNames | None
     more_from: int | None
     """the start of the next column, where there are more than fit into an answer"""
+
+    @property
+    def etag(self) -> str:
+        """A digest of all that the JSON is made of, before it is made."""
+        parts = self.model, self.step_s, self.starts, self.more_from, self.names
+        return hashlib.sha256(repr((parts, self.clusters.digest, self.clients.digest)).encode()).hexdigest()[:16]
 
     async def pieces(self) -> AsyncIterator[bytes]:
         """The JSON, some rows at a time: so it is never in memory as a whole, and other requests get their turn."""

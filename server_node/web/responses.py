@@ -7,7 +7,7 @@ import hashlib
 import json
 import logging
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from http import HTTPStatus
 from typing import Any, TypeVar, TypeVarTuple
@@ -82,14 +82,20 @@ _log = logging.getLogger(__name__)
 
 
 def conditional(
-    request: Request, etag: str, make: Callable[[], bytes], media_type: str = "application/json"
+    request: Request,
+    etag: str,
+    make: Callable[[], bytes | AsyncIterator[bytes]],
+    media_type: str = "application/json",
 ) -> Response:
-    """The response of `make`, or 304 where the request names this etag."""
+    """The response of `make`, whole or in pieces, or 304 where the request names this etag."""
     headers = {"etag": f'"{etag}"', "cache-control": "no-cache"}
     known = [tag.strip().removeprefix("W/") for tag in request.headers.get("if-none-match", "").split(",")]
     if headers["etag"] in known or "*" in known:
         return Response(status_code=304, headers=headers)
-    return Response(make(), media_type=media_type, headers=headers)
+    body = make()
+    if isinstance(body, bytes):
+        return Response(body, media_type=media_type, headers=headers)
+    return PiecesResponse(body, media_type=media_type, headers=headers)
 
 
 def tagged(request: Request, value: Any) -> Response:

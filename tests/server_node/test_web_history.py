@@ -106,6 +106,25 @@ def test_an_unknown_model_no_history_and_a_file_that_is_away(tmp_path: Path) -> 
     assert (body["starts"], body["clusters"], body["clients"]) == ([], [], [])
 
 
+def test_a_history_that_is_known_is_not_sent_again_until_it_changes(tmp_path: Path) -> None:
+    bins = the_bins()
+    client = client_of(stored(tmp_path, bins))
+    tags = {
+        query: client.get(f"/v1/history{query}").headers["etag"] for query in ("", f"?step={FINE_S}", "?of=clusters")
+    }
+    assert len(set(tags.values())) == 3
+    for query, tag in tags.items():
+        again = client.get(f"/v1/history{query}", {"If-None-Match": tag})
+        assert (again.status_code, again.content) == (304, b"")
+    renamed = HistoryNames(*(CONTRACT.federation, CONTRACT.digest, "fcac"), ["attic"], [[1, "dusk", "light low"]])
+    more = HistoryBin.of(*(CONTRACT.federation, CONTRACT.digest, "fcac"), COARSE_S, START, 2, [1, 41], [0, 41], [])
+    for place, changed in enumerate(([*bins[:3], renamed], [*bins[:2], more, bins[3]])):
+        folder = tmp_path / str(place)
+        folder.mkdir()
+        answer = client_of(stored(folder, changed)).get("/v1/history", {"If-None-Match": tags[""]})
+        assert (answer.status_code, answer.json()["starts"]) == (200, [START])
+
+
 def test_a_long_history_comes_in_pieces(tmp_path: Path) -> None:
     origin = (CONTRACT.federation, CONTRACT.digest, "fcac")
     many = [
