@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
@@ -35,6 +35,8 @@ WINDOW_READINGS: Final = 1000
 """readings after which shares are looked at"""
 CALM_SHARE: Final = CLIPPED_SHARE / 2
 """share at which a feature is no longer clipped too much, so that one at the limit is not warned of again and again"""
+REJECTED_S: Final = 60.0
+"""least seconds between two log lines about readings that were rejected for one reason"""
 
 
 class ClippingWatch:
@@ -62,6 +64,24 @@ class ClippingWatch:
         self._readings, self._over = 0, over
         self._clipped[:] = 0
         return [(position, float(shares[position]), looked_at) for position in begun]
+
+
+class RejectionWatch:
+    """Counts rejected readings by reason: the first at once, and then what there are more at most once in a while.
+
+    A sensor that is broken sends its bad readings one by one, and each comes in a step of its own.
+    """
+
+    def __init__(self) -> None:
+        self._untold: Counter[str] = Counter()
+        self._told_at: dict[str, float] = {}
+
+    def add(self, reasons: Iterable[str], now: float) -> list[tuple[str, int]]:
+        """Count more, at `now` (seconds). -> (reason, readings) of what is to be logged now."""
+        self._untold.update(reasons)
+        due = [reason for reason in self._untold if not 0 <= now - self._told_at.get(reason, -math.inf) < REJECTED_S]
+        self._told_at |= dict.fromkeys(due, now)
+        return [(reason, self._untold.pop(reason)) for reason in due]
 
 
 READING_RESULTS = ("read", "refused", "learned", "rejected", "withheld", "clipped")
@@ -152,6 +172,8 @@ class ClientMonitoring:
         self._faults = faults
         self._features = faults.features
         self._clipping = ClippingWatch(len(self._features))
+        self._rejections = RejectionWatch()
+        self._clock = clock
         self._metrics = metrics
         self._results = READING_RESULTS if metrics is None or metrics.on_site else ("read",)
         self._lag_records = lag_records
@@ -217,7 +239,9 @@ class ClientMonitoring:
             if outcome.batch.records:
                 self._metrics.learn.observe(outcome.learn_s)
         self._show_clipping(outcome.private)
-        for reason, number in Counter(rejected.reason for rejected in outcome.batch.rejected).items():
+        for reason, number in self._rejections.add(
+            (rejected.reason for rejected in outcome.batch.rejected), self._clock()
+        ):
             log_event("readings_rejected", reason=reason, readings=number)
         for request in outcome.rejected_requests:
             detail = request.detail

@@ -88,6 +88,33 @@ def test_metrics_on_the_clients_site_count_what_became_of_readings(tmp_path: Pat
     } <= found
 
 
+def test_readings_rejected_one_by_one_are_logged_at_once_and_their_number_once_a_minute(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    site = Site(tmp_path, plant())
+
+    def logged() -> list[tuple[str, int]]:
+        found = [vars(record)["fields"] for record in caplog.records if record.getMessage() == "readings_rejected"]
+        caplog.clear()
+        return [(fields["reason"], fields["readings"]) for fields in found]
+
+    with site.node() as node, caplog.at_level("INFO", logger="shoal"):
+        for number in range(30):
+            site.add_readings([["wet", 1.0]], started_at=2e9 + number)
+            assert node.step()
+        assert logged() == [("not_a_number", 1)]
+        site.add_readings([[None, 2.0]], started_at=3e9)
+        assert node.step()
+        assert logged() == [("missing", 1)], "another reason is news"
+        site.clock.now += 60
+        node.step()
+        assert logged() == [("not_a_number", 29)], "though none came meanwhile"
+        site.clock.now -= 3600
+        site.add_readings([["wet", 1.0]], started_at=4e9)
+        assert node.step()
+        assert logged() == [("not_a_number", 1)], "a clock that was set back silences nothing"
+
+
 def test_a_client_knows_what_it_has_rejected_and_where_the_first_was_after_a_restart(tmp_path: Path) -> None:
     site = Site(tmp_path, plant())
     site.add_readings([*readings(20).tolist(), *ODD, [1.0]])
