@@ -28,7 +28,7 @@ from client_nodes.learner import saved_sequence_halves
 from client_nodes.node import LABELS_PART, required_values
 from client_nodes.publisher import OwnUpdates, all_headers, make_signer
 from client_nodes.snapshots import Snapshots
-from shoal.cli.options import CLIENT_NAME, chosen_model, config_option, json_option
+from shoal.cli.options import CLIENT_NAME, chosen_model, config_option, json_option, note_written
 from shoal.config.base import check_client_name
 from shoal.config.contract import Feature, category_text, ends_text, value_text
 from shoal.config.settings import Config, load_config
@@ -285,10 +285,7 @@ class ParquetWriter:
         self._file.close()
 
 
-TEXT_WRITERS: dict[str, type[CsvWriter | JsonLinesWriter]] = {
-    "csv": CsvWriter,
-    "jsonl": JsonLinesWriter,
-}
+TEXT_WRITERS: dict[str, type[CsvWriter | JsonLinesWriter]] = {"csv": CsvWriter, "jsonl": JsonLinesWriter}
 
 
 def _label_columns(block: LabelledBlock, features: Sequence[Feature], parts: bool) -> list[list[Any]]:
@@ -423,15 +420,18 @@ def export(file: Path, name: str, form: str, out: Path | None, model: str | None
     chosen = chosen_model(model, config.resolved.models, file)
     if form == PARQUET and (follow or out is None):
         raise SettingsError("parquet needs --out FILE and cannot --follow; csv and jsonl can")
+    written = 0
     with _client_log(config, name, chosen) as readings, stopped_by_signals() as stop:
         table = LabelledReadings(readings, chosen, config.contract.width, config.contract.learns_gaps)
         with _writer(form, out, follow, config.contract.features, parts) as (writer, flush):
             for block in table.follow(stop) if follow else table.all():
                 writer.write(block)
+                written += len(block.labels)
                 if follow:
                     flush()
                 elif stop.is_set():
                     raise click.Abort
+    note_written(out, written, "reading")
 
 
 @labels.command()

@@ -59,8 +59,9 @@ class LineProgress:
         if self._clock() < self._next_at:
             return
         self._next_at = self._clock() + LINE_EVERY_S
+        clusters = f"{total['clusters']:>3} cluster{'s' * (total['clusters'] != 1)}"
         self._stream.write(
-            f"{total['readings']:>7,} readings learnt, {total['nodes']:>4} nodes, {total['clusters']:>3} clusters, "
+            f"{total['readings']:>7,} readings learnt, {total['nodes']:>4} nodes, {clusters}, "
             f"epsilon {total['epsilon_total']:g} per reading\n"
         )
         self._stream.flush()

@@ -58,7 +58,7 @@ def export(file: Path, model: str | None, form: str | None, out: Path) -> None:
     content = WRITERS[form](newest, lineage, contract)
     with atomic_file(out, replace=True) as file_beside:
         file_beside.write_bytes(content)
-    click.echo(f"{out}: {chosen}, version {newest.version}, {newest.known} clusters")
+    click.echo(f"{out}: {chosen}, version {newest.version}, {newest.known} cluster{'s' * (newest.known != 1)}")
 
 
 def predictor_of(snapshot: Snapshot, contract: ResolvedContract) -> Predictor | None:

@@ -77,6 +77,12 @@ def chosen_model(model: str | None, models: Iterable[str], file: Path) -> str:
     return model or names[0]
 
 
+def note_written(out: Path | None, number: int, unit: str) -> None:
+    """Print on standard error what a command has written to its --out; nothing where that is standard output."""
+    if out is not None:
+        click.echo(f"{out}: {number:,} {unit}{'s' * (number != 1)}", err=True)
+
+
 def until_idle_option(what: str) -> Callable[[F], F]:
     """Option --until-idle SECONDS; `what` is what does not arrive."""
     return click.option(

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
+from click.testing import CliRunner, Result
 
 from client_nodes.bootstrap import checkpoint_owner, open_client
 from client_nodes.labelling import labels_command
@@ -69,11 +69,15 @@ def run_client(file: Path) -> None:
             pass
 
 
-def export(file: Path, *words: str) -> str:
+def ended_export(file: Path, *words: str) -> Result:
     ended = CliRunner().invoke(labels, ["export", "--config", str(file), "--name", CLIENT, *words])
     if ended.exception is not None:
         raise ended.exception
-    return ended.stdout
+    return ended
+
+
+def export(file: Path, *words: str) -> str:
+    return ended_export(file, *words).stdout
 
 
 def exported(file: Path, *words: str) -> list[dict[str, Any]]:
@@ -125,8 +129,10 @@ def test_csv_and_parquet_have_what_json_has(labelled: Path, tmp_path: Path) -> N
 def test_a_file_replaces_the_one_before_and_is_like_standard_output(labelled: Path, tmp_path: Path) -> None:
     out = tmp_path / "labels.csv"
     out.write_text("old", encoding="utf-8")
-    export(labelled, "--out", str(out))
+    ended = ended_export(labelled, "--out", str(out))
+    assert (ended.stdout, ended.stderr) == ("", f"{out}: {READINGS:,} readings\n")
     assert out.read_text(encoding="utf-8") == export(labelled)
+    assert ended_export(labelled).stderr == "", "what goes to standard output is no file"
 
 
 def test_a_client_without_readings_exports_a_header(labelled: Path, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 import signal
@@ -16,6 +17,7 @@ from click.testing import CliRunner
 from sklearn.metrics import adjusted_rand_score
 
 from onebox.demo.demo import ROWS, TICK_S, TickingClock, open_demo, prepare_folder
+from onebox.demo.demo_command import LineProgress
 from onebox.demo.findings import adjusted_rand
 from onebox.demo.plot import colours, separating_features, stretches
 from server_node.bootstrap import initial_status
@@ -109,6 +111,18 @@ def test_the_clock_moves_in_ticks_and_never_ahead_of_real_time() -> None:
     assert (clock(), clock.elapsed()) == (1000.0, 0.0)
     assert [clock.advance() for _ in range(6)] == [True, True, True, True, False, False]
     assert clock.elapsed() == 4 * TICK_S
+
+
+def test_a_line_of_progress_counts_one_cluster_and_several() -> None:
+    moments = iter((0.0, 1e3, 1e3, 2e3, 2e3))
+    stream = io.StringIO()
+    progress = LineProgress(stream, lambda: next(moments))
+    total = {"readings": 1200, "nodes": 30, "epsilon_total": 4.0}
+    for clusters in (1, 12):
+        progress.show([], {**total, "clusters": clusters}, 1200, None)
+    one, several = stream.getvalue().splitlines()
+    assert one == "  1,200 readings learnt,   30 nodes,   1 cluster, epsilon 4 per reading"
+    assert " 12 clusters, " in several
 
 
 def test_its_federation_file_has_the_budget_and_port_of_the_options(tmp_path: Path) -> None:

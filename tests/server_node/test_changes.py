@@ -262,7 +262,10 @@ def test_the_command_prints_text_and_json_and_draws_pictures(filled: Path, tmp_p
     found = json.loads(shoal_changes("--config", filled, "--format", "json", "--from", "2027-01-25").stdout)
     assert [one["cluster"] for one in found["new"]] == [3]
     assert found["moved"][0]["chance"] < 0.01
-    assert shoal_changes("--config", filled, "--out", tmp_path / "changes.txt").exit_code == 0
+    written = shoal_changes("--config", filled, "--out", tmp_path / "changes.txt")
+    told = json.loads(shoal_changes("--config", filled, "--format", "json").stdout)
+    number = sum(len(told[name]) for name in ("new", "gone", "moved", "share_moved"))
+    assert (written.stdout, written.stderr) == ("", f"{tmp_path / 'changes.txt'}: {number} changes\n")
     assert (tmp_path / "changes.txt").read_text() == text.stdout
     pytest.importorskip("matplotlib")
     assert shoal_changes("--config", filled, "--format", "svg", "--out", tmp_path / "c.svg").exit_code == 0

@@ -241,6 +241,10 @@ def file(tmp_path: Path) -> Path:
 def export(file: Path, *options: str) -> str:
     ran = CliRunner().invoke(shoal, ["history", "export", "--config", str(file), *options])
     assert ran.exception is None, ran.output
+    if "--out" in options:
+        out = Path(options[options.index("--out") + 1])
+        rows = pyarrow.parquet.read_table(out).num_rows if out.suffix == ".parquet" else out.read_text().count("\n") - 1
+        assert (ran.stdout, ran.stderr) == ("", f"{out}: {rows} row{'s' * (rows != 1)}\n")
     return ran.output
 
 
@@ -255,6 +259,7 @@ def test_the_history_is_exported_as_csv_oldest_bin_first_and_largest_cluster_fir
     assert {row["seconds"] for row in rows} == {"300"}
     assert len(export(file, "--step", "300", "--from", "2027-01-15T08:05").splitlines()) == 3
     assert len(export(file, "--step", "300", "--to", "2027-01-15T08:00:00Z").splitlines()) == 3
+    export(file, "--step", "300", "--out", str(file.with_name("history.csv")))
 
 
 def test_it_is_exported_by_client_and_as_json_lines(file: Path) -> None:

@@ -26,7 +26,7 @@ from server_node.clusters.history.changes import (
 )
 from server_node.clusters.history.comparison import BINS_MIN
 from server_node.clusters.history.store import decode_record
-from shoal.cli.options import MOMENT, chosen_model, config_option, model_option
+from shoal.cli.options import MOMENT, chosen_model, config_option, model_option, note_written
 from shoal.config.contract import Contract
 from shoal.config.resolved import ResolvedContract
 from shoal.config.settings import load_config
@@ -321,8 +321,10 @@ def changes(  # noqa: PLR0913, PLR0917 - one argument for each option
         found = logged_changes(log, config.resolved, chosen, after, before)
     if form in FORMATS and out is not None:
         draw_changes(found, contract, chance, out)
-        return
-    _write(_json_text(found, chance) if form == "json" else "\n".join(lines_of(found, chance)), out)
+    else:
+        _write(_json_text(found, chance) if form == "json" else "\n".join(lines_of(found, chance)), out)
+    moved = sum(one.chance < chance for one in (*found.moved, *found.shares))
+    note_written(out, len(found.new) + len(found.gone) + moved, "change")
 
 
 def _json_text(found: Changes, chance: float) -> str:

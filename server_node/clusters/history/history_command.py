@@ -20,7 +20,7 @@ from server_node.clusters.history.changes_command import LoggedHistory
 from server_node.clusters.history.cycles import CHANCE, cycles_json, find_cycles, lines_of
 from server_node.clusters.history.store import decode_record
 from server_node.clusters.history.summary import client_name
-from shoal.cli.options import MOMENT, chosen_model, config_option, json_option, model_option
+from shoal.cli.options import MOMENT, chosen_model, config_option, json_option, model_option, note_written
 from shoal.config.resolved import ResolvedContract
 from shoal.config.settings import load_config
 from shoal.errors import MissingExtra, SettingsError
@@ -68,8 +68,8 @@ def rows_of(one: HistoryBin, names: HistoryNames | None, what: str) -> Iterator[
         yield [one.start, one.width_s, *who, readings, round(readings / total, SHARE_DIGITS) if total else 0.0]
 
 
-def write_rows(rows: Iterable[Row], form: str, out: Path | None, what: str) -> None:
-    """Write all rows to `out`, where the file appears whole, or to standard output.
+def write_rows(rows: Iterable[Row], form: str, out: Path | None, what: str) -> int:
+    """Write all rows to `out`, where the file appears whole, or to standard output. Returns their number.
 
     Raises `SettingsError` for a file that cannot be written, and `MissingExtra` without pyarrow.
     """
@@ -78,28 +78,29 @@ def write_rows(rows: Iterable[Row], form: str, out: Path | None, what: str) -> N
     try:
         with atomic_file(out, replace=True) as path:
             if form == PARQUET:
-                _write_parquet(rows, path, what)
-            else:
-                with path.open("w", encoding="utf-8", newline="") as text:
-                    _write_text(rows, form, text, what)
+                return _write_parquet(rows, path, what)
+            with path.open("w", encoding="utf-8", newline="") as text:
+                return _write_text(rows, form, text, what)
     except OSError as error:
         raise SettingsError(f"{out}: cannot be written: {error.strerror}") from None
 
 
-def _write_text(rows: Iterable[Row], form: str, text: Any, what: str) -> None:
-    columns = list(COLUMNS[what])
+def _write_text(rows: Iterable[Row], form: str, text: Any, what: str) -> int:
+    columns, written = list(COLUMNS[what]), 0
     table = csv.writer(text, lineterminator="\n")
     if form == "csv":
         table.writerow(columns)
     for start, *values in rows:
+        written += 1
         row = [f"{np.datetime64(start, 's')}Z", *values]
         if form == "csv":
             table.writerow([row[0], *map(csv_cell, values)])
         else:
             text.write(json.dumps(dict(zip(columns, row, strict=True)), ensure_ascii=False) + "\n")
+    return written
 
 
-def _write_parquet(rows: Iterable[Row], path: Path, what: str) -> None:
+def _write_parquet(rows: Iterable[Row], path: Path, what: str) -> int:
     if importlib.util.find_spec("pyarrow") is None:
         raise MissingExtra("writing Parquet", "parquet")
     import pyarrow  # noqa: PLC0415 - an extra
@@ -109,13 +110,15 @@ def _write_parquet(rows: Iterable[Row], path: Path, what: str) -> None:
     schema = pyarrow.schema(
         [(name, kinds.get(kind) or getattr(pyarrow, kind)()) for name, kind in COLUMNS[what].items()]
     )
-    left = iter(rows)
+    left, written = iter(rows), 0
     with pyarrow.parquet.ParquetWriter(path, schema) as file:
         while block := list(islice(left, BLOCK_ROWS)):
             columns = [
                 pyarrow.array(column, form.type) for column, form in zip(zip(*block, strict=True), schema, strict=True)
             ]
             file.write_table(pyarrow.table(columns, schema=schema))
+            written += len(block)
+    return written
 
 
 @click.group()
@@ -168,7 +171,7 @@ def export(
     with closing(open_log(config.log)) as log:
         ensure_topics(log, config.contract, config.log)
         rows = _rows(log, contract_in(log, config.resolved), chosen, int(step), (_seconds(first), _seconds(last)), what)
-        write_rows(rows, form, out, what)
+        note_written(out, write_rows(rows, form, out, what), "row")
 
 
 @history.command("cycles")
