@@ -323,7 +323,8 @@ def changes(  # noqa: PLR0913, PLR0917 - one argument for each option
         draw_changes(found, contract, chance, out)
     else:
         _write(_json_text(found, chance) if form == "json" else "\n".join(lines_of(found, chance)), out)
-    moved = sum(one.chance < chance for one in (*found.moved, *found.shares))
+    chances = [one.chance for one in found.moved] + [one.chance for one in found.shares]
+    moved = sum(each < chance for each in chances)
     note_written(out, len(found.new) + len(found.gone) + moved, "change")
 
 
