@@ -106,8 +106,8 @@ def bounds_of(values: Floats, unit: str) -> tuple[float, float]:
     """Proposed bounds of a feature: (n,) finite values, n >= 1, and its unit -> low < high.
 
     The physical range of the unit where it has two ends that hold all values; otherwise the range of the values, a
-    tenth wider on each side, rounded outward, and cut where the unit ends. A few values far from all others do not
-    count: they are clipped.
+    tenth wider on each side, rounded outward, and cut where the unit ends; of values that are all 0 or 1 just these. A
+    few values far from all others do not count: they are clipped.
     """
     known = UNITS.get(unit.lower(), Unit(None, None))
     least, most = float(values.min()), float(values.max())
@@ -120,6 +120,9 @@ def bounds_of(values: Floats, unit: str) -> tuple[float, float]:
     # A share that is written as 0.31 is not in percent.
     if ends is not None and ends[0] <= least and most <= ends[1] and most - least > 0.02 * (ends[1] - ends[0]):
         return ends
+    # A switch: that it is off or on says nothing of a reading. As a category it would reject a 2 that comes one day.
+    if set(np.unique(values).tolist()) == {0.0, 1.0}:
+        return 0.0, 1.0
     span = most - least or abs(most) or 1.0
     step = _nice(span / 10)
     low, high = math.floor((least - span / 10) / step) * step, math.ceil((most + span / 10) / step) * step

@@ -173,6 +173,16 @@ def test_a_gross_error_of_a_sensor_does_not_make_the_bounds() -> None:
     assert bounds_of(values, "°C")[1] < 100
 
 
+def test_a_column_of_zeros_and_ones_has_them_as_bounds(folder: Path) -> None:
+    assert bounds_of(np.array([0.0, 1.0, 1.0]), "") == (0.0, 1.0)
+    for others in ([0.0, 2.0], [0.0, 0.5, 1.0], [1.0], [0.0]):
+        assert bounds_of(np.array(others), "")[1] > max(others), others
+    (folder / "a.csv").write_text("warm,open\n" + "".join(f"{7 * n % 17}.5,{n // 50 % 2}\n" for n in range(400)))
+    assert run("a.csv", "--private").exit_code == 0
+    feature = load_config(folder / "a.toml").contract.features[1]
+    assert (feature.kind, feature.low, feature.high, feature.step) == ("number", 0.0, 1.0, 0.0)
+
+
 def test_a_number_in_use_for_no_value_is_a_value_where_others_are_near() -> None:
     generator = np.random.default_rng(0)
     rows = [[f"{cold:.0f}", f"{warm:.0f}"] for cold, warm in generator.normal([-200, 5], [50, 1], (900, 2))]
