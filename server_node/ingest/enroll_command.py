@@ -16,7 +16,7 @@ from server_node.ingest.request_commands import request_quarantine
 from shoal.cli.options import CLIENT_NAME, config_option, json_option
 from shoal.config.settings import Config, load_config
 from shoal.errors import SettingsError
-from shoal.protocol.signatures import KEY_BYTES, server_file, write_keys
+from shoal.protocol.signatures import KEY_BYTES, read_keys, server_file, write_keys
 from shoal.protocol.topics import ensure_topics
 from shoal.transports import open_log
 
@@ -59,8 +59,11 @@ def enroll(file: Path, out: Path | None, revoke: bool, as_json: bool, name: str)
         raise SettingsError(f"{folder}: exists already; move it away, or name another folder with --out")
     missing = _make(config, file, name, folder)
     # The server's copy last: a site that could not be made is not enrolled.
-    shutil.copyfile(folder / f"{name}.key", key)
-    key.chmod(0o600)
+    try:
+        write_keys(key, read_keys(folder / f"{name}.key"))
+    except SettingsError:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
     if as_json:
         click.echo(json.dumps({"client": name, "folder": str(folder), "missing": missing}))
         return
@@ -73,10 +76,11 @@ def _revoke(config: Config, name: str, key: Path) -> None:
     """Raises `SettingsError` for a client without a key, and as the log does."""
     if not key.exists():
         raise SettingsError(f"{key}: there is no such key; {name} is not enrolled")
-    key.unlink()
     with closing(open_log(config.log)) as log:
         ensure_topics(log, config.contract, config.log)
         request_quarantine(config, log, name, "quarantine", "its enrolment was revoked")
+    # Last: where the log is away, the same command is given again.
+    key.unlink()
 
 
 def _make(config: Config, file: Path, name: str, folder: Path) -> dict[str, str]:

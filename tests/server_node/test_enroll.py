@@ -107,6 +107,34 @@ def test_a_revoked_site_has_no_key_and_is_in_quarantine(file: Path, tmp_path: Pa
         assert quarantined_clients(config, log) == [], "the server has not read it yet"
 
 
+def test_the_first_site_makes_the_folder_of_keys(file: Path, tmp_path: Path) -> None:
+    keys, folder = tmp_path / "keys", tmp_path / "hall"
+    keys.rmdir()
+    done = enrolled(file, "hall", "--out", str(folder))
+    assert done.exit_code == 0, done.exception
+    assert (keys / "hall.key").stat().st_mode & 0o077 == 0
+    assert read_keys(keys / "hall.key") == read_keys(folder / "hall.key")
+
+
+def test_a_site_whose_key_cannot_be_kept_is_not_made(file: Path, tmp_path: Path) -> None:
+    (tmp_path / "keys").rmdir()
+    (tmp_path / "keys").write_text("no folder")
+    failed = enrolled(file, "hall", "--out", str(tmp_path / "hall"))
+    assert isinstance(failed.exception, SettingsError)
+    assert not (tmp_path / "hall").exists(), "or the command could not be given again"
+
+
+def test_a_site_is_revoked_by_the_same_command_once_the_log_is_there(file: Path, tmp_path: Path) -> None:
+    enrolled(file, "hall", "--out", str(tmp_path / "hall"))
+    text = file.read_text()
+    file.write_text(text.replace(f"{tmp_path}/log.db", f"{tmp_path}/away/log.db"))
+    assert isinstance(enrolled(file, "hall", "--revoke").exception, SettingsError)
+    assert (tmp_path / "keys" / "hall.key").exists()
+    file.write_text(text)
+    assert enrolled(file, "hall", "--revoke").exit_code == 0
+    assert not (tmp_path / "keys" / "hall.key").exists()
+
+
 def test_without_signatures_nobody_can_be_enrolled(file: Path, tmp_path: Path) -> None:
     file.write_text(file.read_text().replace('client_keys = "keys"\n', ""))
     failed = enrolled(file, "hall", "--out", str(tmp_path / "hall"))
