@@ -16,6 +16,8 @@ import yaml
 import shoal
 from tests.conftest import without
 
+# To build helm takes minutes, on a busy machine many.
+pytestmark = pytest.mark.timeout(1800)
 ROOT = Path(__file__).parent.parent.parent
 CHART = ROOT / "deploy" / "kubernetes"
 HELM = "helm.sh/helm/v3/cmd/helm@v3.16.4"
