@@ -19,7 +19,7 @@ from shoal.kernels.arrays import Bools, Floats, Indices, Octets
 from shoal.protocol.checks import MOMENT_MAX, is_moment, require
 from shoal.protocol.messages import Envelope
 from shoal.protocol.reading_faults import is_missing
-from shoal.transports.base import Headers, Record, RecordColumns
+from shoal.transports.base import BytesColumn, Headers, Record, RecordColumns
 
 NUMBER_BYTES = 8
 MARKER_TIME = 1234567890.123
@@ -53,7 +53,7 @@ class Reading(Envelope):
         require(self.time is None or is_moment(self.time), "malformed", "time")
 
     @classmethod
-    def encode_many(cls, times: Sequence[float | None], values: RowsOfValues) -> list[bytes]:
+    def encode_many(cls, times: Sequence[float | None], values: RowsOfValues) -> Sequence[bytes]:
         """What `encode` gives for each reading (n): n times, and n rows of values.
 
         Usual readings (all rows d float64 values, and all with a float time or all without one) differ in the numbers
@@ -62,8 +62,7 @@ class Reading(Envelope):
         block = _encode_block(times, values)
         if block is None:
             return [cls(time, row).encode() for time, row in zip(times, values, strict=True)]
-        packed, size = block.tobytes(), block.shape[1]
-        return [packed[start : start + size] for start in range(0, len(packed), size)]
+        return BytesColumn(block.tobytes(), block.shape[1])
 
     @classmethod
     def decode_many(cls, records: Sequence[Record], width: int, gaps: bool = False) -> DecodedReadings:
@@ -157,7 +156,7 @@ def _as_numbers(values: RowsOfValues) -> Floats | None:
 def _decode_block(records: Sequence[Record], layout: _Layout, headers: Headers, gaps: bool) -> DecodedReadings:
     """The records that have this layout, decoded; `headers` are those of a reading."""
     candidates, encoded = _of_length(records, len(layout.template), headers)
-    block = np.frombuffer(b"".join(encoded), dtype=np.uint8).reshape(len(candidates), len(layout.template))
+    block = np.frombuffer(encoded, dtype=np.uint8).reshape(len(candidates), len(layout.template))
     values = block[:, layout.values_at :].copy().view("<f8").astype(np.float64, copy=False)
     fits = (block[:, layout.is_fixed] == layout.template[layout.is_fixed]).all(axis=1)
     finite = np.isfinite(values)
@@ -170,23 +169,27 @@ def _decode_block(records: Sequence[Record], layout: _Layout, headers: Headers, 
     return DecodedReadings(candidates[fits], times[fits], values[fits])
 
 
-def _of_length(records: Sequence[Record], size: int, headers: Headers) -> tuple[Indices, Sequence[bytes]]:
-    """Which records have these headers and a value of this many bytes; and their values."""
+def _of_length(records: Sequence[Record], size: int, headers: Headers) -> tuple[Indices, bytes]:
+    """Which records have these headers and a value of this many bytes; and their values in one block."""
     if isinstance(records, RecordColumns):
+        usual = [_are_usual(form, headers) for form in records.forms]
+        # Those of one form may differ in the last content, which may be one of these headers.
+        differ = any(len(form) <= len(headers) for form in records.forms)
+        if isinstance(records.values, BytesColumn) and records.values.length == size and all(usual) and not differ:
+            return np.arange(len(records)), records.values.block
         values = [value or b"" for value in records.values]
         lengths = np.fromiter(map(len, values), np.intp, len(values))
-        is_usual = (lengths == size) & np.array([_are_usual(form, headers) for form in records.forms])[records.form_of]
-        if any(len(form) <= len(headers) for form in records.forms):
-            # Those of one form may differ in the last content, which is one of these headers.
+        is_usual = (lengths == size) & np.array(usual)[records.form_of]
+        if differ:
             is_usual &= np.array([records.headers_of(place)[: len(headers)] == headers for place in range(len(values))])
         fits = np.flatnonzero(is_usual)
-        return fits, values if len(fits) == len(values) else [values[number] for number in fits]
+        return fits, b"".join(values if len(fits) == len(values) else [values[number] for number in fits])
     found = [
         (number, record.value)
         for number, record in enumerate(records)
         if record.value is not None and len(record.value) == size and _are_usual(record.headers, headers)
     ]
-    return np.array([number for number, _ in found], dtype=np.intp), [value for _, value in found]
+    return np.array([number for number, _ in found], dtype=np.intp), b"".join([value for _, value in found])
 
 
 def _are_usual(headers: Headers, wanted: Headers) -> bool:

@@ -10,7 +10,8 @@ import logging
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
-from itertools import repeat
+from itertools import accumulate, repeat
+from operator import sub
 from pathlib import Path
 from typing import Final, NamedTuple, Protocol, overload, runtime_checkable
 
@@ -39,6 +40,60 @@ class Record(NamedTuple):
     headers: Headers
 
 
+class BytesColumn(Sequence[bytes]):
+    """Contents of n records, one after the other in one block. Each is there as bytes too, made when it is needed."""
+
+    def __init__(self, block: bytes, lengths: int | Sequence[int]) -> None:
+        """`lengths`: of each content, or the one length of all of them, which is above 0."""
+        self.block = block
+        self.length = lengths if isinstance(lengths, int) else None
+        """length of every content; None where they differ"""
+        self._ends: Sequence[int] = (
+            range(0, len(block) + 1, lengths) if isinstance(lengths, int) else [0, *accumulate(lengths)]
+        )
+
+    @classmethod
+    def of(cls, contents: Sequence[bytes]) -> BytesColumn:
+        """Any contents in one block."""
+        if isinstance(contents, BytesColumn):
+            return contents
+        lengths = list(map(len, contents))
+        same = len(set(lengths)) == 1 and lengths[0] > 0
+        return cls(b"".join(contents), lengths[0] if same else lengths)
+
+    @property
+    def lengths(self) -> list[int]:
+        """The length of each content."""
+        return list(map(sub, self._ends[1:], self._ends))
+
+    def __len__(self) -> int:
+        return len(self._ends) - 1
+
+    @overload
+    def __getitem__(self, place: int) -> bytes: ...
+
+    @overload
+    def __getitem__(self, place: slice) -> BytesColumn: ...
+
+    def __getitem__(self, place: int | slice) -> bytes | BytesColumn:
+        if isinstance(place, slice):
+            first, end, step = place.indices(len(self))
+            if step != 1:
+                return BytesColumn.of([self[each] for each in range(first, end, step)])
+            ends = self._ends[first : max(first, end) + 1]
+            return BytesColumn(self.block[ends[0] : ends[-1]], self.length or list(map(sub, ends[1:], ends)))
+        place = range(len(self))[place]
+        return self.block[self._ends[place] : self._ends[place + 1]]
+
+    def __iter__(self) -> Iterator[bytes]:
+        return map(self.block.__getitem__, map(slice, self._ends, self._ends[1:]))
+
+    def __eq__(self, other: object) -> bool:
+        return list(self) == list(other) if isinstance(other, Sequence) else NotImplemented
+
+    __hash__ = None  # type: ignore[assignment]  # as a list
+
+
 class RecordColumns(Sequence[Record]):
     """Records of one partition by column, n of them. Each is there as a `Record` too, made when it is asked for.
 
@@ -57,7 +112,7 @@ class RecordColumns(Sequence[Record]):
         """`columns`: offsets, times in ms, keys and values, (n,) each; `form_of` (n,): which of the forms."""
         self.topic, self.partition = topic, partition
         self.offsets, self.timestamps_ms, self.keys, self.values = columns
-        self.forms, self.form_of, self._last_contents = forms, form_of, last_contents
+        self.forms, self.form_of, self.last_contents = forms, form_of, last_contents
 
     def __len__(self) -> int:
         return len(self.offsets)
@@ -66,11 +121,13 @@ class RecordColumns(Sequence[Record]):
     def __getitem__(self, place: int) -> Record: ...
 
     @overload
-    def __getitem__(self, place: slice) -> list[Record]: ...
+    def __getitem__(self, place: slice) -> RecordColumns: ...
 
-    def __getitem__(self, place: int | slice) -> Record | list[Record]:
+    def __getitem__(self, place: int | slice) -> Record | RecordColumns:
         if isinstance(place, slice):
-            return [self[each] for each in range(*place.indices(len(self)))]
+            columns = (self.offsets[place], self.timestamps_ms[place], self.keys[place], self.values[place])
+            of_each = self.form_of[place], self.last_contents[place]
+            return RecordColumns(self.topic, self.partition, columns, self.forms, *of_each)
         return Record(
             self.topic,
             self.partition,
@@ -84,7 +141,7 @@ class RecordColumns(Sequence[Record]):
     def headers_of(self, place: int) -> Headers:
         """The headers of one record."""
         form = self.forms[self.form_of[place]]
-        return (*form[:-1], (form[-1][0], self._last_contents[place])) if form else form
+        return (*form[:-1], (form[-1][0], self.last_contents[place])) if form else form
 
     def __eq__(self, other: object) -> bool:
         return list(self) == list(other) if isinstance(other, Sequence) else NotImplemented

@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from click.testing import CliRunner
+from msgpack import packb
 
 from client_nodes.snapshots import Snapshots
 from shoal.cli.keys import server as server_key
@@ -46,8 +47,25 @@ ROWS = [
     (NOW_MS, -1, b"key", None, b"value"),
     (NOW_MS, float("-inf"), b"key", None, b"value"),
     (NOW_MS, float("inf"), b"key", None, b"value"),
+    (NOW_MS, 10, None, None, b"value", 3),
+    (NOW_MS, 10, None, None, packb(["", 2, b"four"]), 0),
+    (NOW_MS, 10, None, None, packb(["", 2, b"four"]), -2),
+    (NOW_MS, 10, None, None, packb(["", 2, b"four"]), "2"),
+    (NOW_MS, 10, None, None, packb(["", 2, b"four"]), 2**62),
+    (NOW_MS, 10, None, None, packb(["", 0, b""]), 2**62),
+    (NOW_MS, 10, None, None, packb(["", 2, b"four", "n", b"\1\0\0\0", b"a"]), 2),
+    (NOW_MS, 10, None, None, packb(["", 2, b"four", "n", b"\1\0\0\0\2\0\0\0", b"a"]), 2),
+    (NOW_MS, 10, None, None, packb(["", 2, b"four", b"n", 1, b"ab"]), 2),
+    (NOW_MS, 10, None, None, packb(["", 2, b"four", "n", 1]), 2),
+    (NOW_MS, 10, None, None, packb([]), 2),
+    (NOW_MS, 10, None, None, packb({"": 2}), 2),
+    (NOW_MS, 10, b"key", None, packb(["", 2, b"four"]), 2),
+    (NOW_MS, 10, None, b"\xc1", packb(["", 2, b"four"]), 2),
+    (NOW_MS, 10, None, None, None, 2),
+    (NOW_MS, "big", None, None, packb(["", 2, b"four"]), 2),
 ]
-"""timestamp, size, key, headers, value: each is not as a log writes it"""
+"""timestamp, size, key, headers, value, records of a batch: each is not as a log writes it"""
+COLUMNS = "offset, timestamp_ms, size, key, headers, value, batch_records"
 
 
 def insert(path: Path, topic: str) -> None:
@@ -56,7 +74,9 @@ def insert(path: Path, topic: str) -> None:
         (number,) = db.execute("SELECT number FROM topics WHERE name = ?", (topic,)).fetchone()
         (first,) = db.execute("SELECT next FROM marks WHERE topic = ?", (number,)).fetchone()
         for offset, row in enumerate(ROWS, first):
-            db.execute(f"INSERT INTO records_{number}_0 VALUES (?, ?, ?, ?, ?, ?)", (offset, *row))
+            db.execute(
+                f"INSERT INTO rows_{number}_0 ({COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?)", (offset, *row, None)[:7]
+            )
         db.execute("UPDATE marks SET next = ? WHERE topic = ?", (first + len(ROWS), number))
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
 from shoal.transports import open_log
-from shoal.transports.base import Headers, Positions, TopicSettings, latest
+from shoal.transports.base import Headers, Positions, RecordBatch, TopicSettings, latest, publish_batch
 from tests.laws.log_places import Place, everything
 
 Entry = tuple[bytes | None, bytes | None, Headers]
@@ -21,7 +21,7 @@ some_headers = st.lists(st.tuples(st.text(st.characters(codec="utf-8"), max_size
 
 
 class LogMachine(RuleBasedStateMachine):
-    """`plain` is kept whole, `compact` by key; both get every record."""
+    """`plain` is kept whole, `compact` by key; both get every record with a key, and `plain` those of batches too."""
 
     def __init__(self, place: Place) -> None:
         super().__init__()
@@ -32,6 +32,7 @@ class LogMachine(RuleBasedStateMachine):
         self.log.ensure(self.plain, TopicSettings(PARTITIONS))
         self.log.ensure(self.compact, TopicSettings(PARTITIONS, compact=True))
         self.published: list[list[Entry]] = [[] for _ in range(PARTITIONS)]
+        self.keyed: list[list[Entry]] = [[] for _ in range(PARTITIONS)]
         self.stored = [0] * PARTITIONS
         self.reader: Positions = {0: 0, 1: 0}
 
@@ -41,6 +42,21 @@ class LogMachine(RuleBasedStateMachine):
         for topic in (self.plain, self.compact):
             self.log.publish(topic, value, key, tuple(headers), partition)
         self.published[partition].append((key, value, tuple(headers)))
+        self.keyed[partition].append((key, value, tuple(headers)))
+
+    @rule(
+        partition=partitions,
+        contents=st.lists(st.tuples(st.binary(max_size=3), st.binary(max_size=3)), max_size=6),
+        headers=some_headers,
+        varying=st.integers(0, 2),
+    )
+    def publish_batch(
+        self, partition: int, contents: list[tuple[bytes, bytes]], headers: list[tuple[str, bytes]], varying: int
+    ) -> None:
+        values, others = [value for value, _ in contents], [other for _, other in contents]
+        batch = RecordBatch(values, tuple(headers), [("a", others), ("b", values)][:varying])
+        publish_batch(self.log, self.plain, batch, partition)
+        self.published[partition] += [(None, value, own) for value, own in batch.records()]
 
     @rule()
     def flush(self) -> None:
@@ -83,7 +99,7 @@ class LogMachine(RuleBasedStateMachine):
         view: dict[bytes, bytes | None] = {}
         for partition, got in enumerate(read):
             assert ends is not None
-            entries = self.published[partition][: ends[partition][1]]
+            entries = self.keyed[partition][: ends[partition][1]]
             assert [record.offset for record in got] == sorted({record.offset for record in got})
             assert all((record.key, record.value, record.headers) == entries[record.offset] for record in got)
             newest = {key: offset for offset, (key, _, _) in enumerate(entries)}

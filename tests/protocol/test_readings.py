@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from contextlib import closing
+from itertools import groupby
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -18,7 +19,7 @@ from shoal.errors import MessageRejected
 from shoal.protocol.checks import MOMENT_MAX
 from shoal.protocol.codec import pack
 from shoal.protocol.readings import Reading
-from shoal.transports.base import Headers, Record, RecordColumns
+from shoal.transports.base import Headers, Record, RecordBatch, RecordColumns
 from shoal.transports.sqlite.log import SqliteLog
 
 WIDTH = 3
@@ -68,12 +69,27 @@ def assert_taken_alike_from_a_log(records: Sequence[Record], intake: Batch) -> N
             one_by_one, _ = log.read("readings", {0: 0}, 10_000)
         with patch("shoal.transports.sqlite.records.FEW_RECORDS", 0):
             stored, _ = log.read("readings", {0: 0}, 10_000)
+        log.ensure("batches")
+        for headers, same in groupby(records, lambda one: one.headers):
+            log.publish_batch("batches", batch_of([one.value or b"" for one in same], headers), 0)
+        log.flush()
+        in_batches, _ = log.read("batches", {0: 0}, 10_000)
+    assert [(one.value, one.headers) for one in in_batches] == [(one.value or b"", one.headers) for one in one_by_one]
     assert not isinstance(one_by_one, RecordColumns)
     assert list(stored) == list(one_by_one)
     assert isinstance(stored, RecordColumns) or not all(one.headers for one in records)
     together, apart = Reading.decode_many(stored, WIDTH), Reading.decode_many(list(stored), WIDTH)
     assert together.indices.tolist() == apart.indices.tolist()
-    again = decode_batch(stored, WIDTH)
+    for found in (stored, in_batches):
+        assert_the_same(decode_batch(found, WIDTH), intake)
+
+
+def batch_of(values: Sequence[bytes], headers: Headers) -> RecordBatch:
+    """Records with the same headers, the last of which may differ."""
+    return RecordBatch(values, headers[:-1], [(name, [content] * len(values)) for name, content in headers[-1:]])
+
+
+def assert_the_same(again: Batch, intake: Batch) -> None:
     assert (again.places, again.times, again.record_times) == (intake.places, intake.times, intake.record_times)
     assert again.values.tobytes() == intake.values.tobytes()
     assert [one.reason for one in again.rejected] == [one.reason for one in intake.rejected]

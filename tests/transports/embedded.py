@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
-from shoal.transports.base import Record, TopicSettings, beginning
+from shoal.transports.base import Positions, Record, TopicSettings, beginning
 from shoal.transports.sqlite.log import SqliteLog
 from shoal.transports.sqlite.schema import connect
 
@@ -31,8 +31,8 @@ def opened(path: Path, settings: TopicSettings | None = None, **options: object)
         yield log
 
 
-def everything(log: SqliteLog, topic: str = TOPIC) -> list[Record]:
-    records, _ = log.read(topic, beginning(log, topic), limit=10**6)
+def everything(log: SqliteLog, topic: str = TOPIC, at: Positions | None = None) -> list[Record]:
+    records, _ = log.read(topic, at or beginning(log, topic), limit=10**6)
     return list(records)
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from shoal.errors import LogError, LogUnavailable, OffsetOutOfRange
-from shoal.transports.base import TopicSettings, beginning, latest
+from shoal.transports.base import RecordBatch, TopicSettings, beginning, latest
 from shoal.transports.sqlite.log import SqliteLog
 from shoal.transports.sqlite.records import TOMBSTONE_S
 from shoal.transports.sqlite.schema import connect
@@ -157,6 +158,20 @@ def test_offsets_go_on_where_they_were_when_retention_has_emptied_a_topic(path: 
         assert [(record.offset, record.value) for record in everything(log)] == [(1, b"new")]
         with pytest.raises(OffsetOutOfRange, match="1 records are lost"):
             log.read(TOPIC, {0: 0})
+
+
+@pytest.mark.parametrize("together", [1, 12, 300])
+def test_what_retention_removes_is_nowhere_in_the_file(path: Path, together: int) -> None:
+    with opened(path, TopicSettings(retain_bytes=500_000), durable=False) as log:
+        for first in range(0, 3900 if together == 1 else 12_000, together):
+            numbers = range(first, first + together)
+            marked = [b"value %09d" % number + b"." * 150 for number in numbers]
+            log.publish_batch(TOPIC, RecordBatch(marked, (), [("n", [b"%d" % number for number in numbers])]), 0)
+            log.flush()
+        kept, end = log.bounds(TOPIC)[0]
+    found = {int(number) for number in re.findall(rb"value (\d{9})", path.read_bytes())}
+    assert kept > 0
+    assert found == set(range(kept, end))
 
 
 def test_a_clock_set_back_drops_nothing_too_soon_and_does_not_end_retention(path: Path, clock: Clock) -> None:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import itertools
 import shutil
+import sqlite3
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
 
-from shoal.errors import LogError, LogUnavailable
+from shoal.errors import LogError, LogUnavailable, OffsetOutOfRange
 from shoal.transports.base import Headers, RecordBatch, TopicSettings
 from shoal.transports.sqlite.log import SqliteLog
 from shoal.transports.sqlite.schema import connect, writing
@@ -331,3 +332,129 @@ def test_many_records_of_one_read_are_those_of_reads_one_by_one(path: Path, name
         assert list(records[3:30:4]) == one_by_one[3:30:4]
         with pytest.raises(IndexError):
             records[40]
+
+
+def both_ways(log: SqliteLog, batches: Sequence[RecordBatch]) -> None:
+    """The same records twice: in batches, and each by itself in the topic "single"."""
+    log.ensure("single")
+    for batch in batches:
+        log.publish_batch(TOPIC, batch, 0)
+        for value, headers in batch.records():
+            log.publish("single", value, headers=headers)
+        log.flush()
+
+
+def numbered(first: int, n: int, *more: str) -> RecordBatch:
+    numbers = [b"%d" % number for number in range(first, first + n)]
+    return RecordBatch(
+        [number * 7 for number in numbers], (("type", b"x"),), [(name, numbers) for name in ("n", *more)]
+    )
+
+
+def test_records_of_rows_of_many_are_read_from_any_position_as_far_as_the_limit(path: Path) -> None:
+    with opened(path) as log:
+        both_ways(
+            log,
+            [
+                numbered(0, 1),
+                numbered(1, 2500),
+                RecordBatch([b"same length"] * 50, (("type", b"x"),)),
+                numbered(2501, 3, "more"),
+                RecordBatch([b"", b""], ()),
+                numbered(2504, 40),
+            ],
+        )
+        apart = [(one.offset, one[3:]) for one in log.read("single", {0: 0}, 10_000)[0]]
+        for position in (0, 1, 2, 999, 1000, 1001, 2400, 2500, 2501, 2551, 2553, 2555, 2560, len(apart)):
+            for limit in (1, 2, 3, 700, 10_000):
+                records, after = log.read(TOPIC, {0: position}, limit)
+                assert [(one.offset, one[3:]) for one in records] == apart[position : position + limit]
+                assert after == {0: min(position + limit, len(apart))}
+
+
+def test_a_read_of_rows_of_many_is_bounded_in_bytes_and_always_advances(path: Path) -> None:
+    with opened(path, read_bytes_max=10_000) as log:
+        log.publish_batch(TOPIC, RecordBatch([b"." * 2990] * 20, (("type", b"xxxxxx"),)), 0)
+        log.publish(TOPIC, bytes(20_000))
+        log.flush()
+        at, sizes = {0: 0}, []
+        while at[0] < 21:
+            records, at = log.read(TOPIC, at)
+            sizes.append(len(records))
+        assert sizes == [3, 3, 3, 3, 3, 3, 2, 1]
+
+
+def test_what_is_retained_is_as_exact_as_a_row_of_many_is_small(path: Path) -> None:
+    with opened(path, TopicSettings(retain_bytes=64_000), durable=False) as log:
+        for _ in range(20):
+            log.publish_batch(TOPIC, RecordBatch([b"." * 100] * 137, ()), 0)
+            log.flush()
+            first, end = log.bounds(TOPIC)[0]
+            assert end < 640 or 63_000 < 100 * (end - first) <= 64_000
+        assert [one.offset for one in everything(log)] == list(range(first, end))
+        with pytest.raises(OffsetOutOfRange):
+            log.read(TOPIC, {0: first - 1})
+        # A single record that needs the room of several rows.
+        log.publish(TOPIC, b"." * 30_000)
+        log.flush()
+        first, end = log.bounds(TOPIC)[0]
+        assert 33_000 < 100 * (end - 1 - first) <= 34_000
+
+
+LAYOUT_2 = """
+    CREATE TABLE topics (
+        number INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, identity BLOB NOT NULL,
+        partitions INTEGER NOT NULL, compact INTEGER NOT NULL,
+        retain_bytes INTEGER, retain_s REAL, record_bytes_max INTEGER NOT NULL);
+    CREATE TABLE marks (
+        topic INTEGER NOT NULL, partition INTEGER NOT NULL,
+        first INTEGER NOT NULL, next INTEGER NOT NULL, bytes INTEGER NOT NULL,
+        PRIMARY KEY (topic, partition)) WITHOUT ROWID;
+    CREATE TABLE time (boot TEXT NOT NULL, steady_ms INTEGER NOT NULL, now_ms INTEGER NOT NULL);
+    INSERT INTO topics VALUES (1, 'readings', X'01', 2, 0, 500, NULL, 1000), (2, 'keys', X'02', 1, 1, NULL, NULL, 1000);
+    CREATE TABLE records_1_0 (offset INTEGER PRIMARY KEY, timestamp_ms INTEGER NOT NULL, size INTEGER NOT NULL,
+        key BLOB, headers BLOB, value BLOB);
+    CREATE TABLE records_1_1 (offset INTEGER PRIMARY KEY, timestamp_ms INTEGER NOT NULL, size INTEGER NOT NULL,
+        key BLOB, headers BLOB, value BLOB);
+    CREATE TABLE records_2_0 (offset INTEGER PRIMARY KEY, timestamp_ms INTEGER NOT NULL, size INTEGER NOT NULL,
+        key BLOB, headers BLOB, value BLOB);
+    CREATE INDEX records_2_0_keys ON records_2_0 (key);
+    CREATE INDEX records_2_0_tombstones ON records_2_0 (timestamp_ms) WHERE value IS NULL;
+    INSERT INTO records_1_0 VALUES (3, 1800000000000, 102, NULL, X'9192A16EC40133', zeroblob(100)),
+        (4, 1800000000000, 102, NULL, X'9192A16EC40134', zeroblob(100));
+    INSERT INTO records_2_0 VALUES (7, 1800000000000, 5, X'61', NULL, X'62626262');
+    INSERT INTO marks VALUES (1, 0, 3, 5, 204), (1, 1, 0, 0, 0), (2, 0, 0, 8, 5);
+    PRAGMA application_id = 0x53484F4C;
+    PRAGMA user_version = 2;
+"""
+"""as the commits until November 2026 have made a log"""
+
+
+def test_a_log_of_the_layout_before_is_read_and_written_on(path: Path) -> None:
+    with closing(sqlite3.connect(path)) as db:
+        db.executescript("PRAGMA page_size = 16384; PRAGMA auto_vacuum = INCREMENTAL; PRAGMA journal_mode = WAL;")
+        db.executescript(LAYOUT_2)
+        with closing(SqliteLog(path)) as log, closing(SqliteLog(path)) as other:
+            assert log.bounds(TOPIC) == {0: (3, 5), 1: (0, 0)}
+            kept, after = log.read(TOPIC, {0: 3, 1: 0})
+            assert [(one.offset, one.value, one.headers) for one in kept] == [
+                (number, bytes(100), (("n", b"%d" % number),)) for number in (3, 4)
+            ]
+            log.publish_batch(TOPIC, RecordBatch([b"a", b"b"], (), [("n", [b"5", b"6"])]), 0)
+            log.publish("keys", b"new", b"a")
+            log.flush()
+            assert [one[2:] for one in everything(other, TOPIC, {0: 3})][:2] == [one[2:] for one in kept]
+            assert [(one.value, one.headers) for one in other.read(TOPIC, after)[0]] == [
+                (b"a", (("n", b"5"),)),
+                (b"b", (("n", b"6"),)),
+            ]
+            assert [(one.offset, one.value) for one in other.read("keys", {0: 0})[0]] == [(8, b"new")]
+            for _ in range(3):
+                log.publish(TOPIC, bytes(200), partition=0)
+            log.flush()
+            log.publish(TOPIC, b"", partition=0)
+            log.flush()
+            assert log.bounds(TOPIC)[0] == (8, 11)
+        # A process of the older shoal that has the file open finds no table of its own.
+        with pytest.raises(sqlite3.OperationalError, match="no such table"):
+            db.execute("SELECT offset FROM records_1_0")

@@ -138,8 +138,8 @@ def test_another_programs_database_is_refused_and_left_as_it_was(tmp_path: Path)
 def test_a_log_of_a_newer_layout_is_refused(tmp_path: Path) -> None:
     path = written(tmp_path / "log.db")
     with closing(sqlite3.connect(path)) as db:
-        db.execute("PRAGMA user_version = 3")
-    with pytest.raises(LogError, match="layout 3, this shoal knows 2; upgrade shoal"):
+        db.execute("PRAGMA user_version = 4")
+    with pytest.raises(LogError, match="layout 4, this shoal knows 3; upgrade shoal"):
         open_log(str(path))
 
 
@@ -218,8 +218,8 @@ def test_a_truncated_file_is_refused_with_what_to_do(tmp_path: Path) -> None:
 def test_a_damaged_name_that_cannot_even_be_quoted_is_refused(tmp_path: Path) -> None:
     path = written(tmp_path / "log.db", records=1)
     content = path.read_bytes()
-    assert b"records_1_0" in content
-    path.write_bytes(content.replace(b"records_1_0", b"\x8cecords_1_0", 1))
+    assert b"rows_1_0" in content
+    path.write_bytes(content.replace(b"rows_1_0", b"\x8cows_1_0", 1))
     with pytest.raises(LogError, match="damaged; move it away"), closing(open_log(str(path))) as log:
         log.ensure(TOPIC)
 

@@ -30,11 +30,20 @@ from shoal.transports.base import (
     partition_of,
 )
 from shoal.transports.sqlite import schema
-from shoal.transports.sqlite.records import MIB, Pending, pack, pack_batch, read_records, release_free_pages, store
+from shoal.transports.sqlite.records import (
+    MIB,
+    Pending,
+    pack,
+    pack_batch,
+    read_records,
+    release_free_pages,
+    row_bytes_max,
+    store,
+)
 from shoal.transports.sqlite.schema import Topic, connect, log_file_errors, log_time_ms, reading
 
 PENDING_BYTES = 256
-"""memory of a buffered record besides its own bytes"""
+"""memory of a buffered row besides its own bytes"""
 WAL_BYTES_MAX = 64 * MIB
 SWEEP_S = 60.0
 """seconds after which a flush also applies retention to partitions that it does not write"""
@@ -138,13 +147,13 @@ class SqliteLog:
         """See `BatchLog.publish_batch`. A full buffer is flushed first; if that fails, the records it is for were not
         accepted."""
         settings = self._known(topic).settings
-        pending = pack_batch(topic, batch)
-        check_record(topic, settings, partition, None, max((record.size for record in pending), default=0))
-        if sum(record.size + PENDING_BYTES for record in pending) <= self._buffer_bytes_max:
+        pending, largest = pack_batch(topic, batch, row_bytes_max(settings, self._buffer_bytes_max))
+        check_record(topic, settings, partition, None, largest)
+        if sum(row.size + PENDING_BYTES for row in pending) <= self._buffer_bytes_max:
             self._buffer(topic, partition, pending)
             return
-        for record in pending:
-            self._buffer(topic, partition, [record])
+        for row in pending:
+            self._buffer(topic, partition, [row])
 
     def flush(self, timeout_s: float = 30.0) -> None:
         """See `Log.flush`. After an error nothing was stored and the buffer is kept: flushing again stores it once."""
@@ -279,12 +288,12 @@ class SqliteLog:
             self._topics[topic] = found
         return self._topics[topic]
 
-    def _buffer(self, topic: str, partition: int, records: list[Pending]) -> None:
-        """Add records to the buffer, which is flushed first if there is no room for them."""
-        weight = sum(record.size + PENDING_BYTES for record in records)
+    def _buffer(self, topic: str, partition: int, rows: list[Pending]) -> None:
+        """Add rows to the buffer, which is flushed first if there is no room for them."""
+        weight = sum(row.size + PENDING_BYTES for row in rows)
         if self._pending and self._pending_bytes + weight > self._buffer_bytes_max:
             self.flush(self._wait_s)
-        self._pending.setdefault(topic, {}).setdefault(partition, []).extend(records)
+        self._pending.setdefault(topic, {}).setdefault(partition, []).extend(rows)
         self._pending_bytes += weight
 
     def _store(self, db: sqlite3.Connection, now_ms: int, sweep: bool) -> None:

@@ -1,5 +1,8 @@
 """Records in the tables of the embedded log: packed, appended, retained and compacted, and read from a position on.
 
+The records of a batch share rows, which takes a fraction of the time that a row for each of them does. A row is read,
+and retained or removed, as a whole; it is small beside what is read at once and what is retained.
+
 Retention and compaction bound the file. They run in the writer's own transaction; the work of each is bounded by what
 the writer adds.
 """
@@ -8,10 +11,11 @@ from __future__ import annotations
 
 import math
 import sqlite3
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import replace
-from itertools import chain, repeat
-from operator import add
+from itertools import accumulate, chain
 from typing import Any, NamedTuple
 
 import msgpack
@@ -21,6 +25,7 @@ from shoal.errors import LogError, OffsetOutOfRange
 from shoal.kernels.arrays import Indices
 from shoal.transports.base import (
     UNREADABLE,
+    BytesColumn,
     Headers,
     Positions,
     Record,
@@ -29,21 +34,34 @@ from shoal.transports.base import (
     TopicSettings,
     size_of,
 )
-from shoal.transports.sqlite.schema import Topic, Watermarks, records_table, store_watermarks, watermarks
+from shoal.transports.sqlite.schema import Topic, Watermarks, rows_table, store_watermarks, watermarks
 
 FORMS_MAX = 8
 """most forms of headers among the records of a read; with more, each record is unpacked by itself"""
 FEW_RECORDS = 4
-"""most records for which reading row by row is faster"""
+"""most records for which rows of their own, and reading them one by one, are faster"""
+ROW_RECORDS_MAX = 1000
+ROW_BYTES_MAX = 64 * 1024
+"""most records and bytes of a row; a record by itself may have more"""
+ROW_SHARE = 64
+"""a row has at most this part of the bytes that are retained, as it is removed as a whole"""
 
 
 class Pending(NamedTuple):
-    """A buffered record. `size`: bytes of key, value and headers."""
+    """A buffered row: a record, or several of one batch."""
 
     size: int
+    """bytes of key, value and headers, of all its records"""
     key: bytes | None
     headers: bytes | None
     value: bytes | None
+    batch_records: int | None = None
+    """number of records of a batch, whose common headers are in `headers` and whose columns are in `value`"""
+
+    @property
+    def records(self) -> int:
+        """Number of records."""
+        return self.batch_records or 1
 
 
 def pack(name: str, value: bytes | None, key: bytes | None, headers: Headers) -> Pending:
@@ -53,34 +71,62 @@ def pack(name: str, value: bytes | None, key: bytes | None, headers: Headers) ->
     return Pending(size, key, packed, value)
 
 
-def pack_batch(name: str, batch: RecordBatch) -> list[Pending]:
-    """What `pack` gives for each record of the batch. Raises as it does."""
+def row_bytes_max(settings: TopicSettings, buffer_bytes_max: int) -> int:
+    """Most bytes of a row of several records of this topic."""
+    retained = ROW_BYTES_MAX if settings.retain_bytes is None else settings.retain_bytes // ROW_SHARE
+    return min(ROW_BYTES_MAX, retained, buffer_bytes_max)
+
+
+def pack_batch(name: str, batch: RecordBatch, bytes_max: int) -> tuple[list[Pending], int]:
+    """The records of a batch in rows of about `bytes_max` bytes; and the size of the largest. Raises as `pack` does."""
     columns = [batch.values, *(contents for _, contents in batch.varying)]
-    if len(set(map(len, columns))) != 1 or not {bytes}.issuperset(map(type, chain.from_iterable(columns))):
-        # One by one it is found what is wrong.
-        return [pack(name, value, None, headers) for value, headers in batch.records()]
-    titles = [(title, b"") for title, _ in batch.varying]
-    fixed = size_of(name, b"", None, (*batch.headers, *titles))
-    lengths: Iterable[int] = repeat(fixed)
-    for column in columns:
-        lengths = map(add, lengths, map(len, column))
-    sizes = list(lengths)
-    headers = _packed_headers(batch) if batch.headers or titles else repeat(None, len(sizes))
-    return list(map(Pending, sizes, repeat(None), headers, batch.values))
+    alike = len(set(map(len, columns))) == 1 and all(map(_has_bytes, columns))
+    if len(batch.values) <= FEW_RECORDS or not alike:  # one by one it is found what is wrong
+        single = [pack(name, value, None, headers) for value, headers in batch.records()]
+        return single, max((record.size for record in single), default=0)
+    titles = [title for title, _ in batch.varying]
+    fixed = size_of(name, b"", None, (*batch.headers, *((title, b"") for title in titles)))
+    packed = [BytesColumn.of(column) for column in columns]
+    sizes = np.full(len(batch.values), fixed, dtype=np.int64)
+    for column in packed:
+        sizes += column.length or np.array(column.lengths, dtype=np.int64)
+    headers = msgpack.packb(batch.headers) if batch.headers else None
+    rows = []
+    for part, size in _parts(np.cumsum(sizes).tolist(), bytes_max):
+        fields = ([title, *_packed(column[part])] for title, column in zip(("", *titles), packed, strict=True))
+        rows.append(
+            Pending(size, None, headers, msgpack.packb(list(chain.from_iterable(fields))), part.stop - part.start)
+        )
+    return rows, int(sizes.max(initial=0))
 
 
-def _packed_headers(batch: RecordBatch) -> Iterable[bytes]:
-    """The packed headers of each record: what is packed before a content is the same for all contents of its length."""
-    number = len(batch.headers) + len(batch.varying)
-    before = msgpack.Packer().pack_array_header(number) + b"".join(map(msgpack.packb, batch.headers))
-    packed: list[Iterable[bytes]] = []
-    for title, contents in batch.varying:
-        heads = {n: before + msgpack.packb((title, bytes(n)))[: -n or None] for n in set(map(len, contents))}
-        packed.append([heads[len(content)] + content for content in contents])
-        before = b""
-    if not packed:
-        return repeat(before, len(batch.values))
-    return packed[0] if len(packed) == 1 else map(b"".join, zip(*packed, strict=True))
+def _has_bytes(contents: Sequence[bytes]) -> bool:
+    return isinstance(contents, BytesColumn) or {bytes}.issuperset(map(type, contents))
+
+
+def _parts(ends: Sequence[int], bytes_max: int) -> Iterator[tuple[slice, int]]:
+    """Which records of a batch share a row, and their bytes. `ends`: the bytes of each and all before it."""
+    start = before = 0
+    while start < len(ends):
+        end = bisect_right(ends, before + bytes_max, start + 1, min(len(ends), start + ROW_RECORDS_MAX))
+        yield slice(start, end), ends[end - 1] - before
+        start, before = end, ends[end - 1]
+
+
+def _packed(column: BytesColumn) -> tuple[int | bytes, bytes]:
+    """The length of every content, or 4 bytes with the length of each; and the contents."""
+    return column.length or np.array(column.lengths, dtype="<u4").tobytes(), column.block
+
+
+def _unpacked_column(lengths: object, block: object, records: int) -> BytesColumn:
+    """What `_packed` has packed of so many contents. Raises ValueError for anything else."""
+    if isinstance(block, bytes) and isinstance(lengths, int) and lengths > 0 and lengths * records == len(block):
+        return BytesColumn(block, lengths)
+    if isinstance(block, bytes) and isinstance(lengths, bytes) and len(lengths) == 4 * records:
+        each = np.frombuffer(lengths, dtype="<u4").tolist()
+        if sum(each) == len(block):
+            return BytesColumn(block, each)
+    raise ValueError("a column that is not as a log writes it")
 
 
 def read_records(
@@ -119,35 +165,139 @@ class Source(NamedTuple):
     topic: Topic
     partition: int
 
+    @property
+    def table(self) -> str:
+        """The table with its rows."""
+        return rows_table(self.topic.number, self.partition)
+
 
 def _read_partition(
     db: sqlite3.Connection, source: Source, position: int, end: int, limit: int, bytes_max: int
 ) -> tuple[Sequence[Record], int, int]:
     """Records of one partition, the next position, and their bytes. The first record is returned whatever its size."""
-    table = records_table(source.topic.number, source.partition)
-    where, values = f"FROM {table} WHERE offset >= ? AND offset < ? ORDER BY offset LIMIT ?", (position, end, limit)
-    # The size is asked for first, as records that are too large together are not to be fetched together.
-    size = None
-    if min(limit, end - position) > FEW_RECORDS:
-        (size,) = db.execute(f"SELECT total(size) FROM (SELECT size {where})", values).fetchone()
-    rows = db.execute(f"SELECT offset, timestamp_ms, size, key, headers, value {where}", values)
-    # Rows that no log has written can have any sum, and none.
-    if size is not None and 0 <= size <= bytes_max:
-        fetched = rows.fetchall()
-        # Fewer than the limit: everything up to the end was read, also a gap that compaction has left there.
-        after = fetched[-1][0] + 1 if len(fetched) == limit else end
-        return _in_columns(source, fetched) or list(_one_by_one(source, fetched)), after, int(size)
-    records: list[Record] = []
-    size = 0
-    for row in rows:
-        offset, timestamp_ms, row_bytes, key, _, value = row
-        row_bytes = row_bytes if _is_sound(timestamp_ms, row_bytes, key, value) else 0
-        if records and size + row_bytes > bytes_max:
-            rows.close()
-            return records, offset, size
-        size += row_bytes
-        records += _one_by_one(source, [row])
-    return records, records[-1].offset + 1 if len(records) == limit else end, size
+    parts: list[Sequence[Record]] = []
+    single: list[tuple[Any, ...]] = []
+    at, taken, size = position, 0, 0
+    # Rows are fetched one after the other, as those that are too large together are not to be in memory together.
+    rows = db.execute(
+        f"SELECT offset, timestamp_ms, size, key, headers, value, batch_records FROM {source.table} "
+        "WHERE offset >= ? AND offset < ? ORDER BY offset",
+        (_first_row(db, source.table, position), end),
+    )
+    with closing(rows):
+        for *row, batch_records in rows:
+            offset, row_bytes = row[0], row[2]
+            batch: Sequence[Record] | None = None
+            if batch_records is not None and (batch := _batch(source, row, batch_records)) is None:
+                row[1] = None  # unreadable, whatever else it has
+            before = max(0, at - offset)
+            n = (1 if batch is None else min(len(batch), end - offset)) - before
+            if n <= 0:
+                continue
+            is_sound = batch is not None or _is_sound(row[1], row_bytes, row[3], row[5])
+            # The records of a row have about the same size.
+            each = row_bytes // (batch_records or 1) if is_sound else 0
+            fit = min(n, limit - taken)
+            if fit * each > bytes_max - size:
+                fit = max((bytes_max - size) // each, 0 if taken else 1)
+            if fit <= 0:
+                at = max(at, offset)
+                break
+            if batch is None:
+                single.append(tuple(row))
+            else:
+                parts += [*_of_rows(source, single), batch[before : before + fit]]
+                single.clear()
+            at, taken, size = offset + before + fit, taken + fit, size + fit * each
+            if taken == limit or fit < n:
+                break
+        else:
+            at = end  # also past a gap that compaction has left there
+    return _joined([*parts, *_of_rows(source, single)]), at, size
+
+
+def _first_row(db: sqlite3.Connection, table: str, position: int) -> int:
+    """The offset of the row that may have the record at this position: the position itself, or one before it."""
+    before = db.execute(
+        f"SELECT offset, batch_records FROM {table} WHERE offset < ? ORDER BY offset DESC LIMIT 1", (position,)
+    ).fetchone()
+    return position if before is None or before[1] is None else int(before[0])
+
+
+def _batch(source: Source, row: Sequence[Any], records: object) -> Sequence[Record] | None:
+    """The records of a row of a batch; None for one that no log writes."""
+    first, timestamp_ms, size, key, headers, value = row
+    fixed = _unpacked(headers)
+    is_sound = _is_sound(timestamp_ms, size, key, value) and key is None and value is not None
+    if not isinstance(records, int) or records < 1 or not is_sound or fixed is None:
+        return None
+    try:
+        fields = msgpack.unpackb(value)
+        titles = fields[::3]
+        pairs = zip(fields[1::3], fields[2::3], strict=True)
+        values, *varying = [_unpacked_column(lengths, block, records) for lengths, block in pairs]
+    except (ValueError, TypeError, msgpack.UnpackException):
+        return None
+    if not all(isinstance(title, str) for title in titles):
+        return None
+    if len(varying) > 1:
+        own = zip(*varying, strict=True)
+        headers_of = [(*fixed, *zip(titles[1:], contents, strict=True)) for contents in own]
+        return [
+            Record(source.name, source.partition, first + place, timestamp_ms, None, content, headers_of[place])
+            for place, content in enumerate(values)
+        ]
+    last: Sequence[bytes] = varying[0] if varying else [fixed[-1][1] if fixed else b""] * records
+    form = (*fixed, (titles[1], last[0])) if varying else fixed
+    columns = (range(first, first + records), [timestamp_ms] * records, [None] * records, values)
+    return RecordColumns(source.name, source.partition, columns, [form], np.zeros(records, dtype=np.intp), last)
+
+
+def _of_rows(source: Source, rows: Sequence[tuple[Any, ...]]) -> list[Sequence[Record]]:
+    """The records of these rows, which are of one record each; as one sequence, or none."""
+    columns = _in_columns(source, rows) if len(rows) > FEW_RECORDS else None
+    return [columns or list(_one_by_one(source, rows))] if rows else []
+
+
+def _joined(parts: Sequence[Sequence[Record]]) -> Sequence[Record]:
+    """The records of all parts, which are of one partition and ascend; by column if all are and have few forms."""
+    by_column = [part for part in parts if isinstance(part, RecordColumns)]
+    if len(parts) == 1:
+        return parts[0]
+    if not parts or len(by_column) < len(parts):
+        return list(chain.from_iterable(parts))
+    forms: dict[tuple[Headers, str], tuple[int, Headers]] = {}
+    form_of = []
+    for part in by_column:
+        numbers = [
+            forms.setdefault((form[:-1], form[-1][0] if form else ""), (len(forms), form))[0] for form in part.forms
+        ]
+        form_of.append(np.array(numbers)[part.form_of])
+    if len(forms) > FORMS_MAX:
+        return list(chain.from_iterable(parts))
+    first, end = by_column[0].offsets[0], by_column[-1].offsets[-1] + 1
+    without_gap = end - first == sum(map(len, by_column))
+    columns = (
+        range(first, end) if without_gap else list(chain.from_iterable(part.offsets for part in by_column)),
+        list(chain.from_iterable(part.timestamps_ms for part in by_column)),
+        list(chain.from_iterable(part.keys for part in by_column)),
+        _joined_contents([part.values for part in by_column]),
+    )
+    last = _joined_contents([part.last_contents or [b""] * len(part) for part in by_column])
+    of_all = [form for _, form in forms.values()]
+    return RecordColumns(by_column[0].topic, by_column[0].partition, columns, of_all, np.concatenate(form_of), last)
+
+
+def _joined_contents(parts: Sequence[Sequence[Any]]) -> Sequence[Any]:
+    """Contents of all parts; in one block if those of each are."""
+    blocks = [part for part in parts if isinstance(part, BytesColumn)]
+    if len(blocks) < len(parts):
+        return list(chain.from_iterable(parts))
+    lengths = {part.length for part in blocks}
+    length = lengths.pop() if len(lengths) == 1 else None
+    return BytesColumn(
+        b"".join([part.block for part in blocks]), length or list(chain.from_iterable(part.lengths for part in blocks))
+    )
 
 
 def _in_columns(source: Source, rows: Sequence[tuple[Any, ...]]) -> RecordColumns | None:
@@ -256,7 +406,7 @@ def store(
     db: sqlite3.Connection, topic: Topic, partition: int, mark: Watermarks, batch: list[Pending], now_ms: int
 ) -> None:
     """Append `batch`, perhaps empty, to a partition, and apply retention and compaction to it, within a transaction."""
-    table, before = records_table(topic.number, partition), replace(mark)
+    table, before = rows_table(topic.number, partition), replace(mark)
     # Retention first, so that a file at its limit has room for the batch.
     _retain(db, table, mark, topic.settings, now_ms, batch)
     _append(db, table, mark, batch, now_ms)
@@ -267,21 +417,23 @@ def store(
 
 
 def _append(db: sqlite3.Connection, table: str, mark: Watermarks, batch: list[Pending], now_ms: int) -> None:
+    offsets = list(accumulate((pending.records for pending in batch), initial=mark.next))
     db.executemany(
-        f"INSERT INTO {table} (offset, timestamp_ms, size, key, headers, value) VALUES (?, ?, ?, ?, ?, ?)",
+        f"INSERT INTO {table} (offset, timestamp_ms, size, key, headers, value, batch_records) "
+        "VALUES (?, ?, ?, ?, ?, ?, ?)",
         (
-            (offset, now_ms, size, key, headers, value)
-            for offset, (size, key, headers, value) in enumerate(batch, mark.next)
+            (offset, now_ms, pending.size, pending.key, pending.headers, pending.value, pending.batch_records)
+            for offset, pending in zip(offsets, batch, strict=False)
         ),
     )
-    mark.next += len(batch)
+    mark.next = offsets[-1]
     mark.bytes += sum(pending.size for pending in batch)
 
 
 def _retain(
     db: sqlite3.Connection, table: str, mark: Watermarks, settings: TopicSettings, now_ms: int, incoming: list[Pending]
 ) -> None:
-    """Remove the oldest records that are too old, or that with `incoming` exceed `retain_bytes`.
+    """Remove the oldest rows that are too old, or that with `incoming` exceed `retain_bytes`.
 
     It runs before the append: a file at its limit gets the room from what is removed. Only a prefix is removed, so a
     record with a timestamp in the future keeps later records until then, and nothing is removed too soon.
@@ -292,22 +444,23 @@ def _retain(
     excess = 0 if settings.retain_bytes is None else mark.bytes + added - settings.retain_bytes
     expired_ms = -1.0 if settings.retain_s is None else now_ms - 1000 * settings.retain_s
     bytes_max = PIECE_BYTES + 2 * added
-    cut, freed = mark.first, 0
+    cut, last, freed = mark.first, None, 0
     oldest = db.execute(
-        f"SELECT offset, timestamp_ms, size FROM {table} ORDER BY offset LIMIT ?",
-        (PIECE_RECORDS + 2 * len(incoming),),
+        f"SELECT offset, timestamp_ms, size, batch_records FROM {table} ORDER BY offset LIMIT ?",
+        (PIECE_RECORDS + 2 * sum(pending.records for pending in incoming),),
     )
-    for offset, timestamp_ms, size in oldest:
+    for offset, timestamp_ms, size, batch_records in oldest:
         if not (isinstance(timestamp_ms, int) and isinstance(size, int)):
-            cut = offset + 1  # not written by a log: it goes when it is the oldest
+            cut, last = offset + 1, offset  # not written by a log: it goes when it is the oldest
             continue
         if freed >= bytes_max or (freed >= excess and timestamp_ms >= expired_ms):
             break
-        cut, freed = offset + 1, freed + size
+        records = batch_records if isinstance(batch_records, int) and batch_records > 0 else 1
+        cut, last, freed = min(offset + records, mark.next), offset, freed + size
     oldest.close()
-    if cut > mark.first:
-        db.execute(f"DELETE FROM {table} WHERE offset < ?", (cut,))
-        mark.first = cut
+    if last is not None:
+        db.execute(f"DELETE FROM {table} WHERE offset <= ?", (last,))
+        mark.first = max(cut, mark.first)
         mark.bytes -= freed
 
 

@@ -1,7 +1,8 @@
 """The file of the embedded log: its layout, its time, how it is opened, and the topics declared in it.
 
 One table per topic and partition, the offset as rowid, pages of 16 KiB, and a write-ahead log. Tables are named by
-number, never by topic, so a topic's name is always a value and never part of a statement.
+number, never by topic, so a topic's name is always a value and never part of a statement. A row is one record, or
+several of one batch: its offset is that of the first, and `batch_records` is their number.
 
 The log has a time of its own, by which it stamps records and retains them, as Kafka does with LogAppendTime. Processes
 that write the same file may disagree about the date: a clock was set wrong, or is corrected while they run. If a
@@ -63,7 +64,9 @@ def _boot() -> str:
 
 APPLICATION_ID = 0x53484F4C
 """'SHOL', which `file` and `PRAGMA application_id` show for a log of shoal"""
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
+UPGRADED = 2
+"""layout without `batch_records`, whose tables are changed when such a file is opened"""
 
 PAGE_BYTES = 16 * 1024
 CACHE_BYTES = 512 * 1024
@@ -143,9 +146,9 @@ def connect(path: Path, *, durable: bool, file_bytes_max: int | None, wait_s: fl
             db.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
             if durable:  # on macOS fsync alone leaves commits in the drive's cache
                 db.execute("PRAGMA fullfsync = ON")
-            # What retention removes is overwritten where that costs no extra write: readings must not outlive it in
-            # free pages.
-            db.execute("PRAGMA secure_delete = FAST")
+            # What retention removes is overwritten: readings must not outlive it in free pages. Most of these are used
+            # again within the transaction that frees them, so this costs next to nothing.
+            db.execute("PRAGMA secure_delete = ON")
             db.execute(f"PRAGMA cache_size = -{CACHE_BYTES // 1024}")
             db.execute(f"PRAGMA wal_autocheckpoint = {WAL_PAGES}")
             # A write-ahead log that a slow reader let grow is cut to this when it is next reused.
@@ -173,35 +176,54 @@ def _when_unlocked(db: sqlite3.Connection, path: Path, wait_s: float) -> None:
 
 
 def _prepare(db: sqlite3.Connection, path: Path) -> None:
-    empty = _check(db, path)
-    if empty:  # both have an effect only before the first page is written
+    found = _version(db, path)
+    if found is None:  # both have an effect only before the first page is written
         db.execute(f"PRAGMA page_size = {PAGE_BYTES}")
         db.execute("PRAGMA auto_vacuum = INCREMENTAL")
     db.execute("PRAGMA journal_mode = WAL")
-    if not empty:
+    if found == SCHEMA_VERSION:
         return
     with writing(db):
-        if _check(db, path):  # another process may have been faster
+        found = _version(db, path)  # another process may have been faster
+        if found is None:
             for table in _TABLES:
                 db.execute(table)
             # Tells a log from the database of any other program, before anything is written into it.
             db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-            db.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+        elif found == UPGRADED:
+            _upgrade(db)
+        db.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
 
 
-def _check(db: sqlite3.Connection, path: Path) -> bool:
-    """Whether the file has no tables yet. Raises `LogError`, before any write, for another program's database."""
+def _version(db: sqlite3.Connection, path: Path) -> int | None:
+    """The layout of the file; None as long as it has no tables.
+
+    Raises `LogError`, before any write, for another program's database and for a layout that is not known.
+    """
     if not db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
-        return True
+        return None
     (application,) = db.execute("PRAGMA application_id").fetchone()
     (version,) = db.execute("PRAGMA user_version").fetchone()
     if application != APPLICATION_ID:
         raise LogError(f"log {path}: a database of another program; give the log another path")
-    if version != SCHEMA_VERSION:
+    if version not in (SCHEMA_VERSION, UPGRADED):
         raise LogError(
             f"log {path}: in layout {version}, this shoal knows {SCHEMA_VERSION}; upgrade shoal, or move the file"
         )
-    return False
+    return int(version)
+
+
+def _upgrade(db: sqlite3.Connection) -> None:
+    """Change the tables of layout 2, whose rows are one record each, within a transaction.
+
+    They get another name: a process of an older shoal that has the file open would take the rows of batches for single
+    records. It finds no table instead, and ends with an error.
+    """
+    for number, partitions in db.execute("SELECT number, partitions FROM topics").fetchall():
+        for partition in range(partitions):
+            table = rows_table(number, partition)
+            db.execute(f"ALTER TABLE records_{number:d}_{partition:d} RENAME TO {table}")
+            db.execute(f"ALTER TABLE {table} ADD COLUMN batch_records INTEGER")
 
 
 TOPIC_CHARACTERS_MAX = 249
@@ -228,9 +250,9 @@ class Watermarks:
     """bytes of keys, values and headers"""
 
 
-def records_table(number: int, partition: int) -> str:
+def rows_table(number: int, partition: int) -> str:
     """The table of a partition, named by its topic's number."""
-    return f"records_{number:d}_{partition:d}"
+    return f"rows_{number:d}_{partition:d}"
 
 
 def check_name(name: str) -> None:
@@ -273,10 +295,10 @@ def create(db: sqlite3.Connection, name: str, settings: TopicSettings, identity:
     ).lastrowid
     assert number is not None
     for partition in range(settings.partitions):
-        table = records_table(number, partition)
+        table = rows_table(number, partition)
         db.execute(
             f"CREATE TABLE {table} (offset INTEGER PRIMARY KEY, timestamp_ms INTEGER NOT NULL, size INTEGER NOT NULL, "
-            "key BLOB, headers BLOB, value BLOB)"
+            "batch_records INTEGER, key BLOB, headers BLOB, value BLOB)"
         )
         if settings.compact:
             db.execute(f"CREATE INDEX {table}_keys ON {table} (key)")
