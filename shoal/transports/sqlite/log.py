@@ -36,11 +36,10 @@ from shoal.transports.sqlite.records import (
     pack,
     pack_batch,
     read_records,
-    release_free_pages,
     row_bytes_max,
     store,
 )
-from shoal.transports.sqlite.schema import Topic, connect, log_file_errors, log_time_ms, reading
+from shoal.transports.sqlite.schema import Topic, connect, log_file_errors, log_time_ms, reading, release_free_pages
 
 PENDING_BYTES = 256
 """memory of a buffered row besides its own bytes"""

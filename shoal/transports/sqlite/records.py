@@ -398,8 +398,6 @@ PIECE_BYTES = 64 * MIB
 """bytes: a flush removes at most this and twice what it adds, so over many flushes removing keeps up with adding"""
 TOMBSTONE_S = 24 * 3600.0
 """seconds for which a compacted topic keeps a tombstone, so that a reader that was not running sees it"""
-SPARE_PAGES = 256
-VACUUM_PAGES = 512
 
 
 def store(
@@ -477,19 +475,6 @@ def _compact(db: sqlite3.Connection, table: str, mark: Watermarks, batch: list[P
         f"offset IN (SELECT offset FROM {table} WHERE value IS NULL AND timestamp_ms < ? LIMIT {PIECE_RECORDS})",
         (expired_ms,),
     )
-
-
-def release_free_pages(db: sqlite3.Connection) -> None:
-    """Return pages to the disk when much of the file is free; some stay for the next records."""
-    # Both numbers are in the header of the file: to ask for them reads no page.
-    (free,) = db.execute("PRAGMA freelist_count").fetchone()
-    (pages,) = db.execute("PRAGMA page_count").fetchone()
-    # A quarter stays, or the file would shrink and grow with every sweep of a busy topic.
-    spare = max(SPARE_PAGES, pages // 4)
-    if free > 2 * spare:
-        # One page per statement: it frees a page each time it is stepped, and the sqlite3 module steps it only once.
-        for _ in range(min(free - spare, VACUUM_PAGES)):
-            db.execute("PRAGMA incremental_vacuum(1)")
 
 
 def _drop(db: sqlite3.Connection, table: str, mark: Watermarks, where: str, values: tuple[object, ...]) -> None:

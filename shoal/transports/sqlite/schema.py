@@ -226,6 +226,23 @@ def _upgrade(db: sqlite3.Connection) -> None:
             db.execute(f"ALTER TABLE {table} ADD COLUMN batch_records INTEGER")
 
 
+SPARE_PAGES = 256
+VACUUM_PAGES = 512
+
+
+def release_free_pages(db: sqlite3.Connection) -> None:
+    """Return pages to the disk when much of the file is free; some stay for the next records."""
+    # Both numbers are in the header of the file: to ask for them reads no page.
+    (free,) = db.execute("PRAGMA freelist_count").fetchone()
+    (pages,) = db.execute("PRAGMA page_count").fetchone()
+    # A quarter stays, or the file would shrink and grow with every sweep of a busy topic.
+    spare = max(SPARE_PAGES, pages // 4)
+    if free > 2 * spare:
+        # One page per statement: it frees a page each time it is stepped, and the sqlite3 module steps it only once.
+        for _ in range(min(free - spare, VACUUM_PAGES)):
+            db.execute("PRAGMA incremental_vacuum(1)")
+
+
 TOPIC_CHARACTERS_MAX = 249
 """the limit of Kafka, so that a federation can move there"""
 
