@@ -220,6 +220,7 @@ def test_a_client_loads_no_package_but_those_that_it_needs(tmp_path: Path) -> No
 WITHOUT_LABELS = """
 import sys
 from pathlib import Path
+import shoal.cli.main
 import client_nodes.client_command
 from client_nodes.bootstrap import open_client
 from shoal.config.settings import load_config
@@ -230,6 +231,10 @@ for _ in range(2):
             pass
 print(*sys.modules)
 """
+
+
+RARELY_NEEDED = {"difflib", "unicodedata", "shoal.protocol.ed25519", "shoal.protocol.masked", "shoal.privacy.masks"}
+"""modules of which a client needs none that neither signs, masks its counts nor is misspelt: half a megabyte"""
 
 
 def test_a_client_that_does_not_label_loads_nothing_for_it(tmp_path: Path) -> None:
@@ -243,6 +248,7 @@ def test_a_client_that_does_not_label_loads_nothing_for_it(tmp_path: Path) -> No
     assert {"client_nodes.node", "shoal.algorithms.fcac.nodes"} <= loaded
     assert "numpy.ma" not in loaded, "it takes a megabyte; np.unique without a second result loads it"
     assert not {one for one in loaded if "labelling" in one or "novelty" in one or one.endswith(".labels")}
+    assert not loaded & RARELY_NEEDED
 
 
 def test_the_edge_may_load_what_the_project_says_it_needs() -> None:

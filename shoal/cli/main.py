@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import os
 import sys
-from difflib import get_close_matches
 from importlib.metadata import EntryPoint, entry_points
 from resource import RLIMIT_CORE, getrlimit, setrlimit
 from typing import Any, NoReturn
@@ -79,6 +78,8 @@ class Commands(click.Group):
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError as unknown:
+            from difflib import get_close_matches  # noqa: PLC0415 - loaded only for a mistake
+
             near = get_close_matches(args[0], self.list_commands(ctx), n=1)
             hint = STATUS if args[0] == "status" else f"Did you mean {near[0]!r}?" if near else ""
             raise click.UsageError(f"{unknown.message} {hint}".rstrip(), ctx) from None

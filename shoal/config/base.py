@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import re
 import tomllib
-import unicodedata
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -136,6 +135,8 @@ def given_client_name(text: str) -> str:
 
 def similar_name(text: str) -> str:
     """A valid name that looks like the text, letters without their accents: "Werk Süd" -> "werk-sud"; may be empty."""
+    import unicodedata  # noqa: PLC0415 - its tables take memory, and a client has its name
+
     plain = unicodedata.normalize("NFKD", text.lower().replace("ß", "ss"))
     plain = "".join(letter for letter in plain if not unicodedata.combining(letter))
     return re.sub(r"[^a-z0-9_]+", "-", plain)[:48].strip("-_")

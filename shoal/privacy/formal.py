@@ -35,6 +35,8 @@ from shoal.privacy.keyed import KeyedRandomness, Places
 from shoal.privacy.laplace import DiscreteLaplace, certified_epsilon, check_epsilon, discrete_laplace
 
 STATE_VERSION = 1
+BLOCK_VALUES = 4096
+"""values that get their noise together: drawing it takes ten times their memory for a moment"""
 REJECTED_ROWS = (
     "How many readings were rejected, in models that learn noisy rows: a rejected reading has no row, and models count "
     "their rows. Private counts hide it."
@@ -217,10 +219,21 @@ class FormalNoise:
 
     def privatise(self, readings: Floats, places: Places) -> Released:
         inside, clipped = self._bounds.clip(readings)
+        blocks = -(-inside.size // BLOCK_VALUES)
+        if blocks > 1:
+            # Places that are not as many as the readings fail in a block.
+            split = zip(np.array_split(inside, blocks), np.array_split(places, blocks), strict=True)
+            rows = np.concatenate([self._noisy(*block) for block in split])
+        else:
+            rows = self._noisy(inside, places)
+        return Released(rows, np.ones(len(rows), dtype=np.bool_), clipped)
+
+    def _noisy(self, inside: Floats, places: Places) -> Floats:
+        """Readings (n, d) within the bounds -> (n, d) noisy rows."""
         grid = np.rint(self._bounds.to_unit(inside) * self._steps).astype(np.int64)
         words = self._randomness.draw(places, grid, self._words)
-        half_steps = self._half_steps(grid, words)
-        return Released(half_steps / (2 * self._steps), np.ones(len(grid), dtype=np.bool_), clipped)
+        noisy: Floats = self._half_steps(grid, words) / (2 * self._steps)
+        return noisy
 
     def _half_steps(self, grid: Ints, words: Words) -> Ints:
         """grid (n, d) and words (n, w) -> private results (n, d) in half steps of each feature."""

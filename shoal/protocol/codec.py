@@ -135,7 +135,8 @@ def _encode_extension(value: Any) -> Any:
     if form not in DTYPES or little.ndim > DIMENSIONS_MAX:
         raise TypeError(f"cannot pack an array of {value.dtype} with {value.ndim} dimensions")
     header = form.encode() + struct.pack(f"<B{little.ndim}Q", little.ndim, *little.shape)
-    return msgpack.ExtType(ARRAY, header + little.tobytes())
+    # Joined from the array itself: `tobytes` would copy a large one twice.
+    return msgpack.ExtType(ARRAY, b"".join((header, little.data)))
 
 
 def _decode_extension(code: int, packed: bytes) -> AnyArray:

@@ -15,15 +15,17 @@ import logging
 import re
 import secrets
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from shoal.config.sections import ServerSettings
 from shoal.errors import MessageRejected, SettingsError
 from shoal.files import read_secret, write_secret
-from shoal.protocol.ed25519 import PublicKeys, read_private_key, read_public_keys
 from shoal.protocol.messages import VERSION, Update
 from shoal.telemetry.events import log_event
 from shoal.transports.base import Headers
+
+if TYPE_CHECKING:
+    from shoal.protocol.ed25519 import PublicKeys
 
 HEADER: Final = "signature"
 KEY_BYTES = 32
@@ -121,6 +123,8 @@ class RequestSigner:
                 f"[server] operator_keys says that requests are signed: set {name} in [server] and make it with "
                 f"`shoal keys {made_by}`"
             )
+        from shoal.protocol.ed25519 import read_private_key  # noqa: PLC0415 - no client needs it
+
         self._key = read_private_key(file)
 
     def headers(self, topic: str, value: bytes, kind: str) -> Headers:
@@ -149,6 +153,8 @@ class ServerKeys:
         self._clients = None if settings.client_keys is None else ClientKeys(settings.client_keys)
         self._public: PublicKeys | None = None
         if settings.operator_keys is not None:
+            from shoal.protocol.ed25519 import PublicKeys, read_private_key, read_public_keys  # noqa: PLC0415 - the same
+
             own = [] if settings.signing_key_file is None else [read_private_key(settings.signing_key_file).public]
             earlier = [] if server_keys is None else read_public_keys(server_keys)
             self._public = PublicKeys([*read_public_keys(settings.operator_keys), *own, *earlier])

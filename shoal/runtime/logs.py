@@ -17,11 +17,10 @@ import logging
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Final, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
 
 from shoal.config.settings import CLIENT, Config
 from shoal.errors import LogError, SettingsError
-from shoal.protocol.ed25519 import PrivateKey, PublicKeys, read_private_key, read_public_keys
 from shoal.protocol.messages import CLOSE_ROUND, ROUND_PLAN
 from shoal.protocol.topics import READINGS, RELEASES, readings_settings
 from shoal.runtime.checkpoint import OutboxRecord
@@ -38,6 +37,9 @@ from shoal.transports.base import (
     publish_batch,
 )
 from shoal.transports.sqlite.log import SqliteLog
+
+if TYPE_CHECKING:
+    from shoal.protocol.ed25519 import PrivateKey, PublicKeys
 
 HEADER: Final = "server_signature"
 SIGNED_IN_UPDATES: Final = frozenset({("type", kind.encode()) for kind in (CLOSE_ROUND, ROUND_PLAN)})
@@ -125,6 +127,8 @@ def open_federation_log(config: Config, *, as_server: bool = False) -> Log:
         own = _server_key(config) if as_server else None
         if file is None:
             return log
+        from shoal.protocol.ed25519 import PublicKeys, read_public_keys  # noqa: PLC0415 - loaded only to sign and check
+
         contract = config.contract
         closes = contract.updates_topic if config.resolved.mode.masked else None
         return SignedTopic(log, contract.snapshots_topic, PublicKeys(read_public_keys(file)), own, closes)
@@ -153,6 +157,8 @@ def _server_key(config: Config) -> PrivateKey | None:
             "[log] server_keys says that the server signs: set signing_key_file in [server] and make it with "
             "`shoal keys server`"
         )
+    from shoal.protocol.ed25519 import read_private_key, read_public_keys  # noqa: PLC0415 - loaded only to sign
+
     key = read_private_key(config.server.signing_key_file)
     if key.public not in read_public_keys(config.log.server_keys):
         raise SettingsError(

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from shoal.errors import SettingsError
+from shoal.errors import InvalidData, SettingsError
+from shoal.privacy.formal import BLOCK_VALUES
 from shoal.privacy.laplace import certified_epsilon
 from tests.privacy.modes import build, formal_mode, places, readings_of
 
@@ -51,3 +52,16 @@ def test_a_feature_with_a_larger_share_gets_less_noise() -> None:
 def test_an_epsilon_too_small_for_so_many_features_says_what_to_change() -> None:
     with pytest.raises(SettingsError, match="number of features"):
         formal_mode(200, 0.01)
+
+
+def test_rows_made_in_blocks_are_those_made_one_by_one() -> None:
+    mode = formal_mode(3, 30.0)
+    n = BLOCK_VALUES // 3 + 5
+    readings, at = readings_of(mode, n), places(n)
+    together = build(mode).privatise(readings, at)
+    each = [build(mode).privatise(readings[i : i + 1], at[i : i + 1]).rows for i in range(n)]
+    np.testing.assert_array_equal(together.rows, np.concatenate(each))
+    assert together.kept.all()
+    for other in (at[:-1], [*at, at[-1]]):
+        with pytest.raises(InvalidData, match="places"):
+            build(mode).privatise(readings, other)
