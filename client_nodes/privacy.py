@@ -390,8 +390,10 @@ class Releases:
         """
         if self._released == self._noted:
             return
-        # First what is there: a note of this client from elsewhere would be replaced by its next one.
-        self._check(self._read())
+        # The first note of a process replaces those of earlier ones, so what is there comes before it. A later one
+        # replaces its own alone, and is taken back where another process has noted meanwhile.
+        if not self._is_synced:
+            self._check(self._read())
         mine = Note(self._owner, self._ledger, self._key, self._process, self._released)
         self._log.publish(RELEASES, mine.encode(), mine.key_in_log)
         if self._is_synced:

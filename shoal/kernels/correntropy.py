@@ -231,20 +231,21 @@ def ignore_underflow() -> np.errstate:
 def correntropy(row: Floats, weights: Floats, sigma: float, out: Floats, scratch: Scratch) -> Floats:
     """row (d,), weights (k, d) -> `out` (k,), the correntropy of the row and each node (eq. 6, 7)."""
     difference, exponent = scratch
-    np.subtract(row, weights, out=difference)
-    np.multiply(difference, -0.5 / (sigma * sigma), out=exponent)
-    np.multiply(difference, exponent, out=exponent)
-    np.exp(exponent, out=exponent)
+    # Outputs by position: naming them takes NumPy a twentieth of the time of a row.
+    np.subtract(row, weights, difference)
+    np.multiply(difference, -0.5 / (sigma * sigma), exponent)
+    np.multiply(difference, exponent, exponent)
+    np.exp(exponent, exponent)
     np.add.reduce(exponent, axis=-1, out=out)
     # A division, because a product with 1/d would not bring d ones back to exactly 1.
-    return np.divide(out, weights.shape[-1], out=out)
+    return np.divide(out, weights.shape[-1], out)
 
 
 def cim(row: Floats, weights: Floats, sigma: float, out: Floats, scratch: Scratch) -> Floats:
     """row (d,), weights (k, d) -> `out` (k,), the CIM of the row and each node (eq. 8)."""
     correntropy(row, weights, sigma, out, scratch)
-    np.subtract(1.0, out, out=out)
-    return np.sqrt(out, out=out)
+    np.subtract(1.0, out, out)
+    return np.sqrt(out, out)
 
 
 def cim_blocks(rows: Floats, weights: Floats, sigma: float) -> Iterator[tuple[slice, Floats]]:

@@ -250,12 +250,12 @@ class Checkpoint:
         split = self._split(state)
         packed, last = [pack(list(record)) for record in records], 0
         with self._sqlite_errors(), writing(self._file):
-            self._file.execute("INSERT OR IGNORE INTO about VALUES ('saved', 'yes')")
             # In the same transaction as the new ones: a kill in between must neither lose a record nor keep it for
             # ever.
             self._file.execute("DELETE FROM outbox WHERE number <= ?", (published_up_to,))
             self._file.execute("INSERT OR REPLACE INTO state VALUES (1, ?, ?)", (_digest(split.value), split.value))
             if self._stored is None:
+                self._file.execute("INSERT OR IGNORE INTO about VALUES ('saved', 'yes')")
                 # Those of the process before: none of its objects is here.
                 self._file.execute("DELETE FROM parts")
             self._file.executemany("DELETE FROM parts WHERE number = ?", [(row.number,) for row in split.removed])

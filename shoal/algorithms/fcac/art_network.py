@@ -382,7 +382,8 @@ class ArtNetwork(NetworkAttributes, ABC):
         else:
             case = 2 if self._vigilance < distance_second else 3
             # A full network compares as before and learns into the nearest node, as in Case II or III.
-            count = nodes.counts[first] + 1
+            # A number of Python: arithmetic of an array with one of NumPy takes twice as long.
+            count = nodes.counts.item(first) + 1
             nodes.counts[first] = count
             winner = nodes.weights[first]
             winner += (row - winner) / count

@@ -76,7 +76,7 @@ class CAPlus(ArtNetwork):
         """Move the second winner a little; its count and its recency do not change (eq. 31)."""
         if second is not None:
             neighbour = self._nodes.weights[second]
-            neighbour += (row - neighbour) * (self.options.second_winner_factor / self._nodes.counts[second])
+            neighbour += (row - neighbour) * (self.options.second_winner_factor / self._nodes.counts.item(second))
 
     def _run_kernel(
         self, compiled: CompiledKernels, rows: Floats, workspace: Workspace, scalars: Scalars, bandwidth_factor: float
