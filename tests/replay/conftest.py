@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import importlib.util
 import shutil
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,7 +23,11 @@ def ray_engine() -> Iterator[Engine]:
     """Ray with two workers on this machine."""
     if importlib.util.find_spec("ray") is None:
         without("Ray", "it is not installed; pip install '.[ray]'")
-    engine = open_engine("ray", 2)
+    with warnings.catch_warnings():
+        # An attempt that took too long on a busy machine leaves its processes to the garbage collector.
+        warnings.simplefilter("ignore", ResourceWarning)
+        engine = open_engine("ray", 2)
+        gc.collect()
     yield engine
     engine.close()
 
