@@ -108,6 +108,8 @@ class Intake:
         self._needs_users = needs_users
         self.positions: Positions = {}
         """the next offsets to read"""
+        self.found_none = False
+        """whether the newest read found no record that it had not read"""
         self._lost = 0
         self.recent_times: dict[float, None] = {}
         """the newest distinct times of readings, the oldest first; none unless repeats are dropped"""
@@ -127,6 +129,7 @@ class Intake:
                 self._readings, READINGS, self.positions, limit, wait_s, accept_gap, self._count_lost
             )
             left_s -= wait_s
+            self.found_none = not records
             if records or left_s <= 0 or (interrupt is not None and interrupt()):
                 lost, self._lost = self._lost, 0
                 if not records:  # every step of an idle client, and of one that answers

@@ -175,7 +175,7 @@ class ClientNode:
             self._labels = Labeller(contract, client, settings, self._snapshots, resources.readings, sequences)
         self._faults = FaultCounts([feature.name for feature in contract.features])
         self._monitoring = ClientMonitoring(
-            self.metrics, self._intake.lag_records, self._clock, lambda: self._learner.newest_reading_at, self._faults
+            self.metrics, self._lag_records, self._clock, lambda: self._learner.newest_reading_at, self._faults
         )
 
     def resume(self) -> None:
@@ -317,9 +317,13 @@ class ClientNode:
     def _novel(self) -> Mapping[str, int]:
         return {} if self._labels is None else self._labels.novel
 
+    def _lag_records(self) -> int:
+        """Number of records that are not read yet, as of this step's read."""
+        return 0 if self._intake.found_none else self._intake.lag_records()
+
     def _read(self, timeout_s: float) -> tuple[Batch, Batch]:
         """The next batch, and as much of it as may be released: all or nothing, by the limit of the ledger."""
-        none = no_batch(self._contract.width)
+        none, self._intake.found_none = no_batch(self._contract.width), False
         now = self._clock()
         if pause_s := self._windows.pause_s(now):
             # Nothing is read while windows pause: what is read must be counted in this step or never.

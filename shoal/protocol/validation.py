@@ -44,7 +44,7 @@ class Validator:
         lowest, highest = contract.mode.row_range()
         self._box = Box(lowest, highest)
         # Once for a contract: each update compares thousands of rows with them.
-        self._reach = lowest - REACH_SLACK, highest + REACH_SLACK
+        self._reach = np.maximum(lowest - REACH_SLACK, -MAGNITUDE_MAX), np.minimum(highest + REACH_SLACK, MAGNITUDE_MAX)
         self._earlier = {digest: Validator(one.contract) for digest, one in contract.earlier.items()}
 
     def _of(self, message: ModelMessage) -> Validator:
@@ -105,9 +105,10 @@ class Validator:
         self._check_arrays(snapshot.arrays, model.algorithm.snapshot)
         try:
             sizes = model.algorithm.summary(snapshot.arrays)
-            # An overflow here would be one at every client that labels by this snapshot.
-            with np.errstate(over="raise"):
-                model.algorithm.predict(snapshot.arrays, np.full((1, self._contract.width), 0.5))
+            if model.rounds is None or not model.rounds.algorithm.labels_by_centres:
+                # An overflow here would be one at every client that labels by this snapshot.
+                with np.errstate(over="raise"):
+                    model.algorithm.predict(snapshot.arrays, np.full((1, self._contract.width), 0.5))
             if model.counts is not None:
                 # Whether clients can count under its plan.
                 model.counts.algorithm.counter(model.options, self._contract.width).adopt(snapshot.arrays)
@@ -161,7 +162,8 @@ class Validator:
         model = self._check_addressed(message)
         if model.algorithm.name != message.algorithm:
             raise MessageRejected("model", "no such model with this algorithm in the contract")
-        if _canonical(message.privacy) != self._statements[model.name]:
+        # The statement of an own message is the contract's itself.
+        if message.privacy is not model.statement and _canonical(message.privacy) != self._statements[model.name]:
             raise MessageRejected("privacy", "its privacy statement is not the contract's")
         return model
 
@@ -195,8 +197,12 @@ class Validator:
         for name, spec in table.items():
             _check_form(name, arrays[name], spec, sizes)
         for name, spec in table.items():
-            _check_values(name, arrays[name], spec, sizes)
-            if spec.rowlike and not self._within_reach(arrays[name]):
+            # What is within bounds is finite: nearly every array passes by these comparisons alone.
+            within = self._within_reach(arrays[name]) if spec.rowlike else _is_moderate(arrays[name])
+            if not within and not all_finite(arrays[name]):
+                raise MessageRejected("not_finite", f"{name} holds a value that is not finite")
+            _check_values(name, arrays[name], spec, sizes, moderate=within or spec.rowlike)
+            if spec.rowlike and not within:
                 raise MessageRejected("bounds", f"{name} holds a row outside the bounds of the contract")
 
     def _within_reach(self, rows: AnyArray) -> bool:
@@ -216,11 +222,8 @@ def _check_form(name: str, array: AnyArray, spec: ArraySpec, sizes: dict[str, in
             raise MessageRejected("arrays", f"{name} has shape {array.shape}, the declared one is {spec.shape}")
 
 
-def _check_values(name: str, array: AnyArray, spec: ArraySpec, sizes: Mapping[str, int]) -> None:
-    if not all_finite(array):
-        raise MessageRejected("not_finite", f"{name} holds a value that is not finite")
-    # Rows have the bounds of the contract.
-    if array.dtype.kind == "f" and not spec.rowlike and array.size and not _squares_are_finite(array):
+def _check_values(name: str, array: AnyArray, spec: ArraySpec, sizes: Mapping[str, int], *, moderate: bool) -> None:
+    if not moderate:
         raise MessageRejected("bounds", f"{name} holds a value beyond {MAGNITUDE_MAX:g}, whose square overflows")
     if spec.at_least_one and bool((array < 1).any()):
         raise MessageRejected("bounds", f"{name} holds a value below 1")
@@ -232,7 +235,10 @@ def _check_values(name: str, array: AnyArray, spec: ArraySpec, sizes: Mapping[st
         raise MessageRejected("bounds", f"{name} holds an index out of range")
 
 
-def _squares_are_finite(array: AnyArray) -> bool:
+def _is_moderate(array: AnyArray) -> bool:
+    """Whether all values are finite, and their squares."""
+    if array.dtype.kind != "f" or not array.size:
+        return True
     # As a number of Python: the limit is beyond the range of 32 bits.
     return float(array.max()) <= MAGNITUDE_MAX and float(array.min()) >= -MAGNITUDE_MAX
 

@@ -194,6 +194,8 @@ class Checkpoint:
         """the parts of the newest state saved; None: before the first save"""
         self._stored_size = 0
         """bytes of these parts"""
+        self._deleted_up_to = 0
+        """records of the outbox up to this number are deleted"""
         self._numbers = count(1)
         """numbers of the rows of parts"""
         tables = self._tables()
@@ -252,20 +254,24 @@ class Checkpoint:
         with self._sqlite_errors(), writing(self._file):
             # In the same transaction as the new ones: a kill in between must neither lose a record nor keep it for
             # ever.
-            self._file.execute("DELETE FROM outbox WHERE number <= ?", (published_up_to,))
+            if published_up_to > self._deleted_up_to:
+                self._file.execute("DELETE FROM outbox WHERE number <= ?", (published_up_to,))
             self._file.execute("INSERT OR REPLACE INTO state VALUES (1, ?, ?)", (_digest(split.value), split.value))
             if self._stored is None:
                 self._file.execute("INSERT OR IGNORE INTO about VALUES ('saved', 'yes')")
                 # Those of the process before: none of its objects is here.
                 self._file.execute("DELETE FROM parts")
-            self._file.executemany("DELETE FROM parts WHERE number = ?", [(row.number,) for row in split.removed])
-            self._file.executemany("INSERT INTO parts VALUES (?, ?)", split.added)
+            if split.removed:
+                self._file.executemany("DELETE FROM parts WHERE number = ?", [(row.number,) for row in split.removed])
+            if split.added:
+                self._file.executemany("INSERT INTO parts VALUES (?, ?)", split.added)
             for record in packed:
                 inserted = self._file.execute(
                     "INSERT INTO outbox (digest, record) VALUES (?, ?)", (_digest(record), record)
                 )
                 last = inserted.lastrowid or last
         self._stored, self._stored_size = split.parts, split.parts_size
+        self._deleted_up_to = max(self._deleted_up_to, published_up_to)
         return last
 
     def pending(self, after: int = 0) -> list[tuple[int, OutboxRecord]]:

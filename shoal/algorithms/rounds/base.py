@@ -134,7 +134,15 @@ class RoundsAlgorithm:
 
     def summary(self, params: Params) -> Summary:
         """Parameters -> the sizes of its clustering."""
-        return self.view(params).summary()
+        if self.view is not centre_view:
+            return self.view(params).summary()
+        # Every client asks of each request: the view itself would take ten times as long.
+        return Summary(clusters=int(np.count_nonzero(params["weight"] > 0)), nodes=len(params["centre"]), edges=0)
+
+    @property
+    def labels_by_centres(self) -> bool:
+        """Whether a row has the nearest centre: centres within the bounds label every row, whatever else there is."""
+        return self.predict is nearest_centre
 
 
 STARTS: Final = 10
