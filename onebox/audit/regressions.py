@@ -23,7 +23,6 @@ from shoal.config.resolved import resolve
 from shoal.config.sections import ClientSettings
 from shoal.config.settings import Config, LogSettings, ReadingsSettings
 from shoal.errors import InvalidState, LogError, SettingsError
-from shoal.estimators.density_tree import DensityTree
 from shoal.kernels.arrays import Floats
 from shoal.privacy.formal import protection
 from shoal.privacy.ledger import LEDGER, read_spending
@@ -248,6 +247,8 @@ def audit_stream_names(config: Config) -> EventFinding:
 
 def audit_library(generator: np.random.Generator) -> EventFinding:
     """Whether a stranger who fits DensityTree with its defaults makes the same noise."""
+    from shoal.estimators.density_tree import DensityTree  # noqa: PLC0415 - scikit-learn loads for a second
+
     rows = generator.uniform(0.0, 1.0, (2000, 2))
     first, second = (pack(DensityTree().fit(rows).state()) for _ in range(2))
     return EventFinding("noise of the library", "DensityTree", 1, "fits", int(first == second), "made again by others")

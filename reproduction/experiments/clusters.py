@@ -22,8 +22,6 @@ from shoal.algorithms.rounds.simulation import kfed_landmarks
 from shoal.algorithms.streaming import Contribution
 from shoal.algorithms.view import ClusteringView
 from shoal.errors import SettingsError
-from shoal.estimators.federated import FederatedGMM
-from shoal.estimators.rounds import PER_CLIENT
 from shoal.kernels.arrays import Floats, Ints
 
 CLIENTS: Final = 5
@@ -113,6 +111,10 @@ def _run(setting: Setting, trial: int) -> dict[str, float]:
 
 def number_of_clusters(how: str, source: str, clients: Sequence[Floats]) -> int:
     """The number of clusters that one of `METHODS` finds in the rows of clients, which lie in the unit box."""
+    # With scikit-learn they load for a second, in which `shoal --help` would be late.
+    from shoal.estimators.federated import FederatedGMM  # noqa: PLC0415 - see above
+    from shoal.estimators.rounds import PER_CLIENT  # noqa: PLC0415 - see above
+
     if source == "sums of rounds":
         return int(FederatedGMM(how, max_clusters=MOST).fit(list(clients)).n_clusters_)
     d = clients[0].shape[1]

@@ -20,7 +20,6 @@ from shoal.algorithms.registry import algorithm_names, load_algorithm, rounds_al
 from shoal.algorithms.rounds.base import InitHint, RoundsAlgorithm
 from shoal.algorithms.rounds.simulation import bounding_box, kfed_hint, run_rounds
 from shoal.algorithms.streaming import Contribution
-from shoal.estimators.density_tree import DensityTree
 from shoal.kernels.arrays import Floats, Ints
 
 UPDATE_READINGS: Final = 500
@@ -134,6 +133,8 @@ def _density_tree(task: Task) -> Ints:
 
     The bounds are those of all rows; a constant feature is 1 wide.
     """
+    from shoal.estimators.density_tree import DensityTree  # noqa: PLC0415 - scikit-learn loads for a second
+
     low, high = task.box.low, task.box.high
     rows = np.concatenate(task.clients)
     client = np.repeat(np.arange(len(task.clients)), [len(each) for each in task.clients])

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import tomllib
+from collections.abc import Callable, Iterator
 from importlib.metadata import EntryPoint
 from pathlib import Path
 
@@ -20,28 +21,31 @@ from shoal.cli.main import EXIT_CODES, GROUP, SECTIONS, VARIABLE, _load
 from shoal.cli.main import shoal as group
 from shoal.config.contract import load_contract
 from shoal.config.settings import load_config
+from tests.cli.forked_commands import ForkedCommands
 
+Shoal = Callable[..., subprocess.CompletedProcess[str]]
 COMMANDS = group.list_commands(click.Context(group))
 
 
-def shoal(*arguments: str | Path, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "shoal", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        check=False,
-        env=os.environ | environment,
-    )
+@pytest.fixture(scope="module")
+def shoal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shoal]:
+    """Runs a command in a process of its own; keywords are variables of its environment."""
+    with ForkedCommands(tmp_path_factory.mktemp("output")) as commands:
+
+        def run(*words: str | Path, **environment: str) -> subprocess.CompletedProcess[str]:
+            return commands.run_text(*words, environment=os.environ | environment)
+
+        yield run
 
 
 @pytest.fixture(scope="module")
-def example(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def example(shoal: Shoal, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("cli") / "example.toml"
     path.write_text(shoal("check", "--example").stdout, encoding="utf-8")
     return path
 
 
-def test_without_arguments_the_help_is_printed() -> None:
+def test_without_arguments_the_help_is_printed(shoal: Shoal) -> None:
     result = shoal()
     assert result.returncode == 0
     assert result.stdout == shoal("--help").stdout
@@ -104,7 +108,7 @@ def test_the_exit_codes_of_the_errors_are_those_in_the_help() -> None:
         (["server", "--config", "EXAMPLE", "--until-idle", "-1"], "Invalid value for '--until-idle'"),
     ],
 )
-def test_an_error_is_one_line_or_one_object(example: Path, arguments: list[str], expected: str) -> None:
+def test_an_error_is_one_line_or_one_object(shoal: Shoal, example: Path, arguments: list[str], expected: str) -> None:
     arguments = [str(example) if argument == "EXAMPLE" else argument for argument in arguments]
     result = shoal(*arguments)
     assert (result.returncode, result.stdout) == (2, "")
@@ -118,7 +122,7 @@ def test_an_error_is_one_line_or_one_object(example: Path, arguments: list[str],
         assert json.loads(as_json.stderr)["exit_code"] == 2
 
 
-def test_the_version_is_printed() -> None:
+def test_the_version_is_printed(shoal: Shoal) -> None:
     assert shoal("--version").stdout.startswith("shoal, version ")
 
 
@@ -137,7 +141,7 @@ def test_a_closed_output_is_no_error(example: Path) -> None:
 # shoal check.
 
 
-def test_the_example_is_valid(example: Path) -> None:
+def test_the_example_is_valid(shoal: Shoal, example: Path) -> None:
     result = shoal("check", example)
     assert (result.returncode, result.stderr) == (0, "")
     contract = load_contract(example)
@@ -148,7 +152,7 @@ def test_the_example_is_valid(example: Path) -> None:
         assert feature.name in result.stdout
 
 
-def test_check_prints_the_contract_as_json(example: Path) -> None:
+def test_check_prints_the_contract_as_json(shoal: Shoal, example: Path) -> None:
     result = json.loads(shoal("check", example, "--json").stdout)
     assert result["digest"] == load_contract(example).digest
     assert result["contract"]["federation"] == "greenhouse"
@@ -162,7 +166,7 @@ def settings_of(lines: list[str]) -> dict[str, list[str]]:
     return {name: found for name in sections if (found := [line for line in lines if line.split()[0] == name])}
 
 
-def test_check_prints_the_settings_that_differ_from_their_defaults(example: Path) -> None:
+def test_check_prints_the_settings_that_differ_from_their_defaults(shoal: Shoal, example: Path) -> None:
     file = example.with_name("changed.toml")
     more = (
         '\n[replica]\ncommit_s = 2\n[readings]\naddress = "kafka://127.0.0.1:9"\n[events]\nfolder = "data/events"\n'
@@ -181,11 +185,11 @@ def test_check_prints_the_settings_that_differ_from_their_defaults(example: Path
     assert "settings    all others have their defaults; --all prints them" in lines
 
 
-def test_check_of_a_file_that_repeats_the_defaults_prints_no_setting(example: Path) -> None:
+def test_check_of_a_file_that_repeats_the_defaults_prints_no_setting(shoal: Shoal, example: Path) -> None:
     assert settings_of(shoal("check", example).stdout.splitlines()) == {}
 
 
-def test_check_all_prints_every_setting_and_every_option(example: Path) -> None:
+def test_check_all_prints_every_setting_and_every_option(shoal: Shoal, example: Path) -> None:
     file = example.with_name("all.toml")
     model = '\n[[models]]\nname = "rounds"\nalgorithm = "kmeans"\noptions = { clusters = 3 }\n'
     text = example.read_text(encoding="utf-8").replace("[privacy]\n", "[privacy]\nepsilon_per_reading = 400.0\n")
@@ -204,7 +208,7 @@ def test_check_all_prints_every_setting_and_every_option(example: Path) -> None:
     assert "clusters_max = " in kmeans
 
 
-def test_options_can_come_from_the_environment(example: Path) -> None:
+def test_options_can_come_from_the_environment(shoal: Shoal, example: Path) -> None:
     assert json.loads(shoal("check", example, SHOAL_CHECK_JSON="1").stdout)
     result = shoal("client", SHOAL_CLIENT_CONFIG=str(example), SHOAL_CLIENT_NAME=" ")
     assert "the name of a client" in result.stderr
@@ -221,7 +225,9 @@ def test_options_can_come_from_the_environment(example: Path) -> None:
         ("port = 8765", "prot = 8765", "[server]: prot: unknown name"),
     ],
 )
-def test_an_invalid_file_is_a_one_line_error(example: Path, tmp_path: Path, old: str, new: str, expected: str) -> None:
+def test_an_invalid_file_is_a_one_line_error(
+    shoal: Shoal, example: Path, tmp_path: Path, old: str, new: str, expected: str
+) -> None:
     text = example.read_text(encoding="utf-8")
     assert old in text
     wrong = tmp_path / "wrong.toml"
@@ -233,7 +239,7 @@ def test_an_invalid_file_is_a_one_line_error(example: Path, tmp_path: Path, old:
 
 
 @pytest.mark.parametrize("privacy", ['mode = "off"', 'mode = "paper"\nepsilon_nominal_per_feature = 20'])
-def test_check_describes_the_other_privacy_modes(example: Path, tmp_path: Path, privacy: str) -> None:
+def test_check_describes_the_other_privacy_modes(shoal: Shoal, example: Path, tmp_path: Path, privacy: str) -> None:
     text = example.read_text(encoding="utf-8").replace("density_tree", "fcac")
     lines = [line for line in text.splitlines() if not line.startswith(("mode", "counts_epsilon"))]
     lines.insert(lines.index("[privacy]") + 1, privacy)
@@ -244,7 +250,7 @@ def test_check_describes_the_other_privacy_modes(example: Path, tmp_path: Path, 
     assert "Privacy: " in result.stdout
 
 
-def test_check_marks_baselines_that_exist_for_comparison_only(example: Path, tmp_path: Path) -> None:
+def test_check_marks_baselines_that_exist_for_comparison_only(shoal: Shoal, example: Path, tmp_path: Path) -> None:
     file = tmp_path / "baseline.toml"
     model = '\n[[models]]\nname = "alone"\nalgorithm = "kmeans_local"\noptions = { clusters = 2 }\n'
     text = example.read_text(encoding="utf-8").replace("[privacy]\n", "[privacy]\nepsilon_per_reading = 400.0\n")
@@ -333,7 +339,7 @@ def test_every_option_of_every_command_can_be_given_in_the_environment() -> None
                 assert str(option.envvar).startswith(f"SHOAL_{name.upper()}_"), (name, option.name)
 
 
-def test_an_option_of_a_source_is_read_from_the_environment(tmp_path: Path) -> None:
+def test_an_option_of_a_source_is_read_from_the_environment(shoal: Shoal, tmp_path: Path) -> None:
     file = tmp_path / "one.toml"
     file.write_text(
         '[federation]\nname = "one"\n[[features]]\nname = "a"\nlow = 0\nhigh = 9\n[privacy]\nmode = "off"\n'
@@ -368,7 +374,7 @@ def test_a_command_ends_while_its_kernels_are_compiled(word: str, code: int, sai
 
 
 @pytest.mark.parametrize(("word", "said"), [("lables", "Did you mean 'labels'?"), ("status", "/v1/status"), ("x", "")])
-def test_a_command_that_is_not_there_leads_to_one_that_is(word: str, said: str) -> None:
+def test_a_command_that_is_not_there_leads_to_one_that_is(shoal: Shoal, word: str, said: str) -> None:
     result = shoal(word)
     assert result.returncode == 2
     assert f"No such command {word!r}." in result.stderr

@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from importlib.metadata import Distribution, distribution
 from pathlib import Path
 
@@ -15,6 +16,7 @@ import pytest
 
 from reproduction.reproduce_command import reproduce
 from shoal.cli.main import shoal as group
+from tests.cli.forked_commands import ForkedCommands
 from tests.house.small_federation import write_federation
 
 ROOT = Path(__file__).parents[2]
@@ -65,17 +67,16 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "bin" / "python"
 
 
+@pytest.fixture(scope="module")
+def commands(python: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ForkedCommands]:
+    with ForkedCommands(tmp_path_factory.mktemp("output"), python) as commands:
+        yield commands
+
+
 @pytest.fixture
-def run(python: Path, tmp_path: Path) -> Run:
+def run(commands: ForkedCommands, tmp_path: Path) -> Run:
     """Runs a command of shoal in that environment, in an empty folder."""
-
-    def command(*words: object) -> subprocess.CompletedProcess[str]:
-        program = "from shoal.cli.main import main; main()"
-        return subprocess.run(
-            [python, "-c", program, *map(str, words)], cwd=tmp_path, capture_output=True, text=True, check=False
-        )
-
-    return command
+    return partial(commands.run_text, cwd=tmp_path)
 
 
 @pytest.fixture
