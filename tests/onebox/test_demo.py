@@ -10,6 +10,7 @@ import subprocess
 import sys
 from contextlib import closing
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -37,11 +38,34 @@ def shoal_demo(folder: Path, *options: str) -> subprocess.Popen[str]:
     return subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
-def test_the_demo_learns_every_reading_and_writes_a_plot(tmp_path: Path) -> None:
-    running = shoal_demo(tmp_path, "--seconds", "2", "--json")
+class Run(NamedTuple):
+    """A demo that has ended."""
+
+    folder: Path
+    summary: dict[str, Any]
+    log: str
+
+    def numbers(self) -> tuple[dict[str, Any], bytes]:
+        """What does not depend on the clock and the folder, and the picture."""
+        found = {name: value for name, value in self.summary.items() if name not in ("seconds", "plot")}
+        return found, (self.folder / "demo" / "clusters.png").read_bytes()
+
+
+def whole_run(folder: Path, *options: str) -> Run:
+    running = shoal_demo(folder, "--json", *options)
     output, log = running.communicate(timeout=900)
     assert running.returncode == 0, log
-    summary = json.loads(output)
+    return Run(folder, json.loads(output), log)
+
+
+@pytest.fixture(scope="module")
+def default_run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """The demo with its defaults, of which the seed is one, as fast as it goes."""
+    return whole_run(tmp_path_factory.mktemp("default"), "--seconds", "2")
+
+
+def test_the_demo_learns_every_reading_and_writes_a_plot(default_run: Run) -> None:
+    folder, summary, log = default_run
     assert (summary["readings"], summary["rejected"], summary["clients"]) == (ROWS, 0, 5)
     assert summary["clusters"] == summary["known"]["rooms"]
     assert list(summary["known"]) == ["rooms", "steady", "fcac", "fuzzy"]
@@ -70,21 +94,13 @@ def test_the_demo_learns_every_reading_and_writes_a_plot(tmp_path: Path) -> None
     assert summary["price"].startswith(
         "A reading costs epsilon 404 in all: 4 in the private counts of rooms and 400 in"
     )
-    assert (tmp_path / summary["plot"]).read_bytes().startswith(PNG)
+    assert (folder / summary["plot"]).read_bytes().startswith(PNG)
     assert summary["price"] in log
     assert "http://127.0.0.1:" in log
 
 
-def test_every_run_with_a_seed_gives_the_same_numbers(tmp_path: Path) -> None:
-    found = []
-    for run in ("one", "other"):
-        (tmp_path / run).mkdir()
-        running = shoal_demo(tmp_path / run, "--seconds", "1", "--clients", "2", "--seed", "7", "--json")
-        output, log = running.communicate(timeout=900)
-        assert running.returncode == 0, log
-        summary = {name: value for name, value in json.loads(output).items() if name not in ("seconds", "plot")}
-        found.append((summary, (tmp_path / run / "demo" / "clusters.png").read_bytes()))
-    assert found[0] == found[1]
+def test_every_run_with_a_seed_gives_the_same_numbers(default_run: Run, tmp_path: Path) -> None:
+    assert whole_run(tmp_path, "--seconds", "2").numbers() == default_run.numbers()
 
 
 def test_with_a_random_seed_every_client_draws_a_secret_key(
