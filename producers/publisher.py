@@ -6,7 +6,7 @@ bookmark only spares the search for it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -75,15 +75,15 @@ class ReadingsPublisher:
 
     def publish(self, numbers: Sequence[int], readings: SourceReadings) -> None:
         """Append readings, in order, with their numbers; they are stored for certain only after `flush`."""
+        if not numbers:
+            return
         encoded = Reading.encode_many(readings.times, readings.values)
         of_source: Headers = (*Reading.headers(), ("source", self._source))
-        users = readings.users or [None] * len(readings)
+        users = readings.users
         # Records of a batch have the same headers: those with a user id have one more.
-        for has_user, same in groupby(range(len(readings)), lambda place: bool(users[place])):
-            places = list(same)
-            part = slice(places[0], places[-1] + 1)
+        for has_user, part in _alike(users) if users else [(False, slice(0, len(numbers)))]:
             varying: list[tuple[str, list[bytes]]] = [("number", [b"%d" % number for number in numbers[part]])]
-            if has_user:
+            if users and has_user:
                 varying.append((USER_ID, [(user or "").encode() for user in users[part]]))
             publish_batch(self._log, self._topic, RecordBatch(encoded[part], of_source, varying), PARTITION)
             self.last_number = numbers[part][-1]
@@ -119,6 +119,13 @@ class ReadingsPublisher:
         headers = dict(record.headers)
         number = headers.get("number", b"")
         return int(number) if headers.get("source") == self._source and number.isdigit() else -1
+
+
+def _alike(users: Sequence[str | None]) -> Iterator[tuple[bool, slice]]:
+    """Runs of readings that have a user id, or none."""
+    for has_user, same in groupby(range(len(users)), lambda place: bool(users[place])):
+        places = list(same)
+        yield has_user, slice(places[0], places[-1] + 1)
 
 
 class Bookmark:

@@ -15,9 +15,10 @@ from itertools import chain
 from typing import Any, NamedTuple, overload
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 
 from producers.files.dialect import Dialect
-from shoal.kernels.arrays import Floats
+from shoal.kernels.arrays import Floats, Octets
 from shoal.protocol.checks import MOMENT_MAX
 from shoal.protocol.readings import RowsOfValues
 
@@ -203,21 +204,103 @@ def rows_of_numbers(lines: Sequence[str], form: LineForm, dialect: Dialect) -> N
 
     None otherwise. A number is what `float` makes of the same text.
     """
+    if dialect.thousands or dialect.na_words:
+        return None
+    numbers = decimals_of(dialect.plain_lines(lines), form)
+    if numbers is None:
+        numbers = _loaded(lines, form, dialect)
+    return None if numbers is None else NumberRows(numbers, _others(lines, form))
+
+
+def _loaded(lines: Sequence[str], form: LineForm, dialect: Dialect) -> Floats | None:
+    """The features of these lines as NumPy reads them; None unless all lines are whole and all features are numbers."""
     if {line.count(form.delimiter) for line in lines} != {form.width - 1} or any(map(str.isspace, lines)):
         return None
     if '"' in "".join(lines) or max(map(len, lines)) > csv.field_size_limit():
         return None
-    if dialect.thousands or dialect.na_words:
-        return None
     places = None if list(form.features) == list(range(form.width)) else form.features
     try:
         # NumPy takes no digits of other scripts, no underscores and no empty cells; comments=None: no # either.
-        numbers = np.loadtxt(
-            dialect.plain_lines(lines), delimiter=form.delimiter, ndmin=2, comments=None, usecols=places
-        )
+        return np.loadtxt(dialect.plain_lines(lines), delimiter=form.delimiter, ndmin=2, comments=None, usecols=places)
     except ValueError:
         return None
-    return NumberRows(numbers, _others(lines, form))
+
+
+DIGITS_MAX = 15
+"""digits of a number that a float holds exactly, whatever they are"""
+POWERS = 10.0 ** np.arange(DIGITS_MAX + 1)
+POINT, MINUS, ZERO = b".-0"
+
+
+def decimals_of(lines: Sequence[str], form: LineForm) -> Floats | None:
+    """The features of these lines (n, d), if all are decimals of at most 15 digits, such as sensors write: `-3.25`.
+
+    None otherwise. Digits and power of ten are exact as floats then, so that their quotient is what `float` gives.
+    Cells of one length are converted together, which takes a fraction of the time of one by one.
+    """
+    text = "".join(lines).replace("\r\n", "\n")
+    if not text.endswith("\n"):  # the end of a file
+        text += "\n"
+    if '"' in text or "\r" in text or not form.delimiter.isascii():
+        return None
+    block = np.frombuffer(text.encode("utf-8", "replace"), dtype=np.uint8)
+    ends = np.flatnonzero((block == ord(form.delimiter)) | (block == ord("\n")))
+    if len(ends) != len(lines) * form.width:
+        return None
+    table = ends.reshape(-1, form.width)
+    starts = np.concatenate([[0], ends[:-1] + 1]).reshape(table.shape)
+    is_last = block[table] == ord("\n")
+    if (
+        is_last[:, :-1].any()
+        or not is_last[:, -1].all()
+        or (table[:, -1] - starts[:, 0]).max() > csv.field_size_limit()
+    ):
+        return None
+    places = list(form.features)
+    first, lengths = starts[:, places].ravel(), (table - starts)[:, places].ravel()
+    numbers = np.empty(len(lengths))
+    counts = np.bincount(lengths)
+    if counts[0] or len(counts) > DIGITS_MAX + 3:
+        return None
+    for length in np.flatnonzero(counts).tolist():
+        which = np.flatnonzero(lengths == length) if counts[length] < len(lengths) else slice(None)
+        converted = _decimals(sliding_window_view(block, length)[first[which]])
+        if converted is None:
+            return None
+        numbers[which] = converted
+    return numbers.reshape(len(lines), -1)
+
+
+def _decimals(cells: Octets) -> Floats | None:
+    """The numbers of m cells of l characters (m, l); None unless all are decimals of at most 15 digits."""
+    numbers, left = np.empty(len(cells)), np.arange(len(cells))
+    while len(left):
+        # Those with the point where the first one has it: mostly all, as sensors write the same number of decimals.
+        point = bytes(cells[0]).find(POINT)
+        alike = cells[:, point] == POINT if point >= 0 else (cells != POINT).all(axis=1)
+        found = _with_point(cells if alike.all() else cells[alike], point)
+        if found is None:
+            return None
+        numbers[left[alike]] = found
+        left, cells = left[~alike], cells[~alike]
+    return numbers
+
+
+def _with_point(cells: Octets, point: int) -> Floats | None:
+    """See `_decimals`, of cells whose point is their character `point`; below 0: they have none."""
+    columns = [column for column in range(cells.shape[1]) if column != point]
+    negative = cells[:, 0] == MINUS
+    digits = cells - ZERO
+    digits[negative, 0] = 0
+    if point >= 0:
+        digits[:, point] = 0
+    # A sign takes the place of a digit, and there is one at least.
+    if not 1 <= len(columns) - bool(negative.any()) <= len(columns) <= DIGITS_MAX or (digits > 9).any():
+        return None
+    weights = np.zeros(cells.shape[1])
+    weights[columns] = POWERS[len(columns) - 1 :: -1]
+    numbers: Floats = digits.astype(np.float64) @ weights / POWERS[cells.shape[1] - 1 - point if point >= 0 else 0]
+    return np.negative(numbers, out=numbers, where=negative)
 
 
 def _others(lines: Sequence[str], form: LineForm) -> Sequence[Sequence[str]]:

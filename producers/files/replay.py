@@ -321,7 +321,7 @@ class Replay:
         assign = self._split.assigner(self._counts)
         found = self._only is None
         for rows, texts in self._with_split_texts():
-            clients = [assign(text) for text in texts]
+            clients = list(map(assign, texts))
             if self._only is None:
                 yield AssignedRows(clients, rows)
                 continue

@@ -10,6 +10,7 @@ import hashlib
 import itertools
 import math
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Protocol
 
 import numpy as np
@@ -127,8 +128,8 @@ class RoundRobin:
         self.name, self.clients_max = f"round-robin:{clients}", clients
 
     def assigner(self, counts: Counts) -> Assigner:
-        turn = itertools.cycle(self._names)
-        return lambda _: next(turn)
+        # The text is what `next` would give at the end, which a cycle has not.
+        return partial(next, itertools.cycle(self._names))
 
 
 class Blocks:

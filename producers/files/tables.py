@@ -13,13 +13,14 @@ import logging
 import re
 import shlex
 import zlib
+from codecs import getincrementaldecoder
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from io import TextIOWrapper
+from io import BufferedReader, StringIO
 from itertools import chain, islice
 from pathlib import Path
-from typing import IO, Any, Protocol, cast
+from typing import Any, Protocol, cast
 
 from producers.files.dialect import (
     FOUND,
@@ -62,6 +63,8 @@ ROWS_NAMED_MAX = 10
 """most broken rows of one kind that the log names"""
 # Read in blocks, so that a file larger than the memory can be looked through.
 BLOCK_BYTES = 1024 * 1024
+PIECE_BYTES = 8192
+"""bytes that are decompressed at once, so that the rows just before a damaged place are read"""
 
 Cells = Sequence[Any]
 
@@ -387,17 +390,25 @@ def _head_lines(path: Path, encoding: str) -> list[str]:
 
 def _lines(path: Path, encoding: str = "utf-8-sig") -> Iterator[str]:
     """The lines of a text file; `OVERLONG` replaces one that is longer than `LINE_CHARS_MAX`."""
+    return chain.from_iterable(_blocks_of_lines(path, encoding))
+
+
+def _blocks_of_lines(path: Path, encoding: str) -> Iterator[list[str]]:
     with _file_errors(path), _opened(path) as file:
         # Wrong bytes must not stop the file: in a name they show as a missing column, in a cell as text.
-        text = TextIOWrapper(file, encoding=encoding, errors="replace", newline="")
-        while line := text.readline(LINE_CHARS_MAX):
-            if len(line) < LINE_CHARS_MAX or line[-1] in "\r\n":
-                yield line
-                continue
-            # The rest of the line is passed over piece by piece, so that memory stays bounded.
-            while (rest := text.readline(LINE_CHARS_MAX)) and rest[-1] not in "\r\n":
-                pass
-            yield OVERLONG
+        decode = getincrementaldecoder(encoding)(errors="replace").decode
+        last, is_overlong = "", False
+        while piece := file.read1(PIECE_BYTES):
+            lines = StringIO(last + decode(piece), newline="").readlines()
+            # The last line may go on, also after a \r.
+            last = lines.pop() if lines and lines[-1][-1] != "\n" else ""
+            if lines and (is_overlong or len(lines[0]) > LINE_CHARS_MAX):
+                lines[0], is_overlong = OVERLONG, False
+            if len(last) > LINE_CHARS_MAX:
+                last, is_overlong = last[-1:], True  # its beginning is forgotten, so that memory stays bounded
+            yield lines
+        lines = StringIO(last + decode(b"", final=True), newline="").readlines()
+        yield [OVERLONG, *lines[1:]] if is_overlong else lines
 
 
 def _count_lines(path: Path) -> int:
@@ -410,8 +421,8 @@ def _count_lines(path: Path) -> int:
     return lines + (not last.endswith(b"\n") if last else 0)
 
 
-def _opened(path: Path) -> IO[bytes]:
-    return cast(IO[bytes], gzip.open(path)) if path.name.lower().endswith(".gz") else path.open("rb")
+def _opened(path: Path) -> BufferedReader:
+    return cast(BufferedReader, gzip.open(path)) if path.name.lower().endswith(".gz") else path.open("rb")
 
 
 @contextmanager

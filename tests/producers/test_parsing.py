@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
@@ -12,7 +13,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from producers.files.parsing import CELL_CHARS_MAX, number_of, seconds_of, text_of, values_of, values_of_rows
+from producers.files.parsing import (
+    CELL_CHARS_MAX,
+    LineForm,
+    decimals_of,
+    number_of,
+    seconds_of,
+    text_of,
+    values_of,
+    values_of_rows,
+)
 from shoal.protocol.codec import pack, unpack
 
 
@@ -116,3 +126,53 @@ def test_a_class_is_the_text_of_its_cell_without_blanks_around() -> None:
 @pytest.mark.parametrize("cell", [10**400, -(10**400), "1" + "0" * 400, "9999-12-31T23:59:59-14:00"])
 def test_a_time_beyond_the_calendar_is_none(cell: Any) -> None:
     assert seconds_of(cell) is None
+
+
+number_cells = st.one_of(
+    st.from_regex(r"-?[0-9]{0,8}\.?[0-9]{0,8}", fullmatch=True),
+    st.decimals(-(10**6), 10**6, places=2).map(str),
+    st.text("0123456789.-+e x\u0663_", max_size=6),
+)
+
+
+def bits(numbers: Any) -> bytes:
+    return np.asarray(numbers, dtype=np.float64).tobytes()
+
+
+@given(st.lists(st.tuples(number_cells, number_cells), min_size=1, max_size=8), st.sampled_from(["\n", "\r\n"]))
+def test_decimals_of_a_block_are_what_float_makes_of_each_bit_for_bit(rows: list[tuple[str, str]], end: str) -> None:
+    found = decimals_of([f"{one};{two}{end}" for one, two in rows], LineForm(";", 2, [1, 0], []))
+    cells = [cell for one, two in rows for cell in (two, one)]
+    if all(re.fullmatch(r"-?(?=\.?[0-9])[0-9]*\.?[0-9]*", cell, re.ASCII) for cell in cells) and all(
+        len(cell.replace(".", "")) <= 15 for cell in cells
+    ):
+        assert found is not None
+    if found is not None:
+        assert bits(found) == bits([float(cell) for cell in cells])
+
+
+@pytest.mark.parametrize(
+    "cell", ["", ".", "-", "-.", "--1", "1-", "1.2.3", "+1", "1e3", "nan", " 1", "1 ", "9" * 16, "٣"]
+)
+@pytest.mark.parametrize("beside", ["5", "-5", "12345", "1.25", "-.5"])
+def test_a_cell_that_is_no_plain_decimal_is_left_to_others(cell: str, beside: str) -> None:
+    form = LineForm(",", 2, [0, 1], [])
+    for row in ((cell, beside), (beside, cell)):
+        assert decimals_of([f"{beside},{beside}\n", ",".join(row) + "\n"], form) is None
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [["1,2\n", "3\n"], ["1,2,3\n", "4\n"], ["1,2\n", "\n"], ["1\n", "2,3,4\n"], ["1,2\r", "3,4\r"], ['"1",2\n']],
+)
+def test_lines_that_are_not_whole_are_left_to_others(lines: list[str]) -> None:
+    assert decimals_of(lines, LineForm(",", 2, [0, 1], [])) is None
+
+
+def test_columns_that_are_no_features_may_have_anything(monkeypatch: pytest.MonkeyPatch) -> None:
+    form = LineForm(",", 3, [2], [0])
+    found = decimals_of(["Küche,,1.5\n", "x,٣,-2\n", "°C,nan,3"], form)
+    assert found is not None
+    assert found.tolist() == [[1.5], [-2.0], [3.0]]
+    monkeypatch.setattr("csv.field_size_limit", lambda: 10)
+    assert decimals_of(["Küche,,1.5\n", "a long text,,1.5\n"], form) is None

@@ -102,6 +102,25 @@ def test_a_line_that_is_far_too_long_is_one_broken_row_and_does_not_fill_the_mem
     assert peak < 8 * tables.LINE_CHARS_MAX
 
 
+@given(
+    st.lists(st.sampled_from(["a", "é€", "0123456789" * 3, "\n", "\r", "\r\n", "\u2028", "\x1c"]), max_size=12).map(
+        "".join
+    ),
+    st.sampled_from([1, 2, 3, 7, 50, 8192]),
+    st.sampled_from(["utf-8-sig", "utf-16"]),
+)
+def test_lines_are_those_of_the_text_however_its_bytes_come(
+    tmp_path_factory: Any, text: str, piece: int, encoding: str
+) -> None:
+    path = written(tmp_path_factory.getbasetemp() / "lines.csv", text.encode(encoding))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tables, "PIECE_BYTES", piece)
+        patch.setattr(tables, "LINE_CHARS_MAX", 40)
+        found = list(tables._lines(path, encoding))
+    with path.open(encoding=encoding, newline="") as file:
+        assert found == [line if len(line) <= 40 else tables.OVERLONG for line in file]
+
+
 def test_cells_of_nulls_are_cells_that_no_client_takes(tmp_path: Path) -> None:
     rows, faults = rows_of(written(tmp_path / "a.csv", "t,a\n1,2\n\0\0,\0\n3,4\n"), "t", "a")
     assert [rows[0], rows[-1]] == [["1", "2"], ["3", "4"]]
