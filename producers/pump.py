@@ -160,6 +160,9 @@ SAVE_EVERY_S = 1.0
 """seconds of the clock between two saves of the bookmark, which only spares the search of later records"""
 LINGER_S = 0.05
 """seconds of the clock after which readings due one by one are stored together: each store syncs the disk"""
+LINGER_READINGS, LINGER_LEAST_S = 250, 0.02
+"""readings that are stored together sooner than that, for then a store costs little beside what each of them does; and
+seconds that are waited even so"""
 RETRY_S = (0.1, 30.0)
 """first wait before a log that is unavailable is tried again, and the longest; each wait is twice the one before"""
 
@@ -212,7 +215,7 @@ class Pump:
         """number of the first reading, and readings that follow each other"""
         self._next_number: int | None = None
         self._due: float | None = None
-        self._saved_at = self._retry_at = self._linger_until = -math.inf
+        self._saved_at = self._retry_at = self._linger_until = self._stored_at = -math.inf
         self._failures = 0
         self.finished = False
         """every reading of the source (up to the limit) is stored"""
@@ -348,7 +351,9 @@ class Pump:
             self._publishers[client].flush()
             self._count_stored(client, parts)
         if self._due is not None:  # a reading waits for its time, and later ones will come one by one as well
-            self._linger_until = now + LINGER_S
+            sooner_s = LINGER_READINGS * (now - self._stored_at) / self._n_pending
+            self._linger_until = now + min(LINGER_S, max(LINGER_LEAST_S, sooner_s))
+        self._stored_at = now
         self._pending.clear()
         return True
 

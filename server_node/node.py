@@ -398,7 +398,9 @@ class ServerNode:
         records, after = read_next(self._log, topic, self._positions, limit, timeout_s, gaps, self._gap)
         gathers = timeout_s > 0 and all(model.rounds is None for model in self._models.values())
         until = time.monotonic() + (GATHER_S if gathers else 0.0)
-        while records and len(records) < limit and (left_s := until - time.monotonic()) > 0:
+        # One of each client and model: what comes after these is of the next burst.
+        enough = min(limit, sum(len(model.clients) for model in self._models.values()) or limit)
+        while records and len(records) < enough and (left_s := until - time.monotonic()) > 0:
             more, after = read_next(self._log, topic, after, limit - len(records), left_s, gaps, self._gap)
             records = [*records, *more]
         # Fewer records than asked for do not mean that these were all: a broker sends what it has at hand.

@@ -22,6 +22,7 @@ CLUSTER_NAME_CHARACTERS_MAX = 60
 TEXT_CHARACTERS_MAX = 300
 _NAME = re.compile(NAME_PATTERN)
 _PLAIN = frozenset({type(None), bool, int, float, str})
+_NUMBER = (int, float)
 
 
 def require(holds: bool, reason: str, detail: str) -> None:
@@ -52,12 +53,12 @@ def is_count(value: object, smallest: int = 0) -> bool:
 
 def is_number(value: object) -> bool:
     """Whether this is a finite number; a truth value is none."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and value - value == 0
+    return isinstance(value, _NUMBER) and not isinstance(value, bool) and value - value == 0
 
 
 def is_moment(value: object) -> bool:
     """Whether this can be a time in seconds since 1970."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and -MOMENT_MAX <= value <= MOMENT_MAX
+    return isinstance(value, _NUMBER) and not isinstance(value, bool) and -MOMENT_MAX <= value <= MOMENT_MAX
 
 
 def is_plain_table(value: object) -> bool:

@@ -53,7 +53,8 @@ Refer = Callable[[StoredPart], msgpack.ExtType]
 Resolve = Callable[[bytes], Any]
 
 _TOO_DEEP = f"lists or mappings nested deeper than {DEPTH_MAX}, or {PART_DEPTH_MAX} in and around a stored part"
-_NESTED = (dict, list, tuple, msgpack.Timestamp, StoredPart)
+_CONTAINERS = (dict, list, tuple)
+_NESTED = (*_CONTAINERS, msgpack.Timestamp, StoredPart)
 _FLAT = frozenset({type(None), bool, int, float, str, bytes, np.ndarray})
 """types of values that hold no others"""
 _FLAT_OR_STORED = _FLAT | {StoredPart}
@@ -224,7 +225,7 @@ def _flaw(value: object, left: int, stored: bool = False) -> str | None:
 
     `left`: how deep it may nest. `stored`: its parts are stored elsewhere, and each is checked when it is packed.
     """
-    if not isinstance(value, dict | list | tuple):
+    if not isinstance(value, _CONTAINERS):
         return _flaw_of_one(value, left, stored)
     if left == 0:
         return _TOO_DEEP

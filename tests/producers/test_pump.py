@@ -9,7 +9,7 @@ import pytest
 from producers.files.replay import Columns, Replay
 from producers.files.split import split_of
 from producers.publisher import Bookmark, Mark
-from producers.pump import LINGER_S, Pacing, Pump
+from producers.pump import LINGER_LEAST_S, LINGER_READINGS, LINGER_S, Pacing, Pump
 from shoal.errors import SettingsError
 from shoal.protocol.readings import Reading
 from shoal.protocol.topics import READINGS
@@ -106,3 +106,19 @@ def test_rows_that_are_due_one_by_one_are_stored_a_few_together(tmp_path: Path, 
     clock.now += pump.wait_s
     assert pump.step()
     assert pump.position == 1 + int(1000 * LINGER_S)
+
+
+@pytest.mark.parametrize(
+    ("rate", "wait_s"), [(1000, LINGER_S), (10_000, LINGER_READINGS / 10_000), (30_000, LINGER_LEAST_S)]
+)
+def test_many_rows_that_are_due_one_by_one_are_stored_sooner(tmp_path: Path, rate: float, wait_s: float) -> None:
+    clock = Clock()
+    file = csv_of(tmp_path / "a.csv", [(n, 1, 2, "") for n in range(4000)])
+    pump = pump_of(replay(file), tmp_path, clock, pacing=Pacing(rate=rate))
+    waits = []
+    for _ in range(3):
+        assert pump.step()
+        waits.append(pump.wait_s)
+        clock.now += pump.wait_s
+    assert waits[0] == pytest.approx(LINGER_S)
+    assert waits[-1] == pytest.approx(wait_s, rel=0.05)

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from server_node.models import streaming
+from server_node.node import GATHER_S
+from shoal.transports.base import Positions, Record
+from shoal.transports.sqlite.log import SqliteLog
 from tests.server_node.server_fixture import ServerFixture, models_of, states_of, updates_of
 from tests.small_plant import an_update, plant
 
@@ -77,6 +81,33 @@ def test_the_batch_size_changes_nothing(tmp_path: Path) -> None:
         site.send(*updates)
         models.append(site.run())
     assert models[0] == models[1] == models[2]
+
+
+def test_a_step_takes_one_update_of_each_client_together_and_waits_for_no_more(
+    site: ServerFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits: list[float] = []
+    read = SqliteLog.read
+
+    def noted(
+        log: SqliteLog, topic: str, at: Positions, limit: int = 500, timeout_s: float = 0.0
+    ) -> tuple[Sequence[Record], Positions]:
+        if topic == site.contract.updates_topic:
+            waits.append(timeout_s)
+        return read(log, topic, at, limit, timeout_s)
+
+    site.send(*updates_of(site, ("attic", 1), ("cellar", 1)))
+    with site.server() as server:
+        server.step()
+        monkeypatch.setattr(SqliteLog, "read", noted)
+        site.send(*updates_of(site, ("attic", 2), ("cellar", 2)))
+        assert server.step(30.0)
+        assert len(waits) == 1
+        waits.clear()
+        site.send(*updates_of(site, ("attic", 3)))
+        assert server.step(30.0)
+    assert len(waits) > 1
+    assert max(waits[1:]) <= GATHER_S
 
 
 def test_each_of_two_models_absorbs_its_own_updates(tmp_path: Path) -> None:
