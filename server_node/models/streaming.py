@@ -34,7 +34,7 @@ from shoal.transports.base import Positions
 
 POOL_BYTES_MAX = 64 * 1024 * 1024
 """bytes of arrays in the pool, which is kept in memory and in every checkpoint"""
-SNAPSHOTS_SHARE: Final = 0.05
+SNAPSHOTS_SHARE: Final = 0.08
 """share of a server's time that snapshots of one model may take: those that take long are published less often"""
 SNAPSHOT_WAIT_MAX_S: Final = 2.0
 """longest wait for that reason"""

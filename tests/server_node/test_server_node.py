@@ -191,8 +191,11 @@ def test_snapshots_that_take_long_come_less_often(tmp_path: Path, monkeypatch: p
     ticks = itertools.count(step=0.5)
     monkeypatch.setattr(streaming.time, "thread_time", lambda: next(ticks))
     site = ServerFixture(tmp_path, snapshot_updates=1000, snapshot_s=0.25)
+    # A snapshot takes 0.5 s here, and a tenth of what the newest one takes counts.
+    first_s, second_s = 0.05 / streaming.SNAPSHOTS_SHARE, 0.095 / streaming.SNAPSHOTS_SHARE
+    waits = (0.0, 0.9 * first_s, 0.2 * first_s, 0.95 * second_s, 0.1 * second_s)
     with site.server() as server:
-        for sequence, waits_s, version in ((1, 0.0, 1), (2, 0.9, 1), (3, 0.2, 2), (4, 1.8, 2), (5, 0.2, 3)):
+        for sequence, (waits_s, version) in enumerate(zip(waits, (1, 1, 2, 2, 3), strict=True), start=1):
             site.send(*updates_of(site, ("attic", sequence)))
             site.clock.now += waits_s
             server.step()
