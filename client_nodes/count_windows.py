@@ -152,11 +152,6 @@ class CountWindows:
         self._taken_in = NO_SPAN
         """time at which the log took its places in"""
 
-    @property
-    def counts_readings(self) -> bool:
-        """Whether any model learns from counts."""
-        return bool(self._models)
-
     def add(self, batch: Batch, now: float, allows_window: Callable[[], bool] = lambda: True) -> list[EncodedUpdate]:
         """Add the readings of a batch, rejected ones too; returns the updates of the windows that closed.
 

@@ -3,6 +3,7 @@ change of a declaration: `python -m tests.docs_tables`."""
 
 from __future__ import annotations
 
+import inspect
 import json
 import re
 from collections.abc import Iterator
@@ -14,7 +15,6 @@ from prometheus_client import CollectorRegistry
 from helper_node.node import HelperMetrics
 from server_node.status import ServerStatus, StatusBoard
 from server_node.web import create_app, predict
-from server_node.web.operations import operations_table
 from shoal.cli.check import settings_table
 from shoal.cli.main import shoal
 from shoal.config.resolved import resolve
@@ -39,7 +39,12 @@ def made_tables() -> dict[Path, str]:
 def http_table() -> str:
     """Every operation under `/v1` with what its endpoint says of it."""
     board = StatusBoard(ServerStatus(resolve(plant()), 0.0, 0.0))
-    return operations_table(create_app(board, CollectorRegistry(), predict).state.operations)
+    lines = ["| request | answer |", "|---|---|"]
+    for one in create_app(board, CollectorRegistry(), predict).state.operations:
+        query = "?" * bool(one.query) + "&".join(f"{each.name}={each.name.upper()}" for each in one.query)
+        text = " ".join((inspect.getdoc(one.endpoint) or "").split())
+        lines.append(f"| `{one.method} {one.path.replace('{identity}', 'IDENTITY')}{query}` | {text} |")
+    return "\n".join(lines)
 
 
 def asyncapi_text() -> str:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
@@ -185,13 +184,8 @@ NoiseValues = Callable[[Floats], Floats]
 Reachable = Callable[[Floats, float], Bools]
 """rows (n,) and a reading -> (n,) whether the reading can give each row"""
 
-UNIFORM_BITS = 53
-"""numpy draws its uniform numbers in steps of 2^-53"""
 BATCH = 100_000
 """outputs that are attacked at once"""
-
-_log = np.frompyfunc(math.log, 1, 1)
-"""the logarithm of the C library, which numpy's generator uses; `np.log` may round otherwise in the last bit"""
 
 
 def attack_precision(
@@ -221,27 +215,6 @@ def reachable_on_grid(noise: DiscreteLaplace) -> Reachable:
         low, high = noise.reach()
         on_grid = (half_steps % 2 == 1) & (half_steps / (2 * noise.steps) == rows)
         return np.asarray(on_grid & (rows >= low) & (rows <= high))
-
-    return reachable
-
-
-def reachable_by_numpy(scale: float) -> Reachable:
-    """What `numpy.random.Generator.laplace` of this scale, added to a reading, can give.
-
-    It returns ± scale * ln V with V a multiple of 2^-53 in (0, 1]; the V near the one that fits best are tried.
-    """
-    width = math.ceil(8.0 / scale) + 8
-    unit = 2.0**-UNIFORM_BITS
-
-    def reachable(rows: Floats, reading: float) -> Bools:
-        noise = rows - reading
-        best = np.rint(np.exp(-np.abs(noise) / scale) / unit)
-        found = np.zeros(len(rows), dtype=np.bool_)
-        for step in range(-width, width + 1):
-            number = np.clip(best + step, 1.0, 1.0 / unit)
-            size = scale * _log(number * unit).astype(np.float64)
-            found |= reading + np.where(noise < 0, size, -size) == rows
-        return found
 
     return reachable
 

@@ -147,18 +147,6 @@ def routes_of(operations: Sequence[Operation]) -> list[Route]:
     return [Route("/v1/openapi.json", document), *(one.route() for one in operations)]
 
 
-def operations_table(operations: Sequence[Operation]) -> str:
-    """The operations as the table of docs/reference/http.md."""
-    lines = ["| request | answer |", "|---|---|"]
-    for one in operations:
-        names = "&".join(each.name.upper() for each in one.query)
-        query = "?" + "&".join(f"{each.name}={each.name.upper()}" for each in one.query) if names else ""
-        text = " ".join((inspect.getdoc(one.endpoint) or "").split())
-        path = one.path.replace("{identity}", "IDENTITY")
-        lines.append(f"| `{one.method} {path}{query}` | {text} |")
-    return "\n".join(lines)
-
-
 def _parameter(parameter: Parameter, place: str) -> Schema:
     return {
         "name": parameter.name,

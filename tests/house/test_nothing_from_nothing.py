@@ -92,7 +92,7 @@ def test_of_rejected_readings_no_model_has_a_cluster_an_event_or_an_accepted_rea
                 log.flush()
                 while server.step():
                     pass
-            places = INVALID - windows.open_places if windows.counts_readings else 0
+            places = INVALID - windows.open_places if resolved.counted else 0
             for name, model in server.models().items():
                 assert not model.lineage.clusters, name
                 assert not model.status().events, name

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from pathlib import Path
 
 import numpy as np
@@ -10,12 +11,12 @@ import pytest
 from numpy.typing import NDArray
 
 from onebox.audit.attacks import (
+    Reachable,
     Release,
     attack_precision,
     audit_constant_features,
     audit_row_mechanism,
     audit_row_precision,
-    reachable_by_numpy,
     reachable_on_grid,
 )
 from onebox.audit.statistics import LossFinding
@@ -51,6 +52,33 @@ def test_the_mechanism_of_rows_is_not_refuted(tmp_path: Path) -> None:
 
 
 # Precision.
+
+UNIFORM_BITS = 53
+"""numpy draws its uniform numbers in steps of 2^-53"""
+
+_log = np.frompyfunc(math.log, 1, 1)
+"""the logarithm of the C library, which numpy's generator uses; `np.log` may round otherwise in the last bit"""
+
+
+def reachable_by_numpy(scale: float) -> Reachable:
+    """What `numpy.random.Generator.laplace` of this scale, added to a reading, can give.
+
+    It returns ± scale * ln V with V a multiple of 2^-53 in (0, 1]; the V near the one that fits best are tried.
+    """
+    width = math.ceil(8.0 / scale) + 8
+    unit = 2.0**-UNIFORM_BITS
+
+    def reachable(rows: NDArray[np.float64], reading: float) -> NDArray[np.bool_]:
+        noise = rows - reading
+        best = np.rint(np.exp(-np.abs(noise) / scale) / unit)
+        found = np.zeros(len(rows), dtype=np.bool_)
+        for step in range(-width, width + 1):
+            number = np.clip(best + step, 1.0, 1.0 / unit)
+            size = scale * _log(number * unit).astype(np.float64)
+            found |= reading + np.where(noise < 0, size, -size) == rows
+        return found
+
+    return reachable
 
 
 def test_none_of_a_million_rows_tells_with_certainty_which_reading_gave_it(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ FEATURE_MAX = 4.0
 """standardized features beyond this are clipped to it"""
 CODEBOOK_STEPS = 15
 CODEBOOK_POINTS_MAX = 4_096
+PART_ROWS = 4_096
 SHRINKAGE = 0.02
 """added to the variances of features, so that coordinates are not made of the rounding of nearly equal features"""
 
@@ -128,8 +129,8 @@ def nearest(points: Floats, codebook: Floats) -> Ints:
     return np.concatenate(cells).astype(np.int64)
 
 
-def _in_parts(points: Floats, rows: int = 4_096) -> list[Floats]:
-    return np.array_split(points, len(points) // rows + 1)
+def _in_parts(points: Floats) -> list[Floats]:
+    return np.array_split(points, len(points) // PART_ROWS + 1)
 
 
 def make_codebook(points: Floats, n_cells: int) -> Floats:
