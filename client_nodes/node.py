@@ -219,7 +219,7 @@ class ClientNode:
         self._outbox.publish_pending()
 
     def step(self, timeout_s: float = 0.0) -> bool:
-        """Learn one batch of readings and publish what is due. False when there was nothing to do.
+        """Read one batch, make it private, learn it, store and publish what is due. False: there was nothing to do.
 
         Raises `LogUnavailable` (try again later), `LogError` and `OffsetOutOfRange`. After an error this node must not
         step again: a new one resumes from the checkpoint.
@@ -242,18 +242,16 @@ class ClientNode:
         self._updates_to_store += [*learnt, *counted, *answers.updates]
         # What a window or an answer was made for is decided by the clock and by others: it is stored at once.
         stores = bool(counted or answers.updates) or self._should_store(batch, labelled, made=bool(learnt))
-        rejected = self._snapshots.take_rejected()
-        refused = batch.records - released.records
         outcome = StepOutcome(
-            batch,
-            private,
-            self._updates_to_store if stores else [],
-            answers.rejected,
-            rejected,
-            learn_s,
-            labelled,
-            self._novel(),
-            refused,
+            batch=batch,
+            private=private,
+            updates=self._updates_to_store if stores else [],
+            rejected_requests=answers.rejected,
+            rejected_snapshots=self._snapshots.take_rejected(),
+            learn_s=learn_s,
+            labelled=labelled,
+            novel=self._novel(),
+            refused=batch.records - released.records,
         )
         self._count(outcome)
         stored_at = self._store_and_publish(outcome.updates) if stores else None
@@ -304,9 +302,10 @@ class ClientNode:
         return not waits and self._intake.lag_records() == 0
 
     def _write_local_results(self, batch: Batch) -> Labelled:
-        """Write rejected readings and labels to the client's own log, keyed by the readings' places.
+        """Write rejected readings and labels to the client's own log.
 
-        So writing them again after a kill changes nothing. Raises as the log does.
+        Their keys are the readings' places, so that writing them again after a kill changes nothing. Raises as the log
+        does.
         """
         self._intake.write_rejected(batch)
         labelled = Labelled() if self._labels is None else self._labels.label(batch)
@@ -354,7 +353,7 @@ class ClientNode:
         return batch, none
 
     def _spread(self, batch: Batch) -> Batch:
-        """The batch as it is learnt: its values spread over the steps of their features."""
+        """The batch with its values spread over the steps of their features, as it is learnt."""
         return batch._replace(values=self._coarse.spread(batch.values, batch.places))
 
     def _privatise(self, batch: Batch) -> PrivateBatch:
@@ -381,7 +380,7 @@ class ClientNode:
             self._faults.add(one.fault, (one.record.partition, one.record.offset))
 
     def _store_and_publish(self, updates: Sequence[EncodedUpdate]) -> float:
-        """Store the state with these updates and publish them; the time at which it was stored."""
+        """Store the state with these updates, and publish them. Returns when it was stored, seconds since 1970."""
         now = self._clock()
         records = [record for update in updates for record in update.records]
         self._own_updates.note_end(now)

@@ -184,7 +184,7 @@ class ServerNode:
         self._started_at = clock()
 
     def _make_stages(self) -> None:
-        """Make what lives as long as the node: nothing in it is restored. Raises as they do."""
+        """Make the stages that keep nothing in a checkpoint. Raises as they do."""
         contract, settings = self._resolved, self._settings
         self._validator = Validator(contract)
         self._statements = {model.name: model.statement for model in contract.models.values()}
@@ -194,7 +194,7 @@ class ServerNode:
         self._rejections = Rejections(self._contract, self._update_bytes_max)
 
     def _make_parts(self) -> None:
-        """Make every part that a checkpoint is restored into, each in its state before the first update."""
+        """Make the parts that a checkpoint restores, each as before the first update."""
         forms = PLAIN if self._upstream is None else self._upstream.model_forms
         self._models = make_models(self._resolved, self._settings, self._validator, self._history, forms)
         self._hierarchy = Hierarchy(self._contract, self._upstream, self._models)
@@ -232,14 +232,13 @@ class ServerNode:
         self._history.catch_up(self._log)
 
     def _restore(self) -> bool:
-        """Make the parts anew and restore the checkpoint into them; whether there was one."""
+        """Make the parts anew and restore the checkpoint into them. Returns whether there was one."""
         self._make_parts()
+        self._saved = self._saved_parts()
         state = self._checkpoint.load()
         if state is None:
             self._positions = start_fresh(self._resolved, self._validator, self._log, self._models, self._rebuild)
             self._hierarchy.begin_without_checkpoint(self._log)
-        self._saved = self._saved_parts()
-        if state is None:
             return False
         generation = self._resolved.earlier.get(state.get("contract", ""))
         if generation is None:
@@ -249,9 +248,10 @@ class ServerNode:
         return True
 
     def _follow(self, generation: Generation, state: Mapping[str, Any]) -> None:
-        """Restore a checkpoint of an earlier contract: what stays, to the bit, and of the others what is not learnt.
+        """Restore a checkpoint of an earlier contract.
 
-        The new state is stored with the removal of what is gone, before anything is read.
+        Models that stay are restored to the bit; of those that begin anew, names and numbers go on. The new state is
+        stored with the removal of what is gone, before anything is read.
         """
         before, standing = generation.contract, generation.standing
         same = {name: model for name, model in self._models.items() if standing.get(name) == "same"}
@@ -277,7 +277,7 @@ class ServerNode:
         log_event("contract_changed", before=before.digest, contract=self._contract.digest, **models)
 
     def _saved_parts(self, models: Models | None = None) -> SavedParts:
-        """The whole checkpoint: what it must be of, and every part; of all models or of these."""
+        """The values that a checkpoint must have, and its parts. `models`: those that are saved; None: all."""
         required = required_values(self._contract.digest, self._log.identity(self._contract.updates_topic))
         whole = "the server's checkpoint"
         parts: dict[str, SavedPart] = {
@@ -297,7 +297,7 @@ class ServerNode:
         self._positions = dict(positions)
 
     def step(self, timeout_s: float = 0.0) -> bool:
-        """Read, ingest, look at timers, take snapshots, store, publish. True when anything was done.
+        """Read records, ingest them, do what is due by the clock, store and publish. False: there was nothing to do.
 
         Raises `LogUnavailable` (try again later), `LogError` and `OffsetOutOfRange`; after an error only a new node,
         resumed from the checkpoint, may go on.

@@ -151,12 +151,13 @@ class Ingest:
             raise RecordFailed(record, error) from error
 
     def _left_out(self, update: Update, record: Record) -> Literal["superseded", "quarantined"] | None:
-        """Why an update is not looked at; None: it is."""
+        """Why an update is left out before it is checked; None: it is not."""
         if self._server.validator.is_superseded(update):
             return "superseded"
         return "quarantined" if self._server.quarantine.excludes(update, record) else None
 
     def _is_copied(self, update: Update) -> bool:
+        """Whether this update was the first to show that two processes publish as its client."""
         return self._server.models[update.model].clients.take_copy()
 
     def _apply(self, request: Request, record: Record, outcome: IngestOutcome) -> IngestOutcome:
@@ -223,9 +224,9 @@ class Unlearned(NamedTuple):
 
 
 class Unlearning:
-    """Rewinds the server to the start of the log when a client is to be unlearned, and tells when it is done.
+    """Rewinds the server to the start of the log when a client is to be unlearned, and reports when it is done.
 
-    Models in rounds keep what they know of the others; to them every update that is read again is a repeated one. No
+    Models in rounds keep what they know of other clients: each update that is read again is a repeated one to them. No
     snapshot is published until the log has been read as far as before, so that readers never see half a model.
     """
 
@@ -248,7 +249,7 @@ class Unlearning:
     def _unlearn(
         self, requests: Sequence[tuple[str, str]], positions: Positions, first: Positions, reports: list[Report]
     ) -> Positions:
-        """Have the models forget the clients; where to read on."""
+        """Have the models forget the clients. Returns the positions to read on from."""
         whole_log = any(self._server.models[model].needs_whole_log for model, _ in requests)
         if whole_log and any(first.values()):
             for model, client in requests:
