@@ -127,10 +127,13 @@ class ContractChange:
 
     def lines(self) -> Iterator[str]:
         """What becomes of each model and feature, one line each, for people."""
-        names = {one.name for one in self.before.features}
+        earlier = {one.name: one for one in self.before.features}
         for feature in self.after.features:
-            if feature.name not in names:
+            own = earlier.get(feature.name)
+            if own is None:
                 yield f"feature {feature.name}: new"
+            elif (own.low, own.high) != (feature.low, feature.high):
+                yield f"feature {feature.name}: {feature.low:g} to {feature.high:g}, {own.low:g} to {own.high:g} before"
         common = {self.after.features[place].name for place in common_places(self.before, self.after).after.tolist()}
         for feature in self.before.features:
             if feature.name not in common:

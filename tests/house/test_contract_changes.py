@@ -234,7 +234,7 @@ def test_what_cannot_be_kept_is_refused_with_words(federation: Federation) -> No
         ("counts_epsilon = 40", "counts_epsilon = 20", r"\[privacy\]: what has been published was promised"),
         ('algorithm = "density_tree"\noptions = { grow_readings = 200 }', 'algorithm = "fcac"', "another name"),
         ('name = "warm"', 'name = "hot"', None),
-        ("high = 50", "high = 80", "with\n?.*--accept-changes"),
+        ("high = 50", "high = 80", r"feature warm: \S+ to 80, \S+ to 50 before\n[^$]* with --accept-changes"),
     ):
         federation.change(before, after)
         if words is not None:
