@@ -170,10 +170,9 @@ class Origins:
 
     def count(self, position: int) -> None:
         """The node at `position`, which may be new, has learnt the next input."""
-        (client,) = self._take_each(1)
         if position == len(self._inputs):
             self._inputs.append({})
-        self._add(position, client, 1)
+        self._add(position, self._take_next(), 1)
 
     def count_each(self, positions: Ints, ids_before: Ints, ids: Ints) -> None:
         """The nodes at these positions (n,) have learnt the next n inputs. `ids_before` and `ids`: ids of the nodes
@@ -195,6 +194,17 @@ class Origins:
             # Of several the first by name: a restored node lists its clients in another order.
             number += inputs.pop(min(name for name, count in inputs.items() if count == fewest))
         inputs[client] = inputs.get(client, 0) + number
+
+    def _take_next(self) -> str:
+        """The client of the next input, which is no longer expected then. `_take_each` for one takes twice as long."""
+        if not self._queue:
+            return ""
+        client, run = self._queue[0]
+        if run > 1:
+            self._queue[0] = (client, run - 1)
+        else:
+            self._queue.popleft()
+        return client
 
     def _take_each(self, inputs: int) -> Iterator[str]:
         """The client of each of the next inputs, which are no longer expected then."""
