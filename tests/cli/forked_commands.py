@@ -59,8 +59,9 @@ class ForkedCommands:
         """`shoal WORDS`: its exit code, and what it wrote."""
         for file in self._files:
             file.write_bytes(b"")
+        command = [str(word) for word in words]
         asked = {
-            "words": [str(word) for word in words],
+            "words": command,
             "cwd": str(cwd or Path.cwd()),
             "environment": dict(os.environ if environment is None else environment),
             "files": [str(file) for file in self._files],
@@ -70,7 +71,7 @@ class ForkedCommands:
         self._parent.stdin.write(json.dumps(asked) + "\n")
         code = int(self._parent.stdout.readline())
         out, err = (file.read_bytes() for file in self._files)
-        return subprocess.CompletedProcess(asked["words"], code, out, err)
+        return subprocess.CompletedProcess(command, code, out, err)
 
     def run_text(
         self, *words: object, cwd: Path | None = None, environment: Mapping[str, str] | None = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -14,17 +14,30 @@ from shoal.config.settings import Config, load_config
 from shoal.protocol.messages import Update
 from shoal.transports import open_log
 from shoal.transports.base import TopicSettings
+from tests.cli.forked_commands import ForkedCommands
 from tests.house.small_federation import create_federation, final_model, run_to_end, updates_by_client, write_federation
 
+Shoal = Callable[..., subprocess.CompletedProcess[bytes]]
+Done = Callable[..., bytes]
 
-def shoal(*words: str | Path) -> subprocess.CompletedProcess[bytes]:
-    return subprocess.run([sys.executable, "-m", "shoal", *map(str, words)], capture_output=True, check=False)
+
+@pytest.fixture(scope="module")
+def shoal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shoal]:
+    """Runs a command in a process of its own."""
+    with ForkedCommands(tmp_path_factory.mktemp("output")) as commands:
+        yield commands.run
 
 
-def done(*words: str | Path) -> bytes:
-    ended = shoal(*words)
-    assert ended.returncode == 0, ended.stderr.decode()
-    return ended.stdout
+@pytest.fixture(scope="module")
+def done(shoal: Shoal) -> Done:
+    """Runs a command that must succeed, and returns what it wrote."""
+
+    def run(*words: str | Path) -> bytes:
+        ended = shoal(*words)
+        assert ended.returncode == 0, ended.stderr.decode()
+        return ended.stdout
+
+    return run
 
 
 @pytest.fixture(params=["sqlite", "kafka"])
@@ -34,7 +47,7 @@ def address(request: pytest.FixtureRequest) -> str:
     return f"kafka://{request.getfixturevalue('kafka_bootstrap')}"
 
 
-def listed(file: Path) -> list[dict[str, object]]:
+def listed(done: Done, file: Path) -> list[dict[str, object]]:
     return [json.loads(line) for line in done("rejected", "list", "--config", file, "--json").splitlines()]
 
 
@@ -43,7 +56,7 @@ def hand_in(config: Config, value: bytes, headers: tuple[tuple[str, bytes], ...]
         log.publish(config.contract.updates_topic, value, b"clusters", headers)
 
 
-def test_topics_are_created_once_and_checked_after_that(tmp_path: Path, address: str) -> None:
+def test_topics_are_created_once_and_checked_after_that(done: Done, tmp_path: Path, address: str) -> None:
     file = write_federation(tmp_path, address=address)
     name = load_config(file).contract.federation
     first = json.loads(done("topics", "ensure", "--config", file, "--json"))
@@ -52,7 +65,9 @@ def test_topics_are_created_once_and_checked_after_that(tmp_path: Path, address:
     assert b"1 partition, 0 offsets kept" in done("topics", "ensure", "--config", file)
 
 
-def test_a_topic_with_other_settings_is_an_error_that_names_every_difference(tmp_path: Path, address: str) -> None:
+def test_a_topic_with_other_settings_is_an_error_that_names_every_difference(
+    shoal: Shoal, tmp_path: Path, address: str
+) -> None:
     file = write_federation(tmp_path, address=address)
     config = load_config(file)
     with closing(open_log(config.log)) as log:
@@ -73,7 +88,7 @@ snapshot_bytes_max = 300000
 """
 
 
-def test_topics_have_the_settings_of_the_file(tmp_path: Path, address: str) -> None:
+def test_topics_have_the_settings_of_the_file(shoal: Shoal, done: Done, tmp_path: Path, address: str) -> None:
     file = write_federation(tmp_path, address=address)
     file.write_text(file.read_text(encoding="utf-8").replace("[log]\n", KEPT), encoding="utf-8")
     config = load_config(file)
@@ -93,7 +108,7 @@ def test_topics_have_the_settings_of_the_file(tmp_path: Path, address: str) -> N
     assert b"retain_s is 3600.0, not None" in ended.stderr
 
 
-def test_nothing_rejected_is_an_empty_list(tmp_path: Path, address: str) -> None:
+def test_nothing_rejected_is_an_empty_list(shoal: Shoal, tmp_path: Path, address: str) -> None:
     file = write_federation(tmp_path, address=address)
     listed = shoal("rejected", "list", "--config", file)
     assert (listed.returncode, listed.stdout) == (0, b"")
@@ -103,7 +118,7 @@ def test_nothing_rejected_is_an_empty_list(tmp_path: Path, address: str) -> None
     assert b"shoal rejected list" in ended.stderr
 
 
-def test_a_rejected_message_is_shown_whole_and_can_be_published_again(tmp_path: Path, address: str) -> None:
+def test_a_rejected_message_is_shown_whole_and_can_be_published_again(done: Done, tmp_path: Path, address: str) -> None:
     file = create_federation(tmp_path, readings=100, address=address)
     config = load_config(file)
     run_to_end(file)
@@ -114,7 +129,7 @@ def test_a_rejected_message_is_shown_whole_and_can_be_published_again(tmp_path: 
     hand_in(config, b"\x00garbage\xff\x1b[2J", (("type", b"upd\x1b[2Jate"), ("v", b"1")))
     run_to_end(file)
 
-    found = listed(file)
+    found = listed(done, file)
     assert [entry["reason"] for entry in found] == ["version", "type"]
     assert [entry["bytes"] for entry in found] == [len(fine), len(b"\x00garbage\xff\x1b[2J")]
     origins = [str(entry["origin"]) for entry in found]
@@ -124,21 +139,21 @@ def test_a_rejected_message_is_shown_whole_and_can_be_published_again(tmp_path: 
     assert b"original.type: upd\\x1b[2Jate" in shown
 
     done("rejected", "requeue", "--config", file, origins[1])
-    assert [entry["origin"] for entry in listed(file)] == origins[:1]
+    assert [entry["origin"] for entry in listed(done, file)] == origins[:1]
     run_to_end(file)
-    (again, other) = listed(file)
+    (again, other) = listed(done, file)
     assert again["origin"] == origins[0]
     assert (other["reason"], other["origin"] != origins[1]) == ("type", True)
     assert final_model(file) == before
 
 
-def test_a_message_published_again_is_as_it_was(tmp_path: Path, address: str) -> None:
+def test_a_message_published_again_is_as_it_was(done: Done, tmp_path: Path, address: str) -> None:
     file = create_federation(tmp_path, readings=100, address=address)
     config = load_config(file)
     run_to_end(file)
     hand_in(config, b"unreadable", Update.headers())
     run_to_end(file)
-    (entry,) = listed(file)
+    (entry,) = listed(done, file)
     done("rejected", "requeue", "--config", file, str(entry["origin"]))
     with closing(open_log(config.log)) as log:
         topic = config.contract.updates_topic
@@ -148,7 +163,9 @@ def test_a_message_published_again_is_as_it_was(tmp_path: Path, address: str) ->
 
 
 @pytest.mark.parametrize("place", ["junk", "elsewhere/0/3", "{updates}/first/3", "{updates}/0"])
-def test_a_record_that_no_server_rejected_is_listed_and_not_published(place: str, tmp_path: Path, address: str) -> None:
+def test_a_record_that_no_server_rejected_is_listed_and_not_published(
+    shoal: Shoal, done: Done, place: str, tmp_path: Path, address: str
+) -> None:
     file = write_federation(tmp_path, address=address)
     config = load_config(file)
     done("topics", "ensure", "--config", file)
@@ -156,7 +173,7 @@ def test_a_record_that_no_server_rejected_is_listed_and_not_published(place: str
     with closing(open_log(config.log)) as log:
         log.publish(config.contract.rejected_topic, b"made up", origin.encode())
         log.flush()
-        assert [entry["origin"] for entry in listed(file)] == [origin]
+        assert [entry["origin"] for entry in listed(done, file)] == [origin]
         ended = shoal("rejected", "requeue", "--config", file, origin)
         assert ended.returncode == 3
         assert b"no server has rejected this" in ended.stderr
