@@ -5,6 +5,8 @@ Three clusters move in a circle; each of ten clients holds rows of one; a fifth 
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -40,6 +42,7 @@ class Sites:
         return rows
 
 
+@cache  # `decay` and `cache` are compared with the same runs of `fresh`
 def error_of(between: str, seed: int, late: int) -> float:
     """How far the centres are from the truth on average, after a while."""
     rounds = contract_with("fcm", fraction=0.2, deadline_s=10, rounds_max=10**6, tolerance=0, between=between)
