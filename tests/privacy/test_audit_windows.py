@@ -19,11 +19,10 @@ from shoal.privacy.count_noise import CountMechanism, CountNoise, count_noise
 from tests.privacy import audited
 from tests.privacy.audited import audited_config, model_of
 
-TRIALS = 2000
-TRIALS_OF_USERS = 3000
-"""all readings of a user move the counts less clearly than their price allows: more trials bring the bound near"""
-TRIALS_OF_FAULTS = 1000
+TRIALS = 1000
 """enough to refute each fault here: the bounds lie 0.36 to 2.55 above the declared epsilon"""
+TRIALS_OF_USERS = 2000
+"""all readings of a user move the counts less clearly than their price allows: more trials bring the bound near"""
 EPSILON = 2.0
 
 
@@ -79,7 +78,7 @@ def test_too_little_noise_for_the_readings_of_a_user_is_refuted(
     fault: Callable[[pytest.MonkeyPatch], None], memory_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fault(monkeypatch)
-    finding = attacked(memory_folder, TRIALS_OF_FAULTS, users=True)
+    finding = attacked(memory_folder, users=True)
     assert finding.refuted, finding.line()
 
 
@@ -138,7 +137,7 @@ FAULTS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_fault_is_refuted(fault: str, memory_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     FAULTS[fault](monkeypatch)
-    finding = attacked(memory_folder, TRIALS_OF_FAULTS)
+    finding = attacked(memory_folder)
     assert finding.refuted, finding.line()
 
 
@@ -146,7 +145,7 @@ def test_windows_with_a_rejected_reading_that_get_no_noise_are_refuted(
     memory_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     audited.leave_windows_with_a_rejected_reading_without_noise(monkeypatch)
-    finding = attacked(memory_folder, TRIALS_OF_FAULTS, second="rejected")
+    finding = attacked(memory_folder, second="rejected")
     assert finding.refuted, finding.line()
 
 
