@@ -67,7 +67,13 @@ PRIVACY = {
     "formal": 'mode = "formal"\nepsilon_per_reading = 4\ncounts_epsilon = 4',
     "users": 'mode = "formal"\ncounts_epsilon = 4\nunit = "user"\nreadings_per_window_max = 2',
 }
-"""what stands in [privacy]; with "users" there are only models that learn from counts"""
+"""what stands in [privacy]"""
+MODELS = {
+    "off": ("cluster_tree", "kmeans"),
+    "formal": (*streaming_names(), *rounds_names()),
+    "users": counting_names(),
+}
+"""algorithms of the models; with "off" only one of each family, of which the search is to find canaries"""
 
 
 class Left(NamedTuple):
@@ -89,7 +95,7 @@ class Left(NamedTuple):
 
 def run_with_canaries(folder: Path, mode: str) -> Left:
     """Run it until every client has published for every model and labelled all readings; then stop the processes."""
-    names = [*counting_names()] if mode == "users" else [*streaming_names(), *rounds_names()]
+    names = [*MODELS[mode]]
     first = free_ports(3)
     ports = dict(zip((*CLIENTS, "server"), range(first, first + 3), strict=True))
     for client in CLIENTS:
