@@ -144,19 +144,3 @@ def test_updates_delivered_again_in_another_order_change_nothing(kafka_bootstrap
     assert final_model(file) == before
     published = updates_by_client(config)
     assert {len(again) for by_number in published.values() for again in by_number.values()} == {3}
-
-
-def test_ten_thousand_malformed_messages_are_rejected_and_change_nothing(kafka_bootstrap: str, tmp_path: Path) -> None:
-    file = create_federation(tmp_path, readings=100, batch_updates_max=200, address=f"kafka://{kafka_bootstrap}")
-    config = load_config(file)
-    run_to_end(file)
-    before = final_model(file)
-    chance = random.Random(3)
-    with closing(open_log(config.log)) as log:
-        for number in range(10_000):
-            headers = Update.headers() if number % 2 else ()
-            log.publish(config.contract.updates_topic, chance.randbytes(200), b"clusters", headers)
-        log.flush()
-        run_to_end(file)
-        assert log.bounds(config.contract.rejected_topic)[0][1] == 10_000
-    assert final_model(file) == before
