@@ -25,6 +25,7 @@ from reproduction.experiments.ranks import (
     Comparison,
     Ranking,
     Scope,
+    as_printed,
     comparisons,
     complete,
     rank_results,
@@ -135,7 +136,7 @@ def groups_of(found: Sequence[Comparison], names: Sequence[str]) -> list[Group]:
     shared = [each for each in found if all(name in each.values for name in names)]
     groups = []
     if set(PUBLISHED) <= set(ranked):
-        groups.append(Group(PAPERS, list(PUBLISHED), found))
+        groups.append(Group(PAPERS, list(PUBLISHED), as_printed(found)))
     if set(ranked) != set(PUBLISHED) and (len(ranked) > 1 or not shared):
         groups.append(Group(ALL, ranked, found))
     if shared and len(ranked) < len(names):

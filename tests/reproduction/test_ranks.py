@@ -194,6 +194,9 @@ def test_an_algorithm_that_does_not_take_all_data_is_ranked_on_what_all_take() -
     assert [group.name for group in groups_of(everywhere, ("kmeans", "fcm"))] == [ALL]
     of_paper = comparison("narrow", "iid", **dict.fromkeys(PUBLISHED, 0.1))
     assert [group.name for group in groups_of([of_paper], tuple(PUBLISHED))] == [PAPERS]
+    close = of_paper._replace(values={**of_paper.values, "kmeans": 0.10002, "kfed": 0.09998})
+    (group,) = groups_of([close], tuple(PUBLISHED))
+    assert set(group.found[0].values.values()) == {0.1}, "equal as the paper prints them"
     alone = groups_of(found, ("kmeans", "dbscan"))
     assert [(group.name, len(group.found)) for group in alone] == [(SHARED, 1)], "kmeans alone is not ranked"
 
