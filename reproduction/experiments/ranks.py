@@ -134,9 +134,9 @@ TEXT: Final = f"""\
 Published: tables 3 and 4 of the FCAC paper (N. Masuyama and others, 2023) print a rank beside every figure; the mean
 ranks here are of the same data sets. In brackets is the deviation by chance: how far the mean rank moves if the
 experiment is repeated and every mean varies as its published deviation says. A mean rank agrees within {BAND:g} of
-these. The paper's algorithms are ranked by scores of four decimals, as the paper prints them; equal ones are ties. No
-band is claimed for ffcm, the column FedFCM, whose settings are not published; its figures differ (`shoal reproduce
-ffcm`), and where it is better here than in the paper, others are a rank worse.
+these. Scores of the paper's algorithms that are equal to its four decimals are ties. No band is claimed for ffcm, the
+column FedFCM, whose settings are not published; its figures differ (`shoal reproduce ffcm`), and where it is better
+here, others are a rank worse.
 
 All algorithms get the same raw rows, splits and noise. Given the number of classes are kmeans, kfed, ffcm, mufc, gmm,
 fcm and spectral; cluster_tree, density_tree, dbscan, fcac and cae find their own. fcac learns rows in the order of its

@@ -20,8 +20,8 @@ CLIENTS = ("attic", "cellar")
 def producer(folder: Path, *arguments: str) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "shoal", "producer", "--config", "federation.toml", *arguments]
     if arguments[-1] == "--full":
-        # A file may have 2 MiB: what a full disk does to a process, without one.
-        command = ["sh", "-c", 'ulimit -f 4096; exec "$@"', "sh", *command[:-1]]
+        # A file may have 1 MiB: what a full disk does to a process, without one.
+        command = ["sh", "-c", 'ulimit -f 2048; exec "$@"', "sh", *command[:-1]]
     with (folder / "producer.txt").open("w") as errors:
         return subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=errors, text=True)
 
