@@ -120,7 +120,8 @@ def bounds_of(values: Floats, unit: str) -> tuple[float, float]:
     # A share that is written as 0.31 is not in percent.
     if ends is not None and ends[0] <= least and most <= ends[1] and most - least > 0.02 * (ends[1] - ends[0]):
         return ends
-    # A switch: that it is off or on says nothing of a reading. As a category it would reject a 2 that comes one day.
+    # A column of 0 and 1 has these bounds whatever its readings are, so they reveal none. A category would reject a 2
+    # that comes later.
     if set(np.unique(values).tolist()) == {0.0, 1.0}:
         return 0.0, 1.0
     span = most - least or abs(most) or 1.0

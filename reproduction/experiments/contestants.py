@@ -133,7 +133,7 @@ def _density_tree(task: Task) -> Ints:
 
     The bounds are those of all rows; a constant feature is 1 wide.
     """
-    from shoal.estimators.density_tree import DensityTree  # noqa: PLC0415 - scikit-learn loads for a second
+    from shoal.estimators.density_tree import DensityTree  # noqa: PLC0415 - scikit-learn takes a second to load
 
     low, high = task.box.low, task.box.high
     rows = np.concatenate(task.clients)

@@ -123,7 +123,7 @@ class RequestSigner:
                 f"[server] operator_keys says that requests are signed: set {name} in [server] and make it with "
                 f"`shoal keys {made_by}`"
             )
-        from shoal.protocol.ed25519 import read_private_key  # noqa: PLC0415 - no client needs it
+        from shoal.protocol.ed25519 import read_private_key  # noqa: PLC0415 - a client without a key needs none of it
 
         self._key = read_private_key(file)
 
@@ -153,7 +153,11 @@ class ServerKeys:
         self._clients = None if settings.client_keys is None else ClientKeys(settings.client_keys)
         self._public: PublicKeys | None = None
         if settings.operator_keys is not None:
-            from shoal.protocol.ed25519 import PublicKeys, read_private_key, read_public_keys  # noqa: PLC0415 - the same
+            from shoal.protocol.ed25519 import (  # noqa: PLC0415 - a server without operators' keys needs none of it
+                PublicKeys,
+                read_private_key,
+                read_public_keys,
+            )
 
             own = [] if settings.signing_key_file is None else [read_private_key(settings.signing_key_file).public]
             earlier = [] if server_keys is None else read_public_keys(server_keys)

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from itertools import accumulate, repeat
 from operator import sub
 from pathlib import Path
-from typing import Final, NamedTuple, Protocol, overload, runtime_checkable
+from typing import Final, NamedTuple, Protocol, TypeVar, overload, runtime_checkable
 
 from shoal.config.base import Settings
 from shoal.config.limits import DEFAULT_RECORD_BYTES_MAX
@@ -22,6 +22,7 @@ from shoal.kernels.arrays import Indices
 from shoal.telemetry.events import log_event
 
 Headers = tuple[tuple[str, bytes], ...]
+Entry = TypeVar("Entry")
 Positions = dict[int, int]
 """partition -> next offset to read"""
 
@@ -40,7 +41,16 @@ class Record(NamedTuple):
     headers: Headers
 
 
-class BytesColumn(Sequence[bytes]):
+class ListLike(Sequence[Entry]):
+    """A sequence that equals any other one with the same entries. As a list has none, it has no hash."""
+
+    def __eq__(self, other: object) -> bool:
+        return list(self) == list(other) if isinstance(other, Sequence) else NotImplemented
+
+    __hash__ = None  # type: ignore[assignment]  # a type checker expects the method of `object`
+
+
+class BytesColumn(ListLike[bytes]):
     """Contents of n records, one after the other in one block. Each is there as bytes too, made when it is needed."""
 
     def __init__(self, block: bytes, lengths: int | Sequence[int]) -> None:
@@ -88,13 +98,8 @@ class BytesColumn(Sequence[bytes]):
     def __iter__(self) -> Iterator[bytes]:
         return map(self.block.__getitem__, map(slice, self._ends, self._ends[1:]))
 
-    def __eq__(self, other: object) -> bool:
-        return list(self) == list(other) if isinstance(other, Sequence) else NotImplemented
 
-    __hash__ = None  # type: ignore[assignment]  # as a list
-
-
-class RecordColumns(Sequence[Record]):
+class RecordColumns(ListLike[Record]):
     """Records of one partition by column, n of them. Each is there as a `Record` too, made when it is asked for.
 
     Records whose headers differ in the last content alone have one form: `forms` has the headers of the first of each.
@@ -142,11 +147,6 @@ class RecordColumns(Sequence[Record]):
         """The headers of one record."""
         form = self.forms[self.form_of[place]]
         return (*form[:-1], (form[-1][0], self.last_contents[place])) if form else form
-
-    def __eq__(self, other: object) -> bool:
-        return list(self) == list(other) if isinstance(other, Sequence) else NotImplemented
-
-    __hash__ = None  # type: ignore[assignment]  # as a list
 
 
 class RecordBatch(NamedTuple):
