@@ -575,6 +575,24 @@ def test_metrics_count_readings_by_result_also_over_a_restart(tmp_path: Path) ->
         assert node.metrics.registry.get_sample_value("shoal_readings_total", {"result": "learned"}) == 10
 
 
+def test_the_lag_is_what_is_left_to_read_and_nothing_once_a_read_has_found_none(tmp_path: Path) -> None:
+    site = Site(tmp_path, plant(OFF), batch_readings_max=20)
+
+    def lag(node: ClientNode) -> float | None:
+        return node.metrics.registry.get_sample_value("shoal_consumer_lag_records", {"topic": "readings"})
+
+    with site.node() as node:
+        site.add_readings(readings(30))
+        node.step()
+        assert lag(node) == 10
+        while node.step():
+            pass
+        assert lag(node) == 0
+        site.add_readings(readings(30, seed=2))
+        node.step()
+        assert lag(node) == 10, "an earlier read that found none does not count"
+
+
 def test_readings_learnt_again_after_a_lost_store_count_once(tmp_path: Path) -> None:
     site = Site(tmp_path, plant(OFF))
     metrics = ClientMetrics()
