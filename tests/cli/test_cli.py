@@ -21,7 +21,7 @@ from shoal.cli.main import EXIT_CODES, GROUP, SECTIONS, VARIABLE, _load
 from shoal.cli.main import shoal as group
 from shoal.config.contract import load_contract
 from shoal.config.settings import load_config
-from tests.cli.forked_commands import ForkedCommands
+from tests.forked_python import ForkedPython
 
 Shoal = Callable[..., subprocess.CompletedProcess[str]]
 COMMANDS = group.list_commands(click.Context(group))
@@ -30,7 +30,7 @@ COMMANDS = group.list_commands(click.Context(group))
 @pytest.fixture(scope="module")
 def shoal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shoal]:
     """Runs a command in a process of its own; keywords are variables of its environment."""
-    with ForkedCommands(tmp_path_factory.mktemp("output")) as commands:
+    with ForkedPython() as commands:
 
         def run(*words: str | Path, **environment: str) -> subprocess.CompletedProcess[str]:
             return commands.run_text(*words, environment=os.environ | environment)

@@ -14,7 +14,7 @@ from shoal.config.settings import Config, load_config
 from shoal.protocol.messages import Update
 from shoal.transports import open_log
 from shoal.transports.base import TopicSettings
-from tests.cli.forked_commands import ForkedCommands
+from tests.forked_python import ForkedPython
 from tests.house.small_federation import create_federation, final_model, run_to_end, updates_by_client, write_federation
 
 Shoal = Callable[..., subprocess.CompletedProcess[bytes]]
@@ -24,7 +24,7 @@ Done = Callable[..., bytes]
 @pytest.fixture(scope="module")
 def shoal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shoal]:
     """Runs a command in a process of its own."""
-    with ForkedCommands(tmp_path_factory.mktemp("output")) as commands:
+    with ForkedPython() as commands:
         yield commands.run
 
 

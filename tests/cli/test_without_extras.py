@@ -16,7 +16,7 @@ import pytest
 
 from reproduction.reproduce_command import reproduce
 from shoal.cli.main import shoal as group
-from tests.cli.forked_commands import ForkedCommands
+from tests.forked_python import ForkedPython
 from tests.house.small_federation import write_federation
 
 ROOT = Path(__file__).parents[2]
@@ -68,13 +68,13 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def commands(python: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ForkedCommands]:
-    with ForkedCommands(tmp_path_factory.mktemp("output"), python) as commands:
+def commands(python: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ForkedPython]:
+    with ForkedPython(python=python) as commands:
         yield commands
 
 
 @pytest.fixture
-def run(commands: ForkedCommands, tmp_path: Path) -> Run:
+def run(commands: ForkedPython, tmp_path: Path) -> Run:
     """Runs a command of shoal in that environment, in an empty folder."""
     return partial(commands.run_text, cwd=tmp_path)
 

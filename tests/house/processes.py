@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+
+from tests.forked_python import nodes
 
 TIMEOUT_S = 280
 """pytest's own limit for a test is shortly above; on a busy machine a process takes many times its usual time"""
@@ -20,10 +22,8 @@ class Process:
     def __init__(self, arguments: list[str], log: Path) -> None:
         self.arguments = arguments
         self._log = log
-        with log.open("ab") as errors:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "shoal", *arguments], stdout=subprocess.DEVNULL, stderr=errors, cwd=log.parent
-            )
+        log.touch()
+        self._process = nodes().start(arguments, Path(os.devnull), log, log.parent)
 
     def log_text(self) -> str:
         """Everything that this process and those restarted before it wrote to standard error."""
@@ -55,7 +55,7 @@ class Process:
 
     def stop(self) -> int:
         """SIGTERM, and the exit code."""
-        self._process.terminate()
+        self._process.send_signal(signal.SIGTERM)
         return self._process.wait(TIMEOUT_S)
 
     def end(self, code: int = 0) -> None:

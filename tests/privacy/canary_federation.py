@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import secrets
-import subprocess
-import sys
 import urllib.error
 import urllib.request
 from contextlib import closing
@@ -22,6 +20,7 @@ from shoal.protocol.topics import LABELS, ensure_topics
 from shoal.runtime.logs import open_readings
 from shoal.transports import open_log
 from shoal.transports.base import latest
+from tests.forked_python import nodes
 from tests.house.processes import TIMEOUT_S, Process, kill_all, wait_until
 from tests.house.small_federation import all_records
 from tests.kafka_broker import free_ports
@@ -137,10 +136,8 @@ class _Recorded(Process):
 
     def __init__(self, log: Path, *arguments: str) -> None:
         self.arguments, self._log = [*arguments, "--json"], log
-        with log.open("ab") as written:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "shoal", *self.arguments], stdout=written, stderr=written, cwd=log.parent
-            )
+        log.touch()
+        self._process = nodes().start(self.arguments, log, log, log.parent)
 
 
 def _models(names: list[str]) -> str:
