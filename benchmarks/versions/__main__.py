@@ -91,11 +91,14 @@ def main(reference: Path, updates: int, readings: int, turns: int, quick: bool, 
 
 
 def turn_of(reference: Path, amount: int, number: int, *, path: bool = False) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The figures of this version and of the reference; every second turn begins with the reference."""
+    """The figures of this version and of the reference; every second turn begins with the reference.
+
+    The first one does, so that a folder that is no version is known at once.
+    """
     if number % 2:
-        theirs = measured(reference, amount, number, path)
-        return measured(HERE, amount, number, path), theirs
-    return measured(HERE, amount, number, path), measured(reference, amount, number, path)
+        return measured(HERE, amount, number, path), measured(reference, amount, number, path)
+    theirs = measured(reference, amount, number, path)
+    return measured(HERE, amount, number, path), theirs
 
 
 def measured(tree: Path, amount: int, seed: int, path: bool) -> dict[str, Any]:
