@@ -150,7 +150,8 @@ def start(
         _write_properties(node, cluster, more)
     if not (cluster[0].folder / "data" / "meta.properties").exists():
         _format(java, cluster, format_options)
-    processes = [_launch([*java, *java_options, "kafka.Kafka", str(_properties(node))], node.folder) for node in starting]
+    program = [*java, *java_options, "kafka.Kafka"]
+    processes = [_launch([*program, str(_properties(node))], node.folder) for node in starting]
     # Wait after starting all: the first one is not ready before a majority of controllers runs.
     for node, process in zip(starting, processes, strict=True):
         _wait_until_ready(node, process)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.error import URLError
@@ -70,17 +71,20 @@ class Project:
 
     def inspect(self, service: str) -> dict[str, Any]:
         """The engine's description of the service's container."""
-        container = self.container(service)
-        seen: list[dict[str, Any]] = json.loads(self.docker("inspect", container))
+        seen: list[dict[str, Any]] = json.loads(self.docker("inspect", self.container(service)))
         return seen[0]
 
     def container(self, service: str) -> str:
         """The id of the service's container."""
-        labels = {"project": self.name, "service": service}
-        chosen = [word for name, value in labels.items() for word in ("--filter", f"label={LABEL}.{name}={value}")]
-        ids = self.docker("ps", "--all", "--quiet", *chosen).split()
+        ids = self._containers(service=service)
         assert len(ids) == 1, f"{service} has {len(ids)} containers"
         return ids[0]
+
+    def _containers(self, **labels: str) -> list[str]:
+        """The ids of the project's containers with these labels."""
+        labels["project"] = self.name
+        chosen = [word for name, value in labels.items() for word in ("--filter", f"label={LABEL}.{name}={value}")]
+        return self.docker("ps", "--all", "--quiet", *chosen).split()
 
     def kill(self, service: str) -> None:
         """SIGKILL, and start it again."""
@@ -93,10 +97,11 @@ class Project:
 
     def get(self, path: str) -> Any:
         """The JSON that the server returns for `path`, None if it does not."""
-        return _get(self.page + path, self.token())
+        return _get(self.page + path, self.token)
 
+    @cached_property
     def token(self) -> str:
-        """The token of the page, which the project has made at its start."""
+        """The token of the page, which the project made at its first start and keeps in a volume."""
         return self.docker("exec", self.container("server"), "cat", "/run/shoal/page/token").strip()
 
     def query(self, expression: str) -> dict[str, float]:
@@ -120,7 +125,10 @@ class Project:
         return log.splitlines()
 
     def _all_healthy(self) -> bool:
-        return all(self._healthy(self.inspect(service)["State"]) for service in self.services)
+        # One command for all of them: one each would compute as much as the project does.
+        found = json.loads(self.docker("inspect", *self._containers()))
+        states = {one["Config"]["Labels"][f"{LABEL}.service"]: one["State"] for one in found}
+        return all(self._healthy(states[service]) for service in self.services)
 
     @staticmethod
     def _healthy(state: dict[str, Any]) -> bool:
