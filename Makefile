@@ -20,7 +20,7 @@ demo: $(VENV)/.demo ## cluster a real sensor stream on this machine, with a live
 # Long tests wait for processes more than they compute, so more workers than two cores gain time.
 test: $(VENV)/.dev ## in 14 to 17 minutes: lint, check types, run all tests but those of `make integration`
 	$(BIN)/shoal kernels & $(MAKE) --no-print-directory lint check-types; passed=$$?; wait; exit $$passed
-	$(BIN)/pytest -n 4 --dist loadfile --no-loadscope-reorder -m "not integration" $(TESTS)
+	SHOAL_TEST_FORM=compiled $(BIN)/pytest -n 5 --dist loadfile --no-loadscope-reorder -m "not integration" $(TESTS)
 
 check: $(VENV)/.dev lint ## in 90 to 160 seconds, while you work: lint, types, and the tests that need no other program
 	$(BIN)/mypy & types=$$!; \

@@ -34,6 +34,10 @@ settings.load_profile("shoal")
 # A process chooses its form of the kernels by itself, in the background. Both give the same bits, but a test should
 # not depend on which one was used: the fixture `form` has those that compare them.
 os.environ.setdefault(VARIABLE, NUMPY)
+# `make test` asks for the compiled one in the process of the tests, where it saves a sixth of the time, and
+# `make check` for NumPy's, so that it needs no Numba. Processes that tests start take NumPy's, as most end soon.
+if os.environ.get("SHOAL_TEST_FORM") == COMPILED and importlib.util.find_spec("numba") is not None:
+    forms.PROCESS = FORMS[COMPILED]
 
 
 EXTERNAL = frozenset(
