@@ -18,13 +18,13 @@ demo: $(VENV)/.demo ## cluster a real sensor stream on this machine, with a live
 
 # Kernels are compiled once, meanwhile: otherwise every process that needs them first would compile them for itself.
 # Long tests wait for processes more than they compute, so more workers than two cores gain time.
-test: $(VENV)/.dev ## in 14 to 17 minutes: lint, check types, run all tests but those of `make integration`
+test: $(VENV)/.dev ## in 13 to 17 minutes: lint, check types, run all tests but those of `make integration`
 	$(BIN)/shoal kernels & $(MAKE) --no-print-directory lint check-types; passed=$$?; wait; exit $$passed
 	SHOAL_TEST_FORM=compiled $(BIN)/pytest -n 5 --dist loadfile --no-loadscope-reorder -m "not integration" $(TESTS)
 
-check: $(VENV)/.dev lint ## in 90 to 160 seconds, while you work: lint, types, and the tests that need no other program
+check: $(VENV)/.dev lint ## in 100 to 130 seconds, while you work: lint, types, and the tests that need no other program
 	$(BIN)/mypy & types=$$!; \
-		SHOAL_EXAMPLES=few $(BIN)/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder \
+		SHOAL_EXAMPLES=few $(BIN)/python -m pytest -q -n 3 --dist loadfile --no-loadscope-reorder \
 		-m "not external and not long and not integration" $(TESTS); \
 		passed=$$?; wait $$types && exit $$passed
 

@@ -66,8 +66,18 @@ LONG = (
     *("tests/server_node/test_unlearning", "tests/server_node/test_changes.py", "tests/server_node/test_unusual.py"),
     *("tests/server_node/test_times.py", "tests/server_node/test_snapshot_export.py", "tests/transports/test_sqlite_b"),
     *("tests/kernels/test_compiled", "tests/kernels/test_forms.py", "tests/privacy/test_compiled_noise.py"),
+    *("tests/laws/test_rounds_laws.py", "tests/laws/test_counting_laws.py", "tests/kernels/test_forged_plans.py"),
+    *("tests/estimators/test_sklearn.py", "tests/algorithms/test_choice.py", "tests/producers/test_tables.py"),
 )
 """beginnings of the paths of tests that start many processes, or take long: they are marked `long` and run first"""
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Whether a file is not even imported: `make check` leaves out all of its tests. None: others may decide."""
+    if "not long" not in config.option.markexpr:
+        return None
+    path = collection_path.relative_to(config.rootpath).as_posix()
+    return True if path.endswith(".py") and path.startswith(LONG) else None
 
 
 @pytest.hookimpl(wrapper=True)

@@ -119,7 +119,7 @@ def _packed(column: BytesColumn) -> tuple[int | bytes, bytes]:
 
 
 def _unpacked_column(lengths: object, block: object, records: int) -> BytesColumn:
-    """What `_packed` has packed of so many contents. Raises ValueError for anything else."""
+    """The column of this many contents that `_packed` has packed. Raises ValueError for anything else."""
     if isinstance(block, bytes) and isinstance(lengths, int) and lengths > 0 and lengths * records == len(block):
         return BytesColumn(block, lengths)
     if isinstance(block, bytes) and isinstance(lengths, bytes) and len(lengths) == 4 * records:
