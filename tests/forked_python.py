@@ -17,8 +17,6 @@ import time
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 from shoal.cli.main import THREADS
 
@@ -111,15 +109,7 @@ class ForkedPython:
         self._codes: dict[int, int] = {}
         """process -> exit code, of those that have ended"""
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.end()
-
-    def end(self) -> None:
+    def close(self) -> None:
         """Start nothing more. Processes that still run go on."""
         self._python.communicate()
 
@@ -190,5 +180,5 @@ class ForkedPython:
 def nodes() -> ForkedPython:
     """The one for the nodes of all federations of this process."""
     python = ForkedPython(NODES)
-    atexit.register(python.end)
+    atexit.register(python.close)
     return python

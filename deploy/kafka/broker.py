@@ -23,7 +23,7 @@ import tempfile
 import time
 import uuid
 from collections.abc import Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -102,7 +102,9 @@ def jars() -> Path:
             if not folder.is_dir():
                 raise
         else:
-            _archive_classes(folder, Path(scratch))
+            # Without them a broker only starts more slowly, as where Java has no such option.
+            with suppress(BrokerError, FileNotFoundError):
+                _archive_classes(folder, Path(scratch))
     return folder
 
 
@@ -123,7 +125,10 @@ def _archive_classes(folder: Path, scratch: Path) -> None:
     (broker,) = start(cluster_of(scratch / "broker", port), java_options=[f"-XX:ArchiveClassesAtExit={made}"])
     broker.terminate()
     broker.wait()
-    made.rename(_archive(folder))
+    # A JVM ends with SIGBUS when its archive was cut off, as by a full disk.
+    read = [*JAVA, "-XX:+VerifySharedSpaces", f"-XX:SharedArchiveFile={made}", "-cp", str(folder / "*"), "-version"]
+    if subprocess.run(read, capture_output=True, check=False, cwd=scratch).returncode == 0:
+        made.rename(_archive(folder))
 
 
 def start(

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from importlib.metadata import EntryPoint
 from pathlib import Path
 
@@ -30,7 +31,7 @@ COMMANDS = group.list_commands(click.Context(group))
 @pytest.fixture(scope="module")
 def shoal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shoal]:
     """Runs a command in a process of its own; keywords are variables of its environment."""
-    with ForkedPython() as commands:
+    with closing(ForkedPython()) as commands:
 
         def run(*words: str | Path, **environment: str) -> subprocess.CompletedProcess[str]:
             return commands.run_text(*words, environment=os.environ | environment)

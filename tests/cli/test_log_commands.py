@@ -24,7 +24,7 @@ Done = Callable[..., bytes]
 @pytest.fixture(scope="module")
 def shoal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shoal]:
     """Runs a command in a process of its own."""
-    with ForkedPython() as commands:
+    with closing(ForkedPython()) as commands:
         yield commands.run
 
 

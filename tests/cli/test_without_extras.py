@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from functools import partial
 from importlib.metadata import Distribution, distribution
 from pathlib import Path
@@ -69,7 +70,7 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def commands(python: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ForkedPython]:
-    with ForkedPython(python=python) as commands:
+    with closing(ForkedPython(python=python)) as commands:
         yield commands
 
 

@@ -20,7 +20,7 @@ from tests.privacy import audited
 from tests.privacy.audited import audited_config, model_of
 
 TRIALS = 1000
-"""enough to refute each fault here: the bounds lie 0.36 to 2.55 above the declared epsilon"""
+"""enough to refute each fault of a reading: in twelve runs the bounds lay 0.44 to 2.57 above the declared epsilon"""
 TRIALS_OF_USERS = 2000
 """all readings of a user move the counts less clearly than their price allows: more trials bring the bound near. With
 1000 the lowest of twelve bounds of a faulty client lay 0.06 above the declared epsilon, with 2000 it lies 0.48 above"""
