@@ -125,10 +125,14 @@ def _archive_classes(folder: Path, scratch: Path) -> None:
     (broker,) = start(cluster_of(scratch / "broker", port), java_options=[f"-XX:ArchiveClassesAtExit={made}"])
     broker.terminate()
     broker.wait()
-    # A JVM ends with SIGBUS when its archive was cut off, as by a full disk.
-    read = [*JAVA, "-XX:+VerifySharedSpaces", f"-XX:SharedArchiveFile={made}", "-cp", str(folder / "*"), "-version"]
-    if subprocess.run(read, capture_output=True, check=False, cwd=scratch).returncode == 0:
+    if _is_read(made, folder, scratch):
         made.rename(_archive(folder))
+
+
+def _is_read(archive: Path, folder: Path, scratch: Path) -> bool:
+    """Whether the JVM reads these classes: with an archive that was cut off, as by a full disk, it ends with SIGBUS."""
+    options = ("-XX:+VerifySharedSpaces", f"-XX:SharedArchiveFile={archive}", "-cp", str(folder / "*"), "-version")
+    return subprocess.run([*JAVA, *options], capture_output=True, check=False, cwd=scratch).returncode == 0
 
 
 def start(

@@ -68,3 +68,14 @@ def test_it_starts_once_and_stops(nodes: int, can_run_kafka: None, tmp_path: Pat
     finally:
         assert broker_py("stop", *words[:2]).returncode == 0
     assert [pid_of(home) for home in homes] == [None] * nodes
+
+
+def test_an_archive_of_classes_that_was_cut_off_is_not_kept(can_run_kafka: None, tmp_path: Path) -> None:
+    jars = broker.jars()
+    whole = broker._archive(jars)
+    if not whole.exists():  # jars of before there was one
+        broker._archive_classes(jars, tmp_path)
+    assert broker._is_read(whole, jars, tmp_path)
+    cut = tmp_path / "cut.jsa"
+    cut.write_bytes(whole.read_bytes()[:-4096])
+    assert not broker._is_read(cut, jars, tmp_path)
