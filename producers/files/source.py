@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from copy import copy
 from typing import Any, Literal
 
 import click
@@ -103,7 +104,7 @@ class FilesSource(PumpedSource):
             help="ISO 8601, an epoch in s, ms, µs or ns, or a date such as 31.12.2024 13:45; given several times for a "
             "time in several columns.",
         ),
-        *FORM_PARAMETERS,
+        *map(copy, FORM_PARAMETERS),  # `shoal init` has them too, and options know the variables of one command
         click.Option(
             ["--missing"],
             type=click.Choice(["drop", "hold", "learn"]),
