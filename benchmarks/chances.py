@@ -11,10 +11,10 @@ import numpy as np
 
 from benchmarks.machine import facts, one_line
 from benchmarks.results import out_option, table, write
-from server_node.clusters.history.comparison import Series, difference
-from server_node.clusters.history.cycles import cycles_of
 from shoal.kernels.arrays import Floats
 from shoal.protocol.history import DAY_S, FINE_S, PLACES_S
+from shoal.server_node.clusters.history.comparison import Series, difference
+from shoal.server_node.clusters.history.cycles import cycles_of
 
 SEED: Final = 7
 """not that of the choice of the method"""

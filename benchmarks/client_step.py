@@ -17,10 +17,10 @@ from benchmarks.forms import FORMS, use
 from benchmarks.machine import facts, one_line
 from benchmarks.results import out_option, rounded, table, write
 from benchmarks.site import CASES, CLIENT, DIMENSIONS, Case, Site
-from client_nodes import intake
-from client_nodes.bootstrap import open_client
-from client_nodes.learner import ModelLearner
-from client_nodes.monitoring import ClientMonitoring
+from shoal.client_nodes import intake
+from shoal.client_nodes.bootstrap import open_client
+from shoal.client_nodes.learner import ModelLearner
+from shoal.client_nodes.monitoring import ClientMonitoring
 from shoal.config.settings import load_config
 from shoal.privacy.formal import FormalNoise
 from shoal.runtime.checkpoint import Outbox

@@ -20,11 +20,7 @@ import numpy as np
 
 from benchmarks.process import footprint_of
 from benchmarks.streams import Blobs
-from client_nodes.bootstrap import open_client
-from server_node.bootstrap import open_server
-from server_node.node import ServerNode
-from server_node.regions.bridge import open_bridge
-from server_node.regions.hierarchy import UpstreamState
+from shoal.client_nodes.bootstrap import open_client
 from shoal.config.settings import Config, load_config
 from shoal.config.upstream import load_upstream
 from shoal.kernels.forms import PROCESS
@@ -33,6 +29,10 @@ from shoal.protocol.readings import Reading
 from shoal.protocol.topics import READINGS, readings_settings
 from shoal.runtime.logs import open_client_log
 from shoal.runtime.service import resumed
+from shoal.server_node.bootstrap import open_server
+from shoal.server_node.node import ServerNode
+from shoal.server_node.regions.bridge import open_bridge
+from shoal.server_node.regions.hierarchy import UpstreamState
 from shoal.transports import open_log
 from shoal.transports.base import RecordBatch, publish_batch
 

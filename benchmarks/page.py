@@ -22,12 +22,12 @@ from prometheus_client import CollectorRegistry
 
 from benchmarks.machine import facts, one_line
 from benchmarks.results import out_option, rounded, spread, table, write
-from server_node.clusters.history.store import HISTORY_FILE, HistoryReader, HistoryRecord, HistoryStore
-from server_node.status import ClientStatus, StatusBoard
-from server_node.web import page_server
 from shoal.config.contract import Contract
 from shoal.config.resolved import resolve
 from shoal.protocol.history import COARSE_S, FINE_S, HistoryBin, HistoryNames
+from shoal.server_node.clusters.history.store import HISTORY_FILE, HistoryReader, HistoryRecord, HistoryStore
+from shoal.server_node.status import ClientStatus, StatusBoard
+from shoal.server_node.web import page_server
 from tests.server_node.web_browser import Tab, browsing
 from tests.server_node.web_statuses import NOW, a_contract, a_snapshot, a_status, some_nodes
 

@@ -17,8 +17,6 @@ from benchmarks.machine import facts, one_line
 from benchmarks.results import out_option, rounded, table, write
 from benchmarks.sensor_options import scaled
 from benchmarks.steadiness.sensors import SENSORS, Table, read
-from server_node.clusters.lineage import Cluster, Lineage
-from server_node.clusters.parts import Parts
 from shoal import ClusterTree
 from shoal.algorithms.registry import load_algorithm
 from shoal.algorithms.view import ClusteringView
@@ -27,6 +25,8 @@ from shoal.kernels.arrays import Floats, Ints
 from shoal.kernels.distance import nearest
 from shoal.kernels.lloyd import best_kmeans
 from shoal.protocol.parts import Part, part_numbers
+from shoal.server_node.clusters.lineage import Cluster, Lineage
+from shoal.server_node.clusters.parts import Parts
 
 CLIENTS: Final = 4
 SNAPSHOT_READINGS: Final = 200

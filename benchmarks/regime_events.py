@@ -14,11 +14,11 @@ from benchmarks.machine import facts, one_line
 from benchmarks.regimes import CLIENTS, FEATURES, NULLS, autoregressive, levels, null, stays
 from benchmarks.results import out_option, table, write
 from benchmarks.steadiness.sensors import SENSORS, read
-from client_nodes.intake import Batch
-from client_nodes.labelling.stays import Regimes, Stays
-from client_nodes.labelling.waiting import WaitingReadings
 from shoal.algorithms.regimes import REGIMES, RegimesClient, RegimesServer
 from shoal.algorithms.streaming import Contribution
+from shoal.client_nodes.intake import Batch
+from shoal.client_nodes.labelling.stays import Regimes, Stays
+from shoal.client_nodes.labelling.waiting import WaitingReadings
 from shoal.config.contract import Contract
 from shoal.config.sections import ClientSettings
 from shoal.kernels.arrays import Floats, Ints

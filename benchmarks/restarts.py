@@ -21,12 +21,12 @@ import click
 from benchmarks.grown_federation import Size, absorbed_by, opened, stepped_s, steps
 from benchmarks.machine import facts, one_line
 from benchmarks.results import out_option, rounded, table, write
-from server_node.bootstrap import open_server
-from server_node.node import ServerNode
 from shoal.config.settings import Config
 from shoal.kernels.forms import PROCESS
 from shoal.protocol.messages import Update
 from shoal.runtime.service import resumed
+from shoal.server_node.bootstrap import open_server
+from shoal.server_node.node import ServerNode
 from shoal.transports import open_log
 from shoal.transports.base import Record, beginning
 

@@ -14,11 +14,11 @@ from river.drift import ADWIN, PageHinkley
 from benchmarks.machine import facts, one_line
 from benchmarks.results import out_option, table, write
 from benchmarks.steadiness.sensors import SENSORS, Table, read
-from server_node.clusters.history.recorder import NOTHING_PUBLISHED
-from server_node.clusters.history.unusual import LEARNT_BINS, RARE_BINS_MIN, UnusualWatch
 from shoal import ClusterTree
 from shoal.kernels.arrays import Floats, Ints
 from shoal.protocol.history import COARSE_S, DAY_S, BinKey, HistoryBin, HistoryPlaces, Holds
+from shoal.server_node.clusters.history.recorder import NOTHING_PUBLISHED
+from shoal.server_node.clusters.history.unusual import LEARNT_BINS, RARE_BINS_MIN, UnusualWatch
 
 STREAMS: Final = {
     **SENSORS,

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from client_nodes.bootstrap import open_client
-from client_nodes.monitoring import SHAREABLE
-from client_nodes.node import ClientNode
 from shoal.cli.options import CLIENT_NAME, config_option, log_json_option, until_idle_option, verbose_option
+from shoal.client_nodes.bootstrap import open_client
+from shoal.client_nodes.monitoring import SHAREABLE
+from shoal.client_nodes.node import ClientNode
 from shoal.config.sections import ClientSettings, is_loopback
 from shoal.config.settings import Config, load_config
 from shoal.errors import ContractMissing, InvalidData, LogError

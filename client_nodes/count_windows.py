@@ -32,10 +32,10 @@ from typing import Any
 
 import numpy as np
 
-from client_nodes.intake import NO_SPAN, Batch, TimeSpan
-from client_nodes.publisher import Content, EncodedUpdate, Publisher
-from client_nodes.snapshots import Snapshots
 from shoal.algorithms.streaming import Rows
+from shoal.client_nodes.intake import NO_SPAN, Batch, TimeSpan
+from shoal.client_nodes.publisher import Content, EncodedUpdate, Publisher
+from shoal.client_nodes.snapshots import Snapshots
 from shoal.config.changes import common_places, same_features
 from shoal.config.resolved import Generation, ResolvedContract, ResolvedModel
 from shoal.errors import InvalidState

@@ -13,11 +13,11 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 
-from client_nodes.intake import NO_SPAN, TimeSpan
-from client_nodes.privacy import PrivateBatch
-from client_nodes.publisher import Content, EncodedUpdate, Publisher
-from client_nodes.snapshots import Snapshots
 from shoal.algorithms.streaming import Arrays, FollowingHalf, Rows, SequenceHalf
+from shoal.client_nodes.intake import NO_SPAN, TimeSpan
+from shoal.client_nodes.privacy import PrivateBatch
+from shoal.client_nodes.publisher import Content, EncodedUpdate, Publisher
+from shoal.client_nodes.snapshots import Snapshots
 from shoal.config.changes import Standing
 from shoal.config.resolved import ResolvedContract, ResolvedModel
 from shoal.config.sections import ClientSettings

@@ -19,11 +19,11 @@ from typing import Any, Final, NamedTuple, cast
 
 import numpy as np
 
-from client_nodes.count_windows import CountWindows, counted_rows
-from client_nodes.intake import Batch
-from client_nodes.publisher import EncodedUpdate, Publisher, masked_digest
-from client_nodes.snapshots import Snapshots
 from shoal.algorithms.streaming import Rows
+from shoal.client_nodes.count_windows import CountWindows, counted_rows
+from shoal.client_nodes.intake import Batch
+from shoal.client_nodes.publisher import EncodedUpdate, Publisher, masked_digest
+from shoal.client_nodes.snapshots import Snapshots
 from shoal.config.resolved import ResolvedContract, ResolvedModel
 from shoal.errors import InvalidState, SettingsError
 from shoal.kernels.arrays import Bools, Ints

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
-from client_nodes.intake import Batch
-from client_nodes.learner import RejectedRequest
-from client_nodes.privacy import PrivateBatch
-from client_nodes.publisher import EncodedUpdate
+from shoal.client_nodes.intake import Batch
+from shoal.client_nodes.learner import RejectedRequest
+from shoal.client_nodes.privacy import PrivateBatch
+from shoal.client_nodes.publisher import EncodedUpdate
 from shoal.config.resolved import ResolvedContract
 from shoal.errors import InvalidState, MessageRejected
 from shoal.protocol.checks import is_count

@@ -6,14 +6,14 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from client_nodes.count_windows import CountWindows
-from client_nodes.intake import READINGS_READ_MAX, Batch, Intake, no_batch
-from client_nodes.learner import Learner, RoundAnswers
-from client_nodes.monitoring import TOTALS, ClientMonitoring, Labelled, StepOutcome, Totals
-from client_nodes.privacy import Budget, PrivateBatch, Releases, RowCharges, counted_only, privatise
-from client_nodes.publisher import EncodedUpdate, OwnUpdates, Publisher, all_headers, make_signer
-from client_nodes.snapshots import NOTHING_PUBLISHED, Published, Snapshots
 from shoal.algorithms.streaming import Rows
+from shoal.client_nodes.count_windows import CountWindows
+from shoal.client_nodes.intake import READINGS_READ_MAX, Batch, Intake, no_batch
+from shoal.client_nodes.learner import Learner, RoundAnswers
+from shoal.client_nodes.monitoring import TOTALS, ClientMonitoring, Labelled, StepOutcome, Totals
+from shoal.client_nodes.privacy import Budget, PrivateBatch, Releases, RowCharges, counted_only, privatise
+from shoal.client_nodes.publisher import EncodedUpdate, OwnUpdates, Publisher, all_headers, make_signer
+from shoal.client_nodes.snapshots import NOTHING_PUBLISHED, Published, Snapshots
 from shoal.config.base import check_client_name
 from shoal.config.changes import same_features
 from shoal.config.limits import UPDATE_RECORD_BYTES_MAX
@@ -31,7 +31,7 @@ from shoal.telemetry.events import log_event
 from shoal.transports.base import Log, Record, first_positions
 
 if TYPE_CHECKING:
-    from client_nodes.labelling.labeller import Labeller
+    from shoal.client_nodes.labelling.labeller import Labeller
     from shoal.telemetry.metrics import ClientMetrics
 
 
@@ -97,7 +97,7 @@ def _windows_class(contract: ResolvedContract) -> type[CountWindows]:
     """Only a client that masks its counts loads what it takes."""
     if not contract.mode.masked:
         return CountWindows
-    from client_nodes.masked_windows import MaskedWindows  # noqa: PLC0415 - loaded only to mask counts
+    from shoal.client_nodes.masked_windows import MaskedWindows  # noqa: PLC0415 - loaded only to mask counts
 
     return MaskedWindows
 
@@ -168,8 +168,8 @@ class ClientNode:
         self._windows.at_limit(settings.at_epsilon_max)
         self._labels: Labeller | None = None
         if settings.label:
-            from client_nodes.labelling.labeller import Labeller  # noqa: PLC0415 - loaded only to label
-            from client_nodes.labelling.waiting import sequences_of  # noqa: PLC0415 - the same
+            from shoal.client_nodes.labelling.labeller import Labeller  # noqa: PLC0415 - loaded only to label
+            from shoal.client_nodes.labelling.waiting import sequences_of  # noqa: PLC0415 - the same
 
             sequences = sequences_of(contract, self._learner.sequence_halves, key, client, readings_log)
             self._labels = Labeller(contract, client, settings, self._snapshots, resources.readings, sequences)

@@ -24,9 +24,9 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from client_nodes.count_windows import CountWindows
-from client_nodes.intake import Batch
 from shoal.algorithms.streaming import Rows
+from shoal.client_nodes.count_windows import CountWindows
+from shoal.client_nodes.intake import Batch
 from shoal.config.resolved import ResolvedContract
 from shoal.config.sections import ClientSettings
 from shoal.errors import InvalidState, LogError, MessageRejected, SettingsError

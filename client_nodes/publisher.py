@@ -13,9 +13,9 @@ import secrets
 from collections.abc import Callable, Iterator
 from typing import Any, Final, NamedTuple
 
-from client_nodes.intake import TimeSpan
 from shoal.algorithms.rounds.base import Params
 from shoal.algorithms.streaming import Arrays
+from shoal.client_nodes.intake import TimeSpan
 from shoal.config.resolved import ResolvedContract, ResolvedModel
 from shoal.errors import InvalidState, LogError, LogUnavailable, MessageRejected, OffsetOutOfRange, SettingsError
 from shoal.protocol.chunking import encode_update

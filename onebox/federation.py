@@ -7,14 +7,14 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
 from typing import Self
 
-from client_nodes.bootstrap import open_client
-from client_nodes.node import ClientNode
-from server_node.bootstrap import open_server
-from server_node.ingest.request_commands import request_wake
-from server_node.node import ServerNode
+from shoal.client_nodes.bootstrap import open_client
+from shoal.client_nodes.node import ClientNode
 from shoal.config.settings import Config
 from shoal.errors import SettingsError
 from shoal.runtime.service import resumed
+from shoal.server_node.bootstrap import open_server
+from shoal.server_node.ingest.request_commands import request_wake
+from shoal.server_node.node import ServerNode
 from shoal.transports import open_log
 
 

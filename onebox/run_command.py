@@ -17,30 +17,30 @@ from typing import Any, NamedTuple
 
 import click
 
-from onebox.federation import OneBox
-from producers.files.source import FILES, PLAIN_REPLAY, with_settings
-from producers.progress import display_on
-from producers.publisher import client_folder, open_bookmark
-from producers.pump import Pacing, Pump, ReadingWatch
-from producers.repeats import refuse_repeats
-from producers.source_type import AGAIN, FAULTS, PATH, watch_lines
-from server_node.bootstrap import initial_status
-from server_node.clusters.description import describe, heaviest_numbers
-from server_node.clusters.history.store import HISTORY_FILE, HistoryReader
-from server_node.clusters.lineage import Lineage
-from server_node.ingest.request_commands import request_publisher
-from server_node.status import StatusBoard
-from server_node.web import page_server
 from shoal.algorithms.view import ClusteringView
 from shoal.config.contract import Contract
 from shoal.config.settings import Config, load_config
 from shoal.errors import InvalidData
 from shoal.kernels.forms import PROCESS
+from shoal.onebox.federation import OneBox
+from shoal.producers.files.source import FILES, PLAIN_REPLAY, with_settings
+from shoal.producers.progress import display_on
+from shoal.producers.publisher import client_folder, open_bookmark
+from shoal.producers.pump import Pacing, Pump, ReadingWatch
+from shoal.producers.repeats import refuse_repeats
+from shoal.producers.source_type import AGAIN, FAULTS, PATH, watch_lines
 from shoal.protocol.model_state import model_state
 from shoal.protocol.reading_faults import Rejected, unusable
 from shoal.protocol.topics import readings_settings
 from shoal.runtime.logs import open_readings
 from shoal.runtime.service import stopped_by_signals
+from shoal.server_node.bootstrap import initial_status
+from shoal.server_node.clusters.description import describe, heaviest_numbers
+from shoal.server_node.clusters.history.store import HISTORY_FILE, HistoryReader
+from shoal.server_node.clusters.lineage import Lineage
+from shoal.server_node.ingest.request_commands import request_publisher
+from shoal.server_node.status import StatusBoard
+from shoal.server_node.web import page_server
 from shoal.telemetry.events import start_logging
 from shoal.transports import open_log
 from shoal.transports.base import Log

@@ -14,14 +14,14 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from producers.features import NUMBERED, bounds_of, cut_of, period_of, unit_of
-from producers.files.dialect import unit_behind
-from producers.files.parsing import number_of
-from producers.files.split import CLIENTS_MAX
-from producers.files.times import TimeOptions, TimeReader, time_reader
 from shoal.errors import SettingsError
 from shoal.kernels.arrays import Floats
 from shoal.privacy.imperfect import step_of
+from shoal.producers.features import NUMBERED, bounds_of, cut_of, period_of, unit_of
+from shoal.producers.files.dialect import unit_behind
+from shoal.producers.files.parsing import number_of
+from shoal.producers.files.split import CLIENTS_MAX
+from shoal.producers.files.times import TimeOptions, TimeReader, time_reader
 
 Kind = Literal["feature", "time", "client", "label", "left out"]
 

@@ -15,14 +15,14 @@ from typing import Any
 
 import click
 
-from producers.columns import Column, Sample, Understood, understand
-from producers.features import UNITS, feature_names
-from producers.files.form import form_of
-from producers.files.parsing import number_of
-from producers.files.tables import CsvTable, Table, open_table
 from shoal.config.base import client_name_of, given_client_name, similar_name
 from shoal.config.contract import FEATURES_MAX
 from shoal.errors import InvalidData, SettingsError
+from shoal.producers.columns import Column, Sample, Understood, understand
+from shoal.producers.features import UNITS, feature_names
+from shoal.producers.files.form import form_of
+from shoal.producers.files.parsing import number_of
+from shoal.producers.files.tables import CsvTable, Table, open_table
 
 WINDOW_READINGS = 400
 WINDOW_S_MAX = 604_800.0

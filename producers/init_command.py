@@ -13,9 +13,13 @@ from typing import Any
 
 import click
 
-from producers.columns import Column, Understood
-from producers.features import FEATURE_NAME_CHARS
-from producers.federation_file import (
+from shoal.config.base import client_name_of
+from shoal.config.contract import parse_contract
+from shoal.config.settings import load_config
+from shoal.errors import SettingsError
+from shoal.producers.columns import Column, Understood
+from shoal.producers.features import FEATURE_NAME_CHARS
+from shoal.producers.federation_file import (
     BOUNDS_SENTENCE,
     MISSING_MIN,
     Plan,
@@ -25,13 +29,9 @@ from producers.federation_file import (
     plan_of,
     stem_of,
 )
-from producers.files.form import FORM_PARAMETERS
-from producers.sampled_messages import MESSAGES_MAX, plan_of_kafka, plan_of_mqtt, plan_of_sheet
-from producers.source_type import PATH
-from shoal.config.base import client_name_of
-from shoal.config.contract import parse_contract
-from shoal.config.settings import load_config
-from shoal.errors import SettingsError
+from shoal.producers.files.form import FORM_PARAMETERS
+from shoal.producers.sampled_messages import MESSAGES_MAX, plan_of_kafka, plan_of_mqtt, plan_of_sheet
+from shoal.producers.source_type import PATH
 from shoal.protocol.reading_faults import CLIPPED_SHARE
 
 NAMES_SHOWN = 24

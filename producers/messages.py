@@ -13,8 +13,8 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from producers.files.parsing import number_of, seconds_of, text_of, user_of
 from shoal.kernels.arrays import Floats
+from shoal.producers.files.parsing import number_of, seconds_of, text_of, user_of
 from shoal.protocol.readings import Codes
 from shoal.telemetry.events import log_event
 
@@ -72,7 +72,7 @@ class ParsedPayload(NamedTuple):
     values: SensorValues | None
     """usable values; None when there are none"""
     faults: Sequence[str]
-    """reason, one of `producers.source_type.FAULTS`, for each value that cannot be used, or for the whole message"""
+    """reason, one of `shoal.producers.source_type.FAULTS`, for each value that cannot be used, or for the whole message"""
     user: str | None = None
     """user id; None without one"""
     client: str = ""

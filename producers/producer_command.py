@@ -10,11 +10,11 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from producers.source_type import PATH, ProducerTask, SourceType, report
 from shoal.cli.options import config_option_as, log_json_option
 from shoal.config.extension_settings import SOURCES
 from shoal.config.settings import load_config
 from shoal.errors import InvalidData, SettingsError
+from shoal.producers.source_type import PATH, ProducerTask, SourceType, report
 from shoal.protocol.reading_faults import unusable
 from shoal.telemetry.events import start_logging
 
@@ -26,7 +26,7 @@ def source_types(told: list[str] | None = None) -> list[SourceType]:
         try:
             source = SOURCES.load(name)
             if not isinstance(source, SourceType):
-                raise SettingsError(f"source of readings {name!r} is not a producers.source_type.SourceType")
+                raise SettingsError(f"source of readings {name!r} is not a shoal.producers.source_type.SourceType")
             found.append(source)
         except SettingsError as broken:
             if told is not None:

@@ -11,8 +11,8 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from producers.source import SourceReadings
 from shoal.errors import InvalidState, OffsetOutOfRange, SettingsError
+from shoal.producers.source import SourceReadings
 from shoal.protocol.readings import USER_ID, Reading
 from shoal.protocol.topics import READINGS_SETTINGS
 from shoal.runtime.checkpoint import Checkpoint

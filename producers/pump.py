@@ -18,10 +18,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from producers.publisher import Bookmark, Mark, ReadingsPublisher
-from producers.source import Source, SourceReadings
 from shoal.config.contract import Contract
 from shoal.errors import InvalidState, LogUnavailable, SettingsError, ShoalError
+from shoal.producers.publisher import Bookmark, Mark, ReadingsPublisher
+from shoal.producers.source import Source, SourceReadings
 from shoal.protocol.reading_faults import ClippingCounts, FaultCounts, fault_of
 from shoal.protocol.readings import RowsOfValues
 from shoal.protocol.topics import READINGS, READINGS_SETTINGS

@@ -18,15 +18,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from producers.columns import Column, Sample, Understood, is_named, understand
-from producers.features import feature_names
-from producers.federation_file import Plan, is_private
-from producers.files.parsing import number_of, seconds_of
-from producers.files.times import TimeOptions
-from producers.messages import quoted_path
-from producers.mqtt.settings import MqttSettings, parse_place
 from shoal.config.base import similar_name
 from shoal.errors import InvalidData, SettingsError
+from shoal.producers.columns import Column, Sample, Understood, is_named, understand
+from shoal.producers.features import feature_names
+from shoal.producers.federation_file import Plan, is_private
+from shoal.producers.files.parsing import number_of, seconds_of
+from shoal.producers.files.times import TimeOptions
+from shoal.producers.messages import quoted_path
+from shoal.producers.mqtt.settings import MqttSettings, parse_place
 from shoal.transports.base import Log
 from shoal.transports.kafka import KAFKA
 from shoal.transports.kafka.settings import KafkaSettings
@@ -112,7 +112,7 @@ def _from_kafka(log: Log, topic: str, seconds: float) -> list[Sampled]:
 
 def _from_mqtt(settings: MqttSettings, topic_filter: str, seconds: float) -> list[Sampled]:
     """The messages that arrive in this time. The session at the broker ends with the connection."""
-    from producers.mqtt.connection import Connection  # noqa: PLC0415 - MQTT is an extra
+    from shoal.producers.mqtt.connection import Connection  # noqa: PLC0415 - MQTT is an extra
 
     try:
         parse_place(topic_filter)

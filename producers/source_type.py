@@ -16,16 +16,16 @@ from typing import Any, NamedTuple
 
 import click
 
-from producers.progress import Display, display_on
-from producers.publisher import Bookmark, client_folder, open_bookmark
-from producers.pump import LONGEST_WAIT_S, Pacing, Pump, ReadingWatch, rate_of, speed_of
-from producers.repeats import SourceFiles, refuse_repeats
-from producers.source import Source
 from shoal.cli.options import CLIENT_NAME
 from shoal.config.contract import Contract
 from shoal.config.extension_settings import SourceSettings
 from shoal.config.settings import Config
 from shoal.errors import SettingsError
+from shoal.producers.progress import Display, display_on
+from shoal.producers.publisher import Bookmark, client_folder, open_bookmark
+from shoal.producers.pump import LONGEST_WAIT_S, Pacing, Pump, ReadingWatch, rate_of, speed_of
+from shoal.producers.repeats import SourceFiles, refuse_repeats
+from shoal.producers.source import Source
 from shoal.protocol.reading_faults import CAUSES, Rejected, clipping_text
 from shoal.protocol.topics import readings_settings
 from shoal.runtime.logs import open_readings

@@ -13,12 +13,12 @@ from typing import Any, NamedTuple, Protocol
 import click
 import numpy as np
 
-from producers.files.split import CLIENTS_MAX, numbered
-from producers.source import Source, SourceReading, identity_of
-from producers.source_type import CLIENTS, PUMP_PARAMETERS, SEED, PumpedSource
 from shoal.config.contract import Contract, Feature
 from shoal.errors import SettingsError
 from shoal.kernels.arrays import Floats, Ints
+from shoal.producers.files.split import CLIENTS_MAX, numbered
+from shoal.producers.source import Source, SourceReading, identity_of
+from shoal.producers.source_type import CLIENTS, PUMP_PARAMETERS, SEED, PumpedSource
 
 BEGINNING_S = 1767225600.0
 """event time of the first readings, 2026-01-01 00:00 UTC: fixed, so that a seed means the same stream on any day"""

@@ -13,11 +13,11 @@ from typing import Any, Final, Literal, cast
 
 import numpy as np
 
-from producers.files.parsing import number_of, values_of
 from shoal.config.contract import Contract
 from shoal.errors import InvalidState, SettingsError
 from shoal.kernels.arrays import Floats
 from shoal.privacy.base import Missing
+from shoal.producers.files.parsing import number_of, values_of
 from shoal.protocol.reading_faults import is_missing
 from shoal.protocol.readings import Codes, RowsOfValues
 

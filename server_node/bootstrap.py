@@ -8,11 +8,6 @@ from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from server_node.clusters.history.store import HISTORY_FILE, HistoryStore
-from server_node.lease import LeaseHolder, LeaseRenewal
-from server_node.node import ServerNode
-from server_node.regions.hierarchy import UpstreamState
-from server_node.status import ModelStatus, ServerStatus, StatusBoard
 from shoal.config.changes import ContractChange, changed_text
 from shoal.config.resolved import ResolvedContract
 from shoal.config.settings import Config
@@ -23,11 +18,16 @@ from shoal.protocol.topics import ensure_topics
 from shoal.runtime.checkpoint import Checkpoint
 from shoal.runtime.logs import open_federation_log
 from shoal.runtime.service import resumed
+from shoal.server_node.clusters.history.store import HISTORY_FILE, HistoryStore
+from shoal.server_node.lease import LeaseHolder, LeaseRenewal
+from shoal.server_node.node import ServerNode
+from shoal.server_node.regions.hierarchy import UpstreamState
+from shoal.server_node.status import ModelStatus, ServerStatus, StatusBoard
 from shoal.telemetry.metrics import ServerMetrics
 from shoal.transports.base import Log, latest
 
 if TYPE_CHECKING:
-    from helper_node.node import HelperNode
+    from shoal.helper_node.node import HelperNode
 
 # A status is put together from all models, which takes longer than a short step; a person sees no more often.
 STATUS_PER_S = 5.0
@@ -122,7 +122,7 @@ class OwnHelper:
         if file is None:
             yield
             return
-        from helper_node.node import open_helper  # noqa: PLC0415 - needs an extra, in this mode only
+        from shoal.helper_node.node import open_helper  # noqa: PLC0415 - needs an extra, in this mode only
 
         if len(self._config.contract.privacy.helpers) < OWN_AND_ANOTHER:
             raise SettingsError(

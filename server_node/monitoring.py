@@ -12,11 +12,18 @@ from typing import NamedTuple
 
 from prometheus_client import Gauge
 
-from server_node.clusters.history.summary import newest_fine_bin
-from server_node.clusters.lineage import Cluster, EventKind, Lineage, stays_of
-from server_node.clusters.regression import prediction_error
-from server_node.ingest.outcome import IngestOutcome, Report, StepOutcome
-from server_node.models.base import (
+from shoal.algorithms.view import ClusteringView
+from shoal.config.contract import within
+from shoal.config.resolved import ResolvedContract
+from shoal.protocol.events import EVENT_KINDS
+from shoal.protocol.history import NO_CLUSTER, HistoryMessage, pairs
+from shoal.protocol.messages import Snapshot
+from shoal.protocol.rejected import REASONS
+from shoal.server_node.clusters.history.summary import newest_fine_bin
+from shoal.server_node.clusters.lineage import Cluster, EventKind, Lineage, stays_of
+from shoal.server_node.clusters.regression import prediction_error
+from shoal.server_node.ingest.outcome import IngestOutcome, Report, StepOutcome
+from shoal.server_node.models.base import (
     ModelEvent,
     ModelSleeping,
     PublishedSnapshot,
@@ -25,15 +32,8 @@ from server_node.models.base import (
     RoundOpened,
     ServedModel,
 )
-from server_node.regions.hierarchy import Hierarchy
-from server_node.status import ClientStatus, newest_clients
-from shoal.algorithms.view import ClusteringView
-from shoal.config.contract import within
-from shoal.config.resolved import ResolvedContract
-from shoal.protocol.events import EVENT_KINDS
-from shoal.protocol.history import NO_CLUSTER, HistoryMessage, pairs
-from shoal.protocol.messages import Snapshot
-from shoal.protocol.rejected import REASONS
+from shoal.server_node.regions.hierarchy import Hierarchy
+from shoal.server_node.status import ClientStatus, newest_clients
 from shoal.telemetry.events import log_event
 from shoal.telemetry.metrics import ServerMetrics
 

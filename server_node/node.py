@@ -9,25 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from server_node.clusters.history.store import HistoryStore
-from server_node.ingest.ingest import Ingest, Ingested, RecordFailed, Rejections, Unlearning
-from server_node.ingest.masked import MaskedRounds
-from server_node.ingest.outcome import (
-    IngestOutcome,
-    StepOutcome,
-    contract_change_records,
-    step_records,
-)
-from server_node.ingest.quarantine import QuarantineRegister
-from server_node.ingest.quotas import Quotas
-from server_node.ingest.reassembly import Reassembly
-from server_node.ingest.requests import ServerParts, TakenRequests, request_signer
-from server_node.models.base import ModelEvent, PublishedSnapshot, ServedModel
-from server_node.models.factory import PLAIN, make_models
-from server_node.models.publisher import ModelPublisher
-from server_node.monitoring import ServerMonitoring
-from server_node.regions.hierarchy import Hierarchy, UpstreamState
-from server_node.status import ServerStatus, client_statuses
 from shoal.config.limits import UPDATE_RECORD_BYTES_MAX
 from shoal.config.resolved import Generation, ResolvedContract
 from shoal.config.sections import ServerSettings
@@ -47,6 +28,25 @@ from shoal.runtime.checkpoint import (
     SavedValue,
     pairs_of,
 )
+from shoal.server_node.clusters.history.store import HistoryStore
+from shoal.server_node.ingest.ingest import Ingest, Ingested, RecordFailed, Rejections, Unlearning
+from shoal.server_node.ingest.masked import MaskedRounds
+from shoal.server_node.ingest.outcome import (
+    IngestOutcome,
+    StepOutcome,
+    contract_change_records,
+    step_records,
+)
+from shoal.server_node.ingest.quarantine import QuarantineRegister
+from shoal.server_node.ingest.quotas import Quotas
+from shoal.server_node.ingest.reassembly import Reassembly
+from shoal.server_node.ingest.requests import ServerParts, TakenRequests, request_signer
+from shoal.server_node.models.base import ModelEvent, PublishedSnapshot, ServedModel
+from shoal.server_node.models.factory import PLAIN, make_models
+from shoal.server_node.models.publisher import ModelPublisher
+from shoal.server_node.monitoring import ServerMonitoring
+from shoal.server_node.regions.hierarchy import Hierarchy, UpstreamState
+from shoal.server_node.status import ServerStatus, client_statuses
 from shoal.telemetry.events import log_event
 from shoal.telemetry.metrics import ServerMetrics
 from shoal.transports.base import Log, Positions, Record, beginning, first_positions, latest, read_next

@@ -13,13 +13,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from server_node.bootstrap import OwnHelper, StatusUpdater, initial_status, open_server
-from server_node.clusters.history.store import HISTORY_FILE, HistoryReader
-from server_node.ingest.request_commands import request_publisher
-from server_node.lease import LeaseHolder, LeaseRenewal
-from server_node.node import ServerNode
-from server_node.regions.bridge import BridgeThread
-from server_node.status import StatusBoard
 from shoal.cli.options import config_option, log_json_option, until_idle_option, verbose_option
 from shoal.config.settings import Config, load_config
 from shoal.config.upstream import load_upstream
@@ -27,12 +20,19 @@ from shoal.errors import MissingExtra
 from shoal.kernels.forms import PROCESS
 from shoal.runtime.logs import open_federation_log
 from shoal.runtime.service import resumed, run, stopped_by_signals
+from shoal.server_node.bootstrap import OwnHelper, StatusUpdater, initial_status, open_server
+from shoal.server_node.clusters.history.store import HISTORY_FILE, HistoryReader
+from shoal.server_node.ingest.request_commands import request_publisher
+from shoal.server_node.lease import LeaseHolder, LeaseRenewal
+from shoal.server_node.node import ServerNode
+from shoal.server_node.regions.bridge import BridgeThread
+from shoal.server_node.status import StatusBoard
 from shoal.telemetry.events import log_event, start_logging
 from shoal.telemetry.metrics import ServerMetrics
 from shoal.transports import check_installed, open_log
 
 if TYPE_CHECKING:
-    from server_node.web import WebServer
+    from shoal.server_node.web import WebServer
 
 
 @click.command()
@@ -118,7 +118,7 @@ def _totals(board: StatusBoard) -> dict[str, dict[str, int]]:
 def _page_server() -> Callable[..., WebServer]:
     """The function that makes the page's server. Raises `MissingExtra`."""
     try:
-        from server_node.web import configured_server  # noqa: PLC0415 - the page is an extra
+        from shoal.server_node.web import configured_server  # noqa: PLC0415 - the page is an extra
     except ModuleNotFoundError:
         raise MissingExtra("The live page", "server") from None
     return configured_server

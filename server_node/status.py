@@ -10,13 +10,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from server_node.clusters.lineage import Lineage
-from server_node.models.clients import Clients, DailyRate
-from server_node.models.round_state import Phase
 from shoal.config.resolved import ResolvedContract
 from shoal.protocol.messages import Snapshot
 from shoal.protocol.quarantine import QuarantinedClient
 from shoal.protocol.regions import Region
+from shoal.server_node.clusters.lineage import Lineage
+from shoal.server_node.models.clients import Clients, DailyRate
+from shoal.server_node.models.round_state import Phase
 
 
 class ClientStatus(NamedTuple):

@@ -12,12 +12,12 @@ from pathlib import Path
 import click
 from prometheus_client import CollectorRegistry
 
-from helper_node.node import HelperMetrics
-from server_node.status import ServerStatus, StatusBoard
-from server_node.web import create_app, predict
 from shoal.cli.check import settings_table
 from shoal.cli.main import shoal
 from shoal.config.resolved import resolve
+from shoal.helper_node.node import HelperMetrics
+from shoal.server_node.status import ServerStatus, StatusBoard
+from shoal.server_node.web import create_app, predict
 from shoal.telemetry.metrics import ClientMetrics, ServerMetrics
 from tests.asyncapi import document
 from tests.small_plant import plant

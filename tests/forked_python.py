@@ -22,7 +22,7 @@ from shoal.cli.main import THREADS
 
 SETTINGS = ("shoal.config.settings",)
 """all that can be loaded where no extra is installed"""
-NODES = (*SETTINGS, "client_nodes.client_command", "server_node.server_command", "shoal.transports.kafka.log")
+NODES = (*SETTINGS, "shoal.client_nodes.client_command", "shoal.server_node.server_command", "shoal.transports.kafka.log")
 PROGRAM = """
 import gc, importlib, json, os, select, signal, sys, time
 from shoal.cli.main import main

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from producers.synthetic import federation_file
+from shoal.producers.synthetic import federation_file
 
 
 def noisy_rows_file(stream: str) -> str:

@@ -1,4 +1,4 @@
-"""The layers of the project: each imports from itself and those before it, nothing in a circle; and limits of size."""
+"""The layers of the project: each imports from itself and those before it, nothing in a circle; and habits of the code."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
-from fnmatch import fnmatch
 from functools import cache
 from pathlib import Path
 
-from reproduction.experiments import EXPERIMENTS
 from tests.house.small_federation import create_federation
 
 PROJECT = Path(__file__).parent.parent
-PACKAGES = ("shoal", "producers", "client_nodes", "helper_node", "server_node", "onebox", "reproduction")
+PROJECT_FOLDERS = ("producers", "client_nodes", "helper_node", "server_node", "onebox")
+"""folders at the top of the repository that are installed as packages of `shoal`: `shoal.producers`, ..."""
+PACKAGES = ("shoal", *PROJECT_FOLDERS, "reproduction")
 LAYERS = """
 errors files plugins | kernels | algorithms privacy config
 protocol transports telemetry | runtime estimators cli
@@ -32,40 +32,15 @@ EDGE = {
 }
 """top-level modules an edge client may load: what pyproject.toml lists, and what those need"""
 TOP = {"__init__", "__main__"}
-LINES_MAX = 500
-LONGER_FILES: dict[str, str] = {}
-"""files with more lines than `LINES_MAX`, and the reason: what outgrows it is usually two things"""
-FUNCTION_LINES_MAX = 40
-LONGER_FUNCTIONS = {
-    "shoal/telemetry/metrics.py:__init__": "one declaration for each metric",
-    "reproduction/trials_command.py:_parameters": "one declaration for each option of a command",
-}
-"""functions with more lines than `FUNCTION_LINES_MAX`, and the reason; a docstring does not count"""
-ALONE = {
-    "onebox/audit/*.py": "one attack each",
-    "onebox/demo/plot.py": "needs an extra: Matplotlib",
-    "onebox/replay/*_engine.py": "needs an extra: Ray, Spark",
-    "producers/kafka/ingest.py": "loaded by a producer that reads a topic, and by no other process",
-    "producers/sampled_messages.py": "what messages hold, beside the command that writes a file from it",
-    "reproduction/report_pages.py": "the text of the report's pages, beside the command that runs experiments",
-    "server_node/regions/exactly_once.py": "needs an extra: kafka-python",
-    "server_node/regions/replica.py": "needs an extra: Quix Streams",
-    "server_node/regions/replica_model.py": "one model of a region, of which a replica has several",
-    "server_node/web/*.py": "needs an extra: Starlette; each file is a part of the page or an endpoint",
-    "shoal/algorithms/*/server*.py": "the half that no client loads",
-    "shoal/kernels/compiled/*.py": "the compiled form of one kernel, beside its form in NumPy",
-    "shoal/transports/kafka/log.py": "needs an extra: kafka-python",
-}
-"""files that a single file of their own folder imports, and why they are not a part of it. Two files that would have
-more than `LINES_MAX` lines together need no reason"""
 PRINTS = {"producers/progress.py": "the line of progress on a terminal"}
 
 FILES = sorted(path for package in PACKAGES for path in (PROJECT / package).rglob("*.py"))
 
 
 def name_of(path: Path) -> str:
-    """shoal/privacy/laplace.py -> shoal.privacy.laplace"""
-    return ".".join(path.relative_to(PROJECT).with_suffix("").parts)
+    """shoal/privacy/laplace.py -> shoal.privacy.laplace; producers/pump.py -> shoal.producers.pump"""
+    parts = path.relative_to(PROJECT).with_suffix("").parts
+    return ".".join(("shoal", *parts) if parts[0] in PROJECT_FOLDERS else parts)
 
 
 def package_of(module: str) -> str:
@@ -190,8 +165,8 @@ AT_THE_EDGE = """
 import sys
 before = {name.split(".")[0] for name in sys.modules}
 from pathlib import Path
-import client_nodes.client_command
-from client_nodes.bootstrap import open_client
+import shoal.client_nodes.client_command
+from shoal.client_nodes.bootstrap import open_client
 from shoal.config.settings import load_config
 from shoal.runtime.service import resumed
 config = load_config(Path(sys.argv[1]))
@@ -221,8 +196,8 @@ WITHOUT_LABELS = """
 import sys
 from pathlib import Path
 import shoal.cli.main
-import client_nodes.client_command
-from client_nodes.bootstrap import open_client
+import shoal.client_nodes.client_command
+from shoal.client_nodes.bootstrap import open_client
 from shoal.config.settings import load_config
 from shoal.runtime.service import resumed
 for _ in range(2):
@@ -245,7 +220,7 @@ def test_a_client_that_does_not_label_loads_nothing_for_it(tmp_path: Path) -> No
     )
     assert ran.returncode == 0, ran.stderr
     loaded = set(ran.stdout.split())
-    assert {"client_nodes.node", "shoal.algorithms.fcac.nodes"} <= loaded
+    assert {"shoal.client_nodes.node", "shoal.algorithms.fcac.nodes"} <= loaded
     assert "numpy.ma" not in loaded, "it takes a megabyte; np.unique without a second result loads it"
     assert not {one for one in loaded if "labelling" in one or "novelty" in one or one.endswith(".labels")}
     assert not loaded & RARELY_NEEDED
@@ -300,58 +275,6 @@ def test_nothing_else_asks_an_algorithm_for_its_class() -> None:
 
 
 # Habits.
-
-
-def test_a_file_has_a_limited_number_of_lines() -> None:
-    lines = {str(path.relative_to(PROJECT)): lines_of(path) for path in FILES}
-    assert {file: n for file, n in lines.items() if n > LINES_MAX and file not in LONGER_FILES} == {}
-
-
-def functions() -> Iterator[tuple[str, ast.FunctionDef]]:
-    """Every function, with file and name."""
-    for path, node in nodes():
-        if isinstance(node, ast.FunctionDef):
-            yield f"{path.relative_to(PROJECT)}:{node.name}", node
-
-
-def test_a_function_has_a_limited_number_of_lines() -> None:
-    longer = {}
-    for name, node in functions():
-        body = node.body[1:] if ast.get_docstring(node) and len(node.body) > 1 else node.body
-        lines = (body[-1].end_lineno or 0) - body[0].lineno + 1
-        if lines > FUNCTION_LINES_MAX and name not in LONGER_FUNCTIONS:
-            longer[name] = lines
-    assert longer == {}
-
-
-def only_importers() -> Iterator[tuple[Path, Path]]:
-    """Files that one file alone imports, together with it. What an entry point or a table names has another user."""
-    project = tomllib.loads((PROJECT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    points = [point for group in (project["scripts"], *project["entry-points"].values()) for point in group.values()]
-    named = {point.split(":")[0] for point in points}
-    named |= {f"reproduction.experiments.{entry.split(':')[0]}" for entry in EXPERIMENTS.values()}
-    importers: dict[str, list[Path]] = {}
-    for path in FILES:
-        for module in imports_of(path) - {name_of(path)}:
-            importers.setdefault(module, []).append(path)
-    for path in FILES:
-        found = importers.get(name_of(path), [])
-        if len(found) == 1 and name_of(path) not in named:
-            yield path, found[0]
-
-
-def lines_of(path: Path) -> int:
-    return len(path.read_text(encoding="utf-8").splitlines())
-
-
-def test_what_one_file_of_its_folder_imports_is_a_part_of_that_file_or_has_a_reason() -> None:
-    beside = [
-        str(path.relative_to(PROJECT))
-        for path, importer in only_importers()
-        if path.parent == importer.parent and lines_of(path) + lines_of(importer) <= LINES_MAX
-    ]
-    assert [file for file in beside if not any(fnmatch(file, pattern) for pattern in ALONE)] == []
-    assert [pattern for pattern in ALONE if not any(fnmatch(file, pattern) for file in beside)] == [], "no longer so"
 
 
 def test_everything_public_has_a_docstring() -> None:

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from server_node.ingest.reassembly import STALE_AFTER_CHUNKS, WAITING_BYTES_MAX, WAITING_UPDATES_MAX
 from shoal.config.limits import UPDATE_BYTES_MAX
 from shoal.config.sections import ClientSettings
 from shoal.config.settings import LogSettings
 from shoal.protocol.messages import CHUNKS_MAX
 from shoal.protocol.topics import declared_topics
 from shoal.runtime.service import RETRY_FIRST_S, RETRY_MAX_S
+from shoal.server_node.ingest.reassembly import STALE_AFTER_CHUNKS, WAITING_BYTES_MAX, WAITING_UPDATES_MAX
 from shoal.transports.kafka.connection import _PERMANENT, _TEMPORARY, MIB, configs_of
 from shoal.transports.kafka.log import IN_FLIGHT_BYTES_MAX
 from tests.small_plant import FORMAL, an_update, plant

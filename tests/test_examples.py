@@ -13,11 +13,11 @@ import jsonschema
 import pytest
 from prometheus_client import CollectorRegistry
 
-from server_node.status import StatusBoard
-from server_node.web import page_server
 from shoal.config.settings import LogSettings
 from shoal.protocol.events import ClusterEventMessage
 from shoal.protocol.topics import ensure_topics
+from shoal.server_node.status import StatusBoard
+from shoal.server_node.web import page_server
 from shoal.transports import open_log
 from tests.asyncapi import document
 from tests.server_node.web_statuses import a_contract, a_snapshot, a_status, some_nodes

@@ -21,13 +21,13 @@ from statistics import median
 import numpy as np
 from prometheus_client import CollectorRegistry
 
-import server_node.server_command  # noqa: F401 - what every server imports
+import shoal.server_node.server_command  # noqa: F401 - what every server imports
 from benchmarks.history.plant import CLIENT_NAMES, CLIENTS, CLUSTERS, CONTRACT, MODEL, START, Plant
 from benchmarks.process import ONE_THREAD, footprint_of
-from server_node.clusters.history.store import HISTORY_FILE, HistoryReader, HistoryRecord, HistoryStore
-from server_node.status import ClientStatus, ServerStatus, StatusBoard
 from shoal.config.resolved import resolve
 from shoal.protocol.history import BINS_KEPT, COARSE_S, FINE_S, HistoryBin, HistoryNames
+from shoal.server_node.clusters.history.store import HISTORY_FILE, HistoryReader, HistoryRecord, HistoryStore
+from shoal.server_node.status import ClientStatus, ServerStatus, StatusBoard
 
 STEPS, UPDATES_PER_STEP = 30, 20
 PATHS = ("", "page.css", "page.js", "v1/status", "v1/nodes", "v1/history?step=300", "v1/history")
@@ -91,7 +91,7 @@ def learn(folder: Path, with_history: bool) -> Plant:
 
 def read_the_page(folder: Path, plant: Plant) -> None:
     """Serve the page of the model, and read it as a browser does."""
-    from server_node.web import page_server  # noqa: PLC0415 - its memory is part of what is measured
+    from shoal.server_node.web import page_server  # noqa: PLC0415 - its memory is part of what is measured
 
     now = plant.now
     clients = tuple(ClientStatus(f"client-{i:03}", now, 1, 600, 60.0) for i in range(CLIENTS))

@@ -8,15 +8,15 @@ from typing import Final
 
 import numpy as np
 
-from server_node.clusters.history.recorder import NOTHING_PUBLISHED
-from server_node.clusters.history.store import HISTORY_FILE, HistoryStore
-from server_node.ingest.outcome import history_records, snapshot_records
-from server_node.models.base import PublishedSnapshot
-from server_node.models.publisher import ModelPublisher
-from server_node.status import ModelStatus
 from shoal.config.resolved import resolve
 from shoal.protocol.messages import Update
 from shoal.runtime.checkpoint import Checkpoint
+from shoal.server_node.clusters.history.recorder import NOTHING_PUBLISHED
+from shoal.server_node.clusters.history.store import HISTORY_FILE, HistoryStore
+from shoal.server_node.ingest.outcome import history_records, snapshot_records
+from shoal.server_node.models.base import PublishedSnapshot
+from shoal.server_node.models.publisher import ModelPublisher
+from shoal.server_node.status import ModelStatus
 from tests.server_node.web_statuses import a_contract, some_nodes
 
 CLUSTERS, CLIENTS, NODES, FEATURES = 60, 200, 1000, 4

@@ -13,11 +13,11 @@ import numpy as np
 
 from benchmarks.history.plant import CONTRACT, FEATURES, MODEL, Plant
 from benchmarks.results import spread
-from server_node.clusters.history.attribution import WaitingUpdate, WaitingUpdates
-from server_node.clusters.history.places import PlacesRecorder
-from server_node.clusters.history.recorder import NOTHING_PUBLISHED, Recorder
-from server_node.clusters.history.store import HistoryRecord, HistoryStore
-from server_node.models.publisher import ModelPublisher
+from shoal.server_node.clusters.history.attribution import WaitingUpdate, WaitingUpdates
+from shoal.server_node.clusters.history.places import PlacesRecorder
+from shoal.server_node.clusters.history.recorder import NOTHING_PUBLISHED, Recorder
+from shoal.server_node.clusters.history.store import HistoryRecord, HistoryStore
+from shoal.server_node.models.publisher import ModelPublisher
 
 WORK: Mapping[str, tuple[tuple[type, str], ...]] = {
     "which clusters readings fell to": ((ModelPublisher, "record"), (ModelPublisher, "_count_waiting")),

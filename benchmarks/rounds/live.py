@@ -11,15 +11,15 @@ from typing import Any
 import numpy as np
 
 from benchmarks.results import spread
-from client_nodes.bootstrap import open_client
-from client_nodes.node import ClientNode
-from server_node.bootstrap import open_server
-from server_node.node import ServerNode
+from shoal.client_nodes.bootstrap import open_client
+from shoal.client_nodes.node import ClientNode
 from shoal.config.settings import Config, load_config
 from shoal.protocol.readings import Reading
 from shoal.protocol.topics import READINGS
 from shoal.runtime.logs import open_readings
 from shoal.runtime.service import resumed
+from shoal.server_node.bootstrap import open_server
+from shoal.server_node.node import ServerNode
 
 D, K, SEED = 16, 10, 3
 ALGORITHM = "kmeans"

@@ -19,15 +19,13 @@ from typing import Any
 import numpy as np
 
 from benchmarks.results import rounded, spread, table
-from client_nodes.learner import RoundAnswers
-from client_nodes.privacy import PrivateBatch
-from client_nodes.publisher import Publisher
-from client_nodes.snapshots import Snapshots
-from server_node.clusters.history.store import HistoryStore
-from server_node.node import ServerNode
 from shoal.algorithms.registry import rounds_algorithm
 from shoal.algorithms.rounds.policies import Answer, Policy, PolicyState, select_answers
 from shoal.algorithms.streaming import Rows
+from shoal.client_nodes.learner import RoundAnswers
+from shoal.client_nodes.privacy import PrivateBatch
+from shoal.client_nodes.publisher import Publisher
+from shoal.client_nodes.snapshots import Snapshots
 from shoal.config.contract import Contract, parse_contract
 from shoal.config.limits import UPDATE_RECORD_BYTES_MAX
 from shoal.config.resolved import resolve
@@ -35,6 +33,8 @@ from shoal.config.sections import ClientSettings, ServerSettings
 from shoal.protocol.topics import ensure_topics
 from shoal.protocol.validation import Validator
 from shoal.runtime.checkpoint import Checkpoint
+from shoal.server_node.clusters.history.store import HistoryStore
+from shoal.server_node.node import ServerNode
 from shoal.transports.sqlite.log import SqliteLog
 
 D, K, SEED = 16, 10, 3

@@ -22,9 +22,7 @@ from typing import Any, Protocol
 import numpy as np
 
 import shoal
-from client_nodes.bootstrap import open_client
-from server_node.bootstrap import open_server
-from server_node.node import ServerNode
+from shoal.client_nodes.bootstrap import open_client
 from shoal.config.settings import Config, load_config
 from shoal.estimators.fcac import FCAC
 from shoal.kernels.forms import PROCESS
@@ -32,6 +30,8 @@ from shoal.privacy import Bounds, load_mode
 from shoal.protocol.readings import Reading
 from shoal.protocol.topics import READINGS
 from shoal.runtime.logs import open_readings
+from shoal.server_node.bootstrap import open_server
+from shoal.server_node.node import ServerNode
 from shoal.transports.base import RecordBatch, publish_batch
 
 try:
@@ -44,9 +44,9 @@ except ImportError:  # in a version whose nodes are resumed where they are opene
 
 
 try:
-    from producers.producer_command import producer
+    from shoal.producers.producer_command import producer
 except ImportError:  # in a version that names it otherwise
-    from producers.command import producer  # type: ignore[import-not-found, no-redef]  # of older versions
+    from shoal.producers.command import producer  # type: ignore[import-not-found, no-redef]  # of older versions
 
 MODEL = "clusters"
 CLIENTS = 4

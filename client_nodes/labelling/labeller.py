@@ -14,14 +14,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from client_nodes.intake import READINGS_READ_MAX, Batch
-from client_nodes.labelling.novelty import BINS, KNOWN_MAX, Outside, Streak, UsualValues, distance_bins, rank
-from client_nodes.labelling.stays import Regimes, Stays
-from client_nodes.labelling.waiting import Backlog, Sequences, WaitingReadings
-from client_nodes.monitoring import Labelled
-from client_nodes.snapshots import Snapshots
 from shoal.algorithms.registry import Algorithm, predict_rows
 from shoal.algorithms.streaming import Rows, SequenceLabels
+from shoal.client_nodes.intake import READINGS_READ_MAX, Batch
+from shoal.client_nodes.labelling.novelty import BINS, KNOWN_MAX, Outside, Streak, UsualValues, distance_bins, rank
+from shoal.client_nodes.labelling.stays import Regimes, Stays
+from shoal.client_nodes.labelling.waiting import Backlog, Sequences, WaitingReadings
+from shoal.client_nodes.monitoring import Labelled
+from shoal.client_nodes.snapshots import Snapshots
 from shoal.config.changes import Standing
 from shoal.config.contract import Feature, within
 from shoal.config.resolved import ResolvedContract

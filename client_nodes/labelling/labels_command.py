@@ -20,15 +20,15 @@ from typing import Any, NamedTuple, Protocol, TextIO
 import click
 import numpy as np
 
-from client_nodes.bootstrap import CHECKPOINT, NOISE_KEY, open_checkpoint
-from client_nodes.intake import Batch, decode_batch, positions_in
-from client_nodes.labelling.labeller import Labeller
-from client_nodes.labelling.waiting import sequences_of
-from client_nodes.learner import saved_sequence_halves
-from client_nodes.node import LABELS_PART, required_values
-from client_nodes.publisher import OwnUpdates, all_headers, make_signer
-from client_nodes.snapshots import Snapshots
 from shoal.cli.options import CLIENT_NAME, chosen_model, config_option, json_option, note_written
+from shoal.client_nodes.bootstrap import CHECKPOINT, NOISE_KEY, open_checkpoint
+from shoal.client_nodes.intake import Batch, decode_batch, positions_in
+from shoal.client_nodes.labelling.labeller import Labeller
+from shoal.client_nodes.labelling.waiting import sequences_of
+from shoal.client_nodes.learner import saved_sequence_halves
+from shoal.client_nodes.node import LABELS_PART, required_values
+from shoal.client_nodes.publisher import OwnUpdates, all_headers, make_signer
+from shoal.client_nodes.snapshots import Snapshots
 from shoal.config.base import check_client_name
 from shoal.config.contract import Feature, category_text, ends_text, value_text
 from shoal.config.settings import Config, load_config

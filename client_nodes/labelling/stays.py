@@ -17,9 +17,9 @@ from typing import Any, Final, NamedTuple, Self
 
 import numpy as np
 
-from client_nodes.labelling.novelty import KNOWN_MAX, KNOWN_MIN
 from shoal.algorithms.streaming import Rows
 from shoal.algorithms.view import RegimeView
+from shoal.client_nodes.labelling.novelty import KNOWN_MAX, KNOWN_MIN
 from shoal.config.contract import Contract
 from shoal.config.sections import ClientSettings
 from shoal.errors import InvalidState

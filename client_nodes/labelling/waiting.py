@@ -13,9 +13,9 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from client_nodes.intake import Batch, decode_batch
 from shoal.algorithms.streaming import Rows, SequenceHalf, SequenceLabels
 from shoal.algorithms.view import NO_CLUSTER
+from shoal.client_nodes.intake import Batch, decode_batch
 from shoal.config.resolved import ResolvedContract
 from shoal.errors import OffsetOutOfRange
 from shoal.kernels.arrays import Floats, Ints

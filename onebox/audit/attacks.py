@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 
-from onebox.audit.statistics import ALPHA, Finding, Loss, LossFinding, loss_from_guesses, loss_from_scores
 from shoal.config.resolved import ResolvedContract, ResolvedModel
 from shoal.errors import InvalidData
 from shoal.kernels.arrays import Bools, Floats, Ints
+from shoal.onebox.audit.statistics import ALPHA, Finding, Loss, LossFinding, loss_from_guesses, loss_from_scores
 from shoal.privacy.base import Bounds
 from shoal.privacy.count_noise import CountMechanism
 from shoal.privacy.formal import Formal

@@ -12,17 +12,17 @@ from pathlib import Path
 import click
 import numpy as np
 
-from onebox.audit.attacks import audit_count_mechanism, audit_row_mechanism
-from onebox.audit.canaries import audit_canaries
-from onebox.audit.kills import audit_kills
-from onebox.audit.regressions import audit_regressions
-from onebox.audit.rounds import audit_rounds
-from onebox.audit.statistics import ALPHA, Finding
-from onebox.audit.windows import Second, audit_messages, audit_rejected, audit_windows
 from shoal.algorithms.rounds.kmeans import KMEANS
 from shoal.cli.options import config_option_as, json_option
 from shoal.config.settings import Config, load_config
 from shoal.errors import SettingsError
+from shoal.onebox.audit.attacks import audit_count_mechanism, audit_row_mechanism
+from shoal.onebox.audit.canaries import audit_canaries
+from shoal.onebox.audit.kills import audit_kills
+from shoal.onebox.audit.regressions import audit_regressions
+from shoal.onebox.audit.rounds import audit_rounds
+from shoal.onebox.audit.statistics import ALPHA, Finding
+from shoal.onebox.audit.windows import Second, audit_messages, audit_rejected, audit_windows
 
 PRECISION_TRIALS = 500
 """outputs of the precision attack for every trial of the others: it takes many to see a rare hole"""
@@ -72,8 +72,8 @@ def _masked_audits(
     config: Config, folder: Path, trials: int, kills: int, generator: np.random.Generator
 ) -> Iterator[Finding]:
     """The audits of masked counts: what all who collude find, and kills of client, helper and server."""
-    from onebox.audit.kills import audit_masked_kills  # noqa: PLC0415 - needs the extra `masked`
-    from onebox.audit.masked import audit_masked  # noqa: PLC0415 - needs the extra `masked`
+    from shoal.onebox.audit.kills import audit_masked_kills  # noqa: PLC0415 - needs the extra `masked`
+    from shoal.onebox.audit.masked import audit_masked  # noqa: PLC0415 - needs the extra `masked`
 
     for model in config.resolved.counted:
         yield from audit_masked(config, model, folder / model.name, trials, generator)
@@ -140,5 +140,5 @@ def _configs(file: Path | None, folder: Path) -> list[Config]:
     if file is None:
         chosen = [folder / name for name in SHIPPED]
         for name in SHIPPED:
-            (folder / name).write_text(files("onebox.audit").joinpath(name).read_text("utf-8"), encoding="utf-8")
+            (folder / name).write_text(files("shoal.onebox.audit").joinpath(name).read_text("utf-8"), encoding="utf-8")
     return [load_config(each) for each in chosen if each is not None]

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import numpy as np
 
-from onebox.audit.client import NAME, NOW, AuditedClient, in_folder, new_records
-from onebox.audit.statistics import EventFinding
-from onebox.federation import OneBox
 from shoal.config.settings import Config
 from shoal.kernels.arrays import Floats
+from shoal.onebox.audit.client import NAME, NOW, AuditedClient, in_folder, new_records
+from shoal.onebox.audit.statistics import EventFinding
+from shoal.onebox.federation import OneBox
 from shoal.privacy.base import Bounds
 from shoal.transports import open_log
 from shoal.transports.base import beginning

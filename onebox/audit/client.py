@@ -8,8 +8,8 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Self
 
-from client_nodes.bootstrap import open_client
-from client_nodes.node import ClientNode
+from shoal.client_nodes.bootstrap import open_client
+from shoal.client_nodes.node import ClientNode
 from shoal.config.contract import Model
 from shoal.config.sections import ClientSettings
 from shoal.config.settings import Config, LogSettings, ReadingsSettings

@@ -25,15 +25,14 @@ from typing import Any, Final
 
 import numpy as np
 
-from client_nodes.bootstrap import open_client
-from helper_node.node import open_helper
-from onebox.audit.client import NAME, NOW, in_folder, new_records
-from onebox.audit.masked import scratch_federation
-from onebox.audit.statistics import EventFinding
-from server_node.bootstrap import open_server
+from shoal.client_nodes.bootstrap import open_client
 from shoal.config.resolved import ResolvedModel
 from shoal.config.settings import Config
 from shoal.errors import InvalidState, SettingsError
+from shoal.helper_node.node import open_helper
+from shoal.onebox.audit.client import NAME, NOW, in_folder, new_records
+from shoal.onebox.audit.masked import scratch_federation
+from shoal.onebox.audit.statistics import EventFinding
 from shoal.privacy.ledger import LEDGER, Spent, account, read_spending
 from shoal.protocol.codec import pack
 from shoal.protocol.masked import CloseRound, HelperSum, MaskedCounts
@@ -42,6 +41,7 @@ from shoal.protocol.readings import USER_ID, Reading
 from shoal.protocol.topics import READINGS, readings_settings
 from shoal.runtime.logs import open_readings
 from shoal.runtime.service import resumed
+from shoal.server_node.bootstrap import open_server
 from shoal.transports import open_log
 from shoal.transports.base import Positions, beginning
 

@@ -22,10 +22,14 @@ from typing import Any, Final, Self, cast
 
 import numpy as np
 
-from helper_node.node import HelperNode, open_helper
-from onebox.audit.canaries import canary_readings, occurrences, traces, what_left
-from onebox.audit.client import NAME, NOW, AuditedClient, in_folder, new_records
-from onebox.audit.statistics import (
+from shoal.config.contract import Privacy
+from shoal.config.resolved import ResolvedModel
+from shoal.config.settings import Config
+from shoal.helper_node.node import HelperNode, open_helper
+from shoal.kernels.arrays import Bools, Floats, Ints, Words32
+from shoal.onebox.audit.canaries import canary_readings, occurrences, traces, what_left
+from shoal.onebox.audit.client import NAME, NOW, AuditedClient, in_folder, new_records
+from shoal.onebox.audit.statistics import (
     ALPHA,
     EventFinding,
     Finding,
@@ -35,18 +39,14 @@ from onebox.audit.statistics import (
     loss_from_statistic,
     verdict,
 )
-from onebox.audit.windows import FIRST, SECOND
-from server_node.bootstrap import open_server
-from server_node.node import ServerNode
-from shoal.config.contract import Privacy
-from shoal.config.resolved import ResolvedModel
-from shoal.config.settings import Config
-from shoal.kernels.arrays import Bools, Floats, Ints, Words32
+from shoal.onebox.audit.windows import FIRST, SECOND
 from shoal.privacy.gaussian import ROUNDED, epsilon_of
 from shoal.privacy.masked import Masked, clip_order, readings_within
 from shoal.privacy.masks import helper_public, mask, pair_key
 from shoal.protocol.masked import HelperSum, MaskedCounts, signed_counts, words_of
 from shoal.runtime.service import resumed
+from shoal.server_node.bootstrap import open_server
+from shoal.server_node.node import ServerNode
 from shoal.transports import open_log
 from shoal.transports.base import Positions, beginning
 

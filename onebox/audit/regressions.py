@@ -11,12 +11,8 @@ from typing import Final, cast
 
 import numpy as np
 
-from client_nodes.bootstrap import CHECKPOINT, NOISE_KEY, open_client
-from client_nodes.publisher import OwnUpdates
-from onebox.audit.client import NAME, NOW, AuditedClient, in_folder, new_records
-from onebox.audit.statistics import EventFinding
-from onebox.audit.windows import CountsAttack
-from server_node.bootstrap import open_server
+from shoal.client_nodes.bootstrap import CHECKPOINT, NOISE_KEY, open_client
+from shoal.client_nodes.publisher import OwnUpdates
 from shoal.config.contract import Model, Privacy
 from shoal.config.privacy_report import spent_in_a_day
 from shoal.config.resolved import resolve
@@ -24,6 +20,9 @@ from shoal.config.sections import ClientSettings
 from shoal.config.settings import Config, LogSettings, ReadingsSettings
 from shoal.errors import InvalidState, LogError, SettingsError
 from shoal.kernels.arrays import Floats
+from shoal.onebox.audit.client import NAME, NOW, AuditedClient, in_folder, new_records
+from shoal.onebox.audit.statistics import EventFinding
+from shoal.onebox.audit.windows import CountsAttack
 from shoal.privacy.formal import protection
 from shoal.privacy.ledger import LEDGER, read_spending
 from shoal.protocol.codec import pack
@@ -32,6 +31,7 @@ from shoal.protocol.messages import Update
 from shoal.protocol.readings import USER_ID, Reading
 from shoal.protocol.topics import READINGS, readings_settings
 from shoal.runtime.service import resumed
+from shoal.server_node.bootstrap import open_server
 from shoal.transports import open_log
 from shoal.transports.base import Log, beginning, latest
 from shoal.transports.sqlite.log import SqliteLog

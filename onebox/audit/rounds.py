@@ -10,14 +10,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from onebox.audit.client import NAME, NOW, AuditedClient, in_folder
-from onebox.audit.statistics import Loss, LossFinding, loss_from_guesses
-from onebox.federation import OneBox
 from shoal.algorithms.streaming import Arrays
 from shoal.config.contract import Rounds
 from shoal.config.resolved import ResolvedModel
 from shoal.config.settings import Config
 from shoal.kernels.arrays import Floats
+from shoal.onebox.audit.client import NAME, NOW, AuditedClient, in_folder
+from shoal.onebox.audit.statistics import Loss, LossFinding, loss_from_guesses
+from shoal.onebox.federation import OneBox
 from shoal.privacy.base import RowRange
 from shoal.protocol.lease import is_for_servers
 from shoal.protocol.messages import Snapshot

@@ -15,13 +15,13 @@ from typing import Final, Literal, NamedTuple
 
 import numpy as np
 
-from onebox.audit.attacks import counts_score
-from onebox.audit.client import NAME, AuditedClient, in_folder
-from onebox.audit.statistics import EventFinding, LossFinding, loss_from_scores, loss_from_statistic
 from shoal.algorithms.counting import Counter
 from shoal.config.resolved import ResolvedContract, ResolvedModel
 from shoal.config.settings import Config
 from shoal.kernels.arrays import Bools, Floats, Ints
+from shoal.onebox.audit.attacks import counts_score
+from shoal.onebox.audit.client import NAME, AuditedClient, in_folder
+from shoal.onebox.audit.statistics import EventFinding, LossFinding, loss_from_scores, loss_from_statistic
 from shoal.protocol.codec import pack
 from shoal.protocol.messages import Update
 

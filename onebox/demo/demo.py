@@ -14,19 +14,19 @@ from importlib.resources import as_file, files
 from pathlib import Path
 from typing import Any
 
-from client_nodes.bootstrap import CHECKPOINT, NOISE_KEY, checkpoint_owner
-from onebox.federation import OneBox
-from producers.files.replay import Columns, Replay
-from producers.files.split import split_of
-from producers.publisher import Bookmark
-from producers.pump import Pacing, Pump
-from server_node.status import ServerStatus, StatusBoard
+from shoal.client_nodes.bootstrap import CHECKPOINT, NOISE_KEY, checkpoint_owner
 from shoal.config.settings import Config, load_config
 from shoal.errors import SettingsError
 from shoal.files import write_secret
+from shoal.onebox.federation import OneBox
+from shoal.producers.files.replay import Columns, Replay
+from shoal.producers.files.split import split_of
+from shoal.producers.publisher import Bookmark
+from shoal.producers.pump import Pacing, Pump
 from shoal.protocol.topics import READINGS, readings_settings
 from shoal.runtime.checkpoint import Checkpoint
 from shoal.runtime.logs import open_readings
+from shoal.server_node.status import ServerStatus, StatusBoard
 from shoal.transports.sqlite.log import SqliteLog
 
 TICK_S = 1 / 16
@@ -181,7 +181,7 @@ def prepare_folder(folder: Path, epsilon: float | None, port: int, private: bool
 
 def _federation_file(epsilon: float | None, port: int, private: bool) -> str:
     text, noisy = (
-        files("onebox.demo").joinpath(name).read_text(encoding="utf-8") for name in (DEMO_FILE, NOISY_ROWS_FILE)
+        files("shoal.onebox.demo").joinpath(name).read_text(encoding="utf-8") for name in (DEMO_FILE, NOISY_ROWS_FILE)
     )
     counts = f"counts_epsilon = {epsilon or COUNTS_EPSILON!r}\n"
     rows = (
@@ -205,7 +205,7 @@ def open_demo(
     config = load_config(file)
     columns = Columns(tuple(feature.name for feature in config.resolved.features), ("date",))
     with ExitStack() as stack:
-        data = stack.enter_context(as_file(files("onebox.demo").joinpath("occupancy.csv.gz")))
+        data = stack.enter_context(as_file(files("shoal.onebox.demo").joinpath("occupancy.csv.gz")))
         source = Replay([data], columns, split_of("round-robin", clients, 0, None))
         names = [f"client-{number}" for number in range(1, clients + 1)]
         if seed is not None:

@@ -17,18 +17,18 @@ from typing import Any, Protocol, TextIO
 
 import click
 
-from onebox.demo.demo import ROWS, Demo, open_demo, prepare_folder
-from onebox.demo.findings import Result, names, occupancy, price, read_office, results, sentences, table
-from onebox.demo.plot import plot
-from server_node.bootstrap import initial_status
-from server_node.clusters.history.store import HISTORY_FILE, HistoryReader
-from server_node.ingest.request_commands import request_publisher
-from server_node.status import ServerStatus
-from server_node.web import page_server
 from shoal.config.settings import Config
 from shoal.kernels.forms import PROCESS
+from shoal.onebox.demo.demo import ROWS, Demo, open_demo, prepare_folder
+from shoal.onebox.demo.findings import Result, names, occupancy, price, read_office, results, sentences, table
+from shoal.onebox.demo.plot import plot
 from shoal.privacy.count_noise import EPSILON_MAX, EPSILON_MIN
 from shoal.runtime.service import stopped_by_signals
+from shoal.server_node.bootstrap import initial_status
+from shoal.server_node.clusters.history.store import HISTORY_FILE, HistoryReader
+from shoal.server_node.ingest.request_commands import request_publisher
+from shoal.server_node.status import ServerStatus
+from shoal.server_node.web import page_server
 from shoal.transports import open_log
 
 # A pipe gets lines, a terminal a table that is drawn anew: eight times a second looks steady.

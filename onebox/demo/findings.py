@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from server_node.clusters.description import Description, describe
-from server_node.models.base import ServedModel
 from shoal.config.contract import Contract
 from shoal.config.resolved import ResolvedContract, ResolvedModel
 from shoal.kernels.arrays import Dates, Floats, Ints
+from shoal.server_node.clusters.description import Description, describe
+from shoal.server_node.models.base import ServedModel
 
 CLUSTERS_DESCRIBED_MAX = 2
 
@@ -34,7 +34,7 @@ class Office:
 
 def read_office(contract: Contract) -> Office:
     """The rows of the shipped file with the features of the contract."""
-    text = gzip.decompress(files("onebox.demo").joinpath("occupancy.csv.gz").read_bytes()).decode()
+    text = gzip.decompress(files("shoal.onebox.demo").joinpath("occupancy.csv.gz").read_bytes()).decode()
     lines = list(csv.DictReader(text.splitlines()))
     rows = [[float(line[feature.name]) for feature in contract.features] for line in lines]
     occupied = np.array([int(line["label"]) for line in lines])

@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from onebox.demo.findings import Office, Result
-from server_node.web.json_values import feature_label
 from shoal.config.contract import Contract
 from shoal.errors import MissingExtra
 from shoal.kernels.arrays import Bools, Dates, Floats, Ints
+from shoal.onebox.demo.findings import Office, Result
+from shoal.server_node.web.json_values import feature_label
 
 WIDTH_INCHES = 12.0
 MAPS_INCHES, NAMES_INCHES, DAY_ROW_INCHES = 3.4, 0.9, 0.34

@@ -12,14 +12,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from client_nodes.intake import Batch
-from client_nodes.learner import Learner, RowWindow
-from client_nodes.privacy import PrivateBatch, privatise
-from client_nodes.publisher import EncodedUpdate, Publisher
-from onebox.replay.parquet import CLIENT, SEQUENCE, TIME, schema_of
-from onebox.replay.plan import ReplayPlan
+from shoal.client_nodes.intake import Batch
+from shoal.client_nodes.learner import Learner, RowWindow
+from shoal.client_nodes.privacy import PrivateBatch, privatise
+from shoal.client_nodes.publisher import EncodedUpdate, Publisher
 from shoal.errors import InvalidData
 from shoal.kernels.arrays import Floats
+from shoal.onebox.replay.parquet import CLIENT, SEQUENCE, TIME, schema_of
+from shoal.onebox.replay.plan import ReplayPlan
 from shoal.privacy.imperfect import CoarseReadings, row_mechanism
 from shoal.protocol.validation import Validator
 
@@ -170,7 +170,7 @@ Keep = Callable[[ReplayedClient], None]
 def make_updates(readings: Iterable[Any], stages: Stages, keep: Keep = lambda client: None) -> Iterator[Any]:
     """Readings of whole clients, one after the other, each in the order (t, sequence) -> the updates of those clients.
 
-    Batches of the form `onebox.replay.parquet.schema_of` come in, batches of the form `UPDATES` come out. How the
+    Batches of the form `shoal.onebox.replay.parquet.schema_of` come in, batches of the form `UPDATES` come out. How the
     readings are cut into batches makes no difference. `keep` gets each client once it has learnt everything.
     Raises `InvalidData` for readings out of order.
     """

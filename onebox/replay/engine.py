@@ -13,11 +13,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from onebox.replay.client import in_order
-from onebox.replay.parquet import CLIENT, Piece, scan, schema_of
-from onebox.replay.plan import ReplayPlan
-from onebox.replay.results import PartSummary, learn_part
 from shoal.files import atomic_file
+from shoal.onebox.replay.client import in_order
+from shoal.onebox.replay.parquet import CLIENT, Piece, scan, schema_of
+from shoal.onebox.replay.plan import ReplayPlan
+from shoal.onebox.replay.results import PartSummary, learn_part
 from shoal.runtime.workers import Workers
 
 FOLDER: Final = "sorting"

@@ -20,7 +20,7 @@ try:
 except ImportError:
     raise MissingExtra("A replay", "parquet") from None
 
-from producers.files.parquet import parquet_errors
+from shoal.producers.files.parquet import parquet_errors
 
 CLIENT, TIME, SEQUENCE = "client", "t", "sequence"
 PIECE_ROWS: Final = 1024 * 1024

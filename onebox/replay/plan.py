@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from onebox.replay.parquet import Columns, Piece, ReadingsFile
 from shoal.config.resolved import ResolvedContract
 from shoal.config.sections import ClientSettings
 from shoal.config.settings import Config
 from shoal.errors import InvalidState, SettingsError
 from shoal.files import atomic_file
+from shoal.onebox.replay.parquet import Columns, Piece, ReadingsFile
 
 PART_BYTES: Final = 32 * 1024 * 1024
 """bytes of the readings of a part, about: a worker holds one part at a time, a few times over"""

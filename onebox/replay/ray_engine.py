@@ -7,10 +7,10 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
-from onebox.replay.engine import learn_from_files
-from onebox.replay.plan import ReplayPlan
-from onebox.replay.results import PartSummary
 from shoal.errors import MissingExtra, ShoalError
+from shoal.onebox.replay.engine import learn_from_files
+from shoal.onebox.replay.plan import ReplayPlan
+from shoal.onebox.replay.results import PartSummary
 
 J = TypeVar("J")
 R = TypeVar("R")

@@ -13,18 +13,18 @@ from typing import Any
 
 import click
 
-from client_nodes.publisher import make_signer
-from onebox.replay.engine import Engine
-from onebox.replay.parquet import Columns
-from onebox.replay.plan import PARTS_MAX, ReplayPlan, make_plan
-from onebox.replay.results import ReplayedRecord, records
-from onebox.replay.run import ENGINES, Progress, ReplayResult, open_engine, replay
-from producers.files.source import FilesSettings
-from producers.progress import Meter, display_on
 from shoal.cli.options import config_option
+from shoal.client_nodes.publisher import make_signer
 from shoal.config.settings import Config, load_config
 from shoal.kernels.forms import PROCESS
+from shoal.onebox.replay.engine import Engine
+from shoal.onebox.replay.parquet import Columns
+from shoal.onebox.replay.plan import PARTS_MAX, ReplayPlan, make_plan
+from shoal.onebox.replay.results import ReplayedRecord, records
+from shoal.onebox.replay.run import ENGINES, Progress, ReplayResult, open_engine, replay
 from shoal.privacy import load_or_create_key
+from shoal.producers.files.source import FilesSettings
+from shoal.producers.progress import Meter, display_on
 from shoal.protocol.messages import Update
 from shoal.protocol.signatures import read_client_key
 from shoal.protocol.topics import ensure_topics

@@ -15,11 +15,11 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from onebox.replay.client import UPDATES, Counts, ReplayedClient, Stages, make_updates
-from onebox.replay.plan import ReplayPlan
 from shoal.algorithms.streaming import Rows
 from shoal.errors import InvalidState
 from shoal.files import atomic_file
+from shoal.onebox.replay.client import UPDATES, Counts, ReplayedClient, Stages, make_updates
+from shoal.onebox.replay.plan import ReplayPlan
 from shoal.protocol.codec import pack, unpack
 
 ABOUT: Final = b"shoal.replay"

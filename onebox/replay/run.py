@@ -14,12 +14,17 @@ from typing import Any, Final, NamedTuple, Self, cast
 
 import numpy as np
 
-from client_nodes.intake import NO_SPAN
-from client_nodes.learner import ModelLearner
-from client_nodes.publisher import EncodedUpdate, Publisher
-from onebox.replay.engine import Engine, LocalEngine, remove
-from onebox.replay.plan import ReplayPlan
-from onebox.replay.results import (
+from shoal.algorithms.rounds.base import Params
+from shoal.algorithms.streaming import Arrays, AskingHalf, Contribution
+from shoal.client_nodes.intake import NO_SPAN
+from shoal.client_nodes.learner import ModelLearner
+from shoal.client_nodes.publisher import EncodedUpdate, Publisher
+from shoal.config.resolved import ResolvedModel
+from shoal.files import atomic_file
+from shoal.kernels.arrays import Floats, Ints
+from shoal.onebox.replay.engine import Engine, LocalEngine, remove
+from shoal.onebox.replay.plan import ReplayPlan
+from shoal.onebox.replay.results import (
     PartSummary,
     ReplayedRecord,
     answers_file,
@@ -30,14 +35,9 @@ from onebox.replay.results import (
     windows_of,
     write_answers,
 )
-from server_node.models.rounds import init_hint_for
-from shoal.algorithms.rounds.base import Params
-from shoal.algorithms.streaming import Arrays, AskingHalf, Contribution
-from shoal.config.resolved import ResolvedModel
-from shoal.files import atomic_file
-from shoal.kernels.arrays import Floats, Ints
 from shoal.protocol.messages import Update
 from shoal.protocol.validation import Validator
+from shoal.server_node.models.rounds import init_hint_for
 
 LIMB_BITS: Final = 32
 MASK: Final = np.int64(2**LIMB_BITS - 1)
@@ -336,11 +336,11 @@ def open_engine(name: str, workers: int, address: str | None = None) -> Engine:
     `address` of a running cluster of Ray or Spark; None: `workers` workers on this machine.
     """
     if name == "ray":
-        from onebox.replay.ray_engine import RayEngine  # noqa: PLC0415 - an extra
+        from shoal.onebox.replay.ray_engine import RayEngine  # noqa: PLC0415 - an extra
 
         return RayEngine(workers, address)
     if name == "spark":
-        from onebox.replay.spark_engine import SparkEngine  # noqa: PLC0415 - an extra
+        from shoal.onebox.replay.spark_engine import SparkEngine  # noqa: PLC0415 - an extra
 
         return SparkEngine(workers, address)
     return LocalEngine(workers)

@@ -19,10 +19,10 @@ from typing import Any, Final, TypeVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from onebox.replay.parquet import CLIENT, ROWS_PER_FILE, SEQUENCE, TIME, Columns, ReadingsFile, normalise
-from onebox.replay.plan import ReplayPlan
-from onebox.replay.results import PartSummary, learn_part, learnt
 from shoal.errors import InvalidData, MissingExtra, SettingsError, ShoalError
+from shoal.onebox.replay.parquet import CLIENT, ROWS_PER_FILE, SEQUENCE, TIME, Columns, ReadingsFile, normalise
+from shoal.onebox.replay.plan import ReplayPlan
+from shoal.onebox.replay.results import PartSummary, learn_part, learnt
 
 try:
     from pyspark.sql import DataFrame, SparkSession

@@ -13,8 +13,8 @@ from collections.abc import Iterable, Sequence
 from itertools import chain, islice
 from typing import NamedTuple
 
-from producers.features import UNITS
 from shoal.errors import SettingsError
+from shoal.producers.features import UNITS
 
 DELIMITERS = ",;\t|"
 HEAD_BYTES = 1024 * 1024

@@ -7,11 +7,11 @@ from typing import Any, NamedTuple
 
 import click
 
-from producers.files.dialect import FOUND, DialectOptions
-from producers.files.times import ORDERS, TimeOptions
-from producers.values import missing_of
 from shoal.config.contract import Contract
 from shoal.privacy.base import Missing
+from shoal.producers.files.dialect import FOUND, DialectOptions
+from shoal.producers.files.times import ORDERS, TimeOptions
+from shoal.producers.values import missing_of
 
 
 class FileForm(NamedTuple):

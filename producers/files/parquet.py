@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from producers.files.parsing import NumberRows, Row, Rows
 from shoal.errors import InvalidData, MissingExtra
+from shoal.producers.files.parsing import NumberRows, Row, Rows
 
 try:
     import pyarrow as pa
@@ -24,7 +24,7 @@ BATCH_ROWS, BATCH_BYTES = 4096, 64 * 1024**2
 
 
 class ParquetTable:
-    """Parquet file as a `Table` (`producers.files.tables`)."""
+    """Parquet file as a `Table` (`shoal.producers.files.tables`)."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

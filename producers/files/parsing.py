@@ -17,8 +17,8 @@ from typing import Any, NamedTuple, overload
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
-from producers.files.dialect import Dialect
 from shoal.kernels.arrays import Floats, Octets
+from shoal.producers.files.dialect import Dialect
 from shoal.protocol.checks import MOMENT_MAX
 from shoal.protocol.readings import RowsOfValues
 

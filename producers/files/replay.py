@@ -13,16 +13,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from producers.files.dialect import DialectOptions
-from producers.files.form import AS_FOUND, FileForm
-from producers.files.parsing import NumberRows, Row, Rows, others_of, text_of, user_of, values_in
-from producers.files.split import CLASSES_MAX, ByColumn, Split
-from producers.files.tables import CsvTable, Table, beginning_of, open_table, require_columns
-from producers.files.times import TimeReader, time_reader, with_times
-from producers.repeats import BEGINNING_BYTES, SourceFiles
-from producers.source import SourceReadings, identity_of, joined
-from producers.values import Categories, Gaps, NoValues
 from shoal.errors import InvalidData, SettingsError, ShoalError
+from shoal.producers.files.dialect import DialectOptions
+from shoal.producers.files.form import AS_FOUND, FileForm
+from shoal.producers.files.parsing import NumberRows, Row, Rows, others_of, text_of, user_of, values_in
+from shoal.producers.files.split import CLASSES_MAX, ByColumn, Split
+from shoal.producers.files.tables import CsvTable, Table, beginning_of, open_table, require_columns
+from shoal.producers.files.times import TimeReader, time_reader, with_times
+from shoal.producers.repeats import BEGINNING_BYTES, SourceFiles
+from shoal.producers.source import SourceReadings, identity_of, joined
+from shoal.producers.values import Categories, Gaps, NoValues
 from shoal.protocol.readings import Codes, RowsOfValues
 
 

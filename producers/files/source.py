@@ -9,20 +9,20 @@ from typing import Any, Literal
 import click
 from pydantic import Field
 
-from producers.federation_file import federation_file, plan_of
-from producers.files.form import FORM_PARAMETERS, form_of
-from producers.files.replay import Columns, Replay
-from producers.files.split import CLIENTS_MAX, RULES, split_of
-from producers.files.times import ORDERS
-from producers.repeats import SourceFiles
-from producers.source import Source
-from producers.source_type import CLIENTS, PATH, PUMP_PARAMETERS, SEED, ProducerTask, ProducerTotals, PumpedSource
-from producers.values import HELD_MAX, MISSING_MEANS, MissingOfSource
 from shoal.cli.options import CLIENT_NAME
 from shoal.config.contract import Contract
 from shoal.config.extension_settings import SourceSettings
 from shoal.config.settings import Config
 from shoal.errors import SettingsError
+from shoal.producers.federation_file import federation_file, plan_of
+from shoal.producers.files.form import FORM_PARAMETERS, form_of
+from shoal.producers.files.replay import Columns, Replay
+from shoal.producers.files.split import CLIENTS_MAX, RULES, split_of
+from shoal.producers.files.times import ORDERS
+from shoal.producers.repeats import SourceFiles
+from shoal.producers.source import Source
+from shoal.producers.source_type import CLIENTS, PATH, PUMP_PARAMETERS, SEED, ProducerTask, ProducerTotals, PumpedSource
+from shoal.producers.values import HELD_MAX, MISSING_MEANS, MissingOfSource
 from shoal.protocol.readings import codes_of
 
 

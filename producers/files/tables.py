@@ -22,7 +22,8 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Protocol, cast
 
-from producers.files.dialect import (
+from shoal.errors import InvalidData, SettingsError
+from shoal.producers.files.dialect import (
     FOUND,
     HEAD_BYTES,
     HEAD_LINES,
@@ -36,7 +37,7 @@ from producers.files.dialect import (
     units_below,
     with_units,
 )
-from producers.files.parsing import (
+from shoal.producers.files.parsing import (
     BLOCK_LINES,
     LineForm,
     Rows,
@@ -44,7 +45,6 @@ from producers.files.parsing import (
     number_of,
     rows_of_numbers,
 )
-from shoal.errors import InvalidData, SettingsError
 from shoal.telemetry.events import log_event
 
 LINE_CHARS_MAX = 1024 * 1024
@@ -115,7 +115,7 @@ def open_table(path: Path, faults: Counter[str], said: DialectOptions = FOUND, n
     if suffix in (".jsonl", ".ndjson", ".json"):
         return JsonTable(path, faults, said)
     if suffix in (".parquet", ".pq"):
-        from producers.files.parquet import ParquetTable  # noqa: PLC0415 - an extra, for those who have such files
+        from shoal.producers.files.parquet import ParquetTable  # noqa: PLC0415 - an extra, for those who have such files
 
         return ParquetTable(path)
     raise SettingsError(f"{path}: files of readings are .csv, .tsv, .txt, .jsonl, .ndjson (each also .gz) or .parquet")

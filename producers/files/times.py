@@ -12,8 +12,8 @@ from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Any, NamedTuple
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from producers.files.parsing import NumberRows, Row, Rows, seconds_of
 from shoal.errors import SettingsError
+from shoal.producers.files.parsing import NumberRows, Row, Rows, seconds_of
 
 ORDERS = ("day-first", "month-first", "year-first")
 """values of --date-format besides strptime's codes"""

@@ -17,16 +17,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from producers.files.split import CLIENTS_MAX
-from producers.kafka.settings import KafkaSourceSettings, kafka_settings
-from producers.messages import RejectedMessages, TopicField, parse_payload, quoted_path, values_with_gaps
-from producers.progress import display_on
-from producers.publisher import Mark, ReadingsPublisher, client_folder
-from producers.source import SourceReading, SourceReadings, identity_of
-from producers.source_type import ProducerTask, ProducerTotals
-from producers.values import Gaps, missing_of
 from shoal.config.base import client_name_of
 from shoal.errors import InvalidState, LogUnavailable
+from shoal.producers.files.split import CLIENTS_MAX
+from shoal.producers.kafka.settings import KafkaSourceSettings, kafka_settings
+from shoal.producers.messages import RejectedMessages, TopicField, parse_payload, quoted_path, values_with_gaps
+from shoal.producers.progress import display_on
+from shoal.producers.publisher import Mark, ReadingsPublisher, client_folder
+from shoal.producers.source import SourceReading, SourceReadings, identity_of
+from shoal.producers.source_type import ProducerTask, ProducerTotals
+from shoal.producers.values import Gaps, missing_of
 from shoal.protocol.readings import codes_of
 from shoal.protocol.topics import READINGS, readings_settings
 from shoal.runtime.checkpoint import Checkpoint
@@ -52,7 +52,7 @@ class KafkaCounts:
         self.already_there = 0
         """readings that an earlier process had stored"""
         self.faults: Counter[str] = Counter()
-        """messages and values that were not used, by reason (`producers.source_type.FAULTS`)"""
+        """messages and values that were not used, by reason (`shoal.producers.source_type.FAULTS`)"""
         self.starts_again = False
         """whether the next bookmark begins at the first record, and publishes once more"""
 

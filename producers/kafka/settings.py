@@ -7,12 +7,12 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from producers.messages import PATH
-from producers.values import MISSING_MEANS, MissingOfSource, missing_of
 from shoal.config.contract import Contract
 from shoal.config.extension_settings import SourceSettings
 from shoal.config.settings import Config
 from shoal.errors import SettingsError
+from shoal.producers.messages import PATH
+from shoal.producers.values import MISSING_MEANS, MissingOfSource, missing_of
 from shoal.transports.kafka.settings import BrokerAccess
 
 

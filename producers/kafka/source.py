@@ -7,10 +7,10 @@ from typing import Any
 
 import click
 
-from producers.kafka.settings import KafkaSourceSettings, kafka_settings
-from producers.source_type import AGAIN, NAME, ProducerTask, ProducerTotals, SourceType
 from shoal.config.settings import Config
 from shoal.errors import SettingsError
+from shoal.producers.kafka.settings import KafkaSourceSettings, kafka_settings
+from shoal.producers.source_type import AGAIN, NAME, ProducerTask, ProducerTotals, SourceType
 from shoal.telemetry.events import log_event
 
 
@@ -48,7 +48,7 @@ class KafkaSource(SourceType):
             raise SettingsError(
                 "give --name CLIENT, or set client in [kafka] to the field that names the client of a message"
             )
-        from producers.kafka.ingest import run_kafka  # noqa: PLC0415 - loaded only by a producer that reads a topic
+        from shoal.producers.kafka.ingest import run_kafka  # noqa: PLC0415 - loaded only by a producer that reads a topic
 
         contract = task.config.contract
         log_event("started", federation=contract.federation, contract=contract.digest)

@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any, NamedTuple
 
-from producers.mqtt.settings import MqttSettings
 from shoal.errors import LogError, LogUnavailable, MissingExtra, SettingsError
 from shoal.files import read_password
+from shoal.producers.mqtt.settings import MqttSettings
 
 try:
     from paho.mqtt.client import Client, MQTTMessage, MQTTv5, MQTTv311

@@ -14,20 +14,20 @@ from contextlib import AbstractContextManager, ExitStack, closing, contextmanage
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from producers.files.split import CLIENTS_MAX
-from producers.messages import ParsedPayload, RejectedMessages, parse_payload, values_with_gaps
-from producers.mqtt.connection import Connection, Message
-from producers.mqtt.readings import TOPICS_MAX, AlignedReading, Aligner, Rules, TopicTable, topics_of
-from producers.mqtt.settings import MqttSettings, mqtt_settings
-from producers.progress import display_on
-from producers.publisher import Mark, ReadingsPublisher, client_folder
-from producers.source import SourceReadings, identity_of
-from producers.source_type import ProducerTotals
-from producers.values import missing_of
 from shoal.config.base import client_name_of
 from shoal.config.settings import Config
 from shoal.errors import InvalidState
 from shoal.privacy.base import Missing
+from shoal.producers.files.split import CLIENTS_MAX
+from shoal.producers.messages import ParsedPayload, RejectedMessages, parse_payload, values_with_gaps
+from shoal.producers.mqtt.connection import Connection, Message
+from shoal.producers.mqtt.readings import TOPICS_MAX, AlignedReading, Aligner, Rules, TopicTable, topics_of
+from shoal.producers.mqtt.settings import MqttSettings, mqtt_settings
+from shoal.producers.progress import display_on
+from shoal.producers.publisher import Mark, ReadingsPublisher, client_folder
+from shoal.producers.source import SourceReadings, identity_of
+from shoal.producers.source_type import ProducerTotals
+from shoal.producers.values import missing_of
 from shoal.protocol.topics import READINGS, readings_settings
 from shoal.runtime.checkpoint import Checkpoint
 from shoal.runtime.logs import open_readings
@@ -90,7 +90,7 @@ class IngestCounts:
         self.already_there = 0
         """readings that an earlier process had stored"""
         self.faults: Counter[str] = Counter()
-        """messages, values and readings that were not used, or changed, by reason (`producers.source_type.FAULTS`)"""
+        """messages, values and readings that were not used, or changed, by reason (`shoal.producers.source_type.FAULTS`)"""
 
     @property
     def published(self) -> int:

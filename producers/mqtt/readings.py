@@ -19,12 +19,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import combinations
 from typing import Any, NamedTuple
 
-from producers.messages import SensorValues, TopicField, values_with_gaps
-from producers.mqtt.settings import MqttSettings, parse_place
 from shoal.config.contract import Contract
 from shoal.errors import SettingsError
 from shoal.kernels.arrays import Floats
 from shoal.privacy.base import Missing
+from shoal.producers.messages import SensorValues, TopicField, values_with_gaps
+from shoal.producers.mqtt.settings import MqttSettings, parse_place
 from shoal.protocol.readings import codes_of
 
 GROUPS_MAX = 1000

@@ -7,10 +7,10 @@ from typing import Any
 
 import click
 
-from producers.mqtt.settings import MqttSettings, mqtt_settings
-from producers.source_type import NAME, ProducerTask, ProducerTotals, SourceType
 from shoal.config.settings import Config
 from shoal.errors import SettingsError
+from shoal.producers.mqtt.settings import MqttSettings, mqtt_settings
+from shoal.producers.source_type import NAME, ProducerTask, ProducerTotals, SourceType
 from shoal.telemetry.events import log_event
 
 
@@ -46,7 +46,7 @@ class MqttSource(SourceType):
             raise SettingsError(
                 "--mqtt and --name CLIENT go together, unless client in [mqtt] says what names the client of a message"
             )
-        from producers.mqtt.ingest import run_ingest  # noqa: PLC0415 - MQTT is an extra
+        from shoal.producers.mqtt.ingest import run_ingest  # noqa: PLC0415 - MQTT is an extra
 
         config, client = task.config, task.options["name"]
         log_event("started", federation=config.contract.federation, contract=config.contract.digest, client=client)

@@ -15,10 +15,10 @@ from typing import Final
 
 import numpy as np
 
-from server_node.clusters.lineage import Lineage
 from shoal.algorithms.view import ClusteringView, RegimeView
 from shoal.config.contract import Contract, Feature, category_text, ends_text, range_text, rounded, value_text, within
 from shoal.kernels.arrays import Bools, Floats, Ints
+from shoal.server_node.clusters.lineage import Lineage
 
 SHARES = (0.1, 0.5, 0.9)
 """quantiles of the mass of a cluster, between which its values are said to lie"""

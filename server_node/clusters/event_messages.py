@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from server_node.clusters.description import Description
-from server_node.clusters.lineage import Cluster, ClusterEvent, EventKind, Lineage, stay_text
 from shoal.config.contract import Contract, category_text
 from shoal.protocol.events import ClusterEventMessage
 from shoal.protocol.messages import Snapshot
+from shoal.server_node.clusters.description import Description
+from shoal.server_node.clusters.lineage import Cluster, ClusterEvent, EventKind, Lineage, stay_text
 
 
 def _centre_by_name(centre: tuple[float, ...], contract: Contract) -> dict[str, float | str]:

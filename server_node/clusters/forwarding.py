@@ -18,7 +18,6 @@ from typing import NamedTuple
 import click
 from pydantic import Field, field_validator
 
-from server_node.clusters.sinks import Sink, Sinks
 from shoal.cli.options import CLIENT_NAME, config_option, log_json_option, until_idle_option
 from shoal.config.base import Settings, parse_table, read_toml
 from shoal.config.settings import Config, load_config
@@ -28,6 +27,7 @@ from shoal.protocol.topics import LABELS, SITE_EVENTS, ensure_label_topics, ensu
 from shoal.runtime.checkpoint import Checkpoint
 from shoal.runtime.logs import open_client_log
 from shoal.runtime.service import run, stopped_by_signals
+from shoal.server_node.clusters.sinks import Sink, Sinks
 from shoal.telemetry.events import log_event, start_logging
 from shoal.transports import open_log
 from shoal.transports.base import Log, Positions, Record, beginning, read_next

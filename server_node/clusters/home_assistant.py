@@ -13,9 +13,9 @@ from typing import Any
 
 from pydantic import Field
 
-from server_node.clusters.sinks import BrokerSettings, MqttPublisher, SinkType
 from shoal import __version__
 from shoal.protocol.events import EVENT_KINDS, SITE_EVENT_KINDS
+from shoal.server_node.clusters.sinks import BrokerSettings, MqttPublisher, SinkType
 
 ENDED = ("gone", "merged")
 """kinds of event after which a cluster is no more"""

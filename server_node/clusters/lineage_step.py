@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 from itertools import count
 from typing import TypeVar
 
-from server_node.clusters.lineage import NO_CLUSTER, Cluster, ClusterEvent, EventKind, Lineage, LineagePolicy
 from shoal.algorithms.view import ClusteringView
 from shoal.protocol.messages import ClusterIdentity, Snapshot
+from shoal.server_node.clusters.lineage import NO_CLUSTER, Cluster, ClusterEvent, EventKind, Lineage, LineagePolicy
 
 K = TypeVar("K", bound=Hashable)
 

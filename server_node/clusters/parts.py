@@ -17,8 +17,6 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from server_node.clusters.description import Description, describe
-from server_node.clusters.lineage import Lineage
 from shoal.algorithms.view import NO_CLUSTER, ClusteringView
 from shoal.config.contract import Contract
 from shoal.errors import InvalidState
@@ -29,6 +27,8 @@ from shoal.kernels.matching import assignment, follow_clusters
 from shoal.protocol.checks import TEXT_CHARACTERS_MAX
 from shoal.protocol.messages import Snapshot
 from shoal.protocol.parts import Part, are_parts, number_features
+from shoal.server_node.clusters.description import Description, describe
+from shoal.server_node.clusters.lineage import Lineage
 
 READINGS_MIN: Final = 1_000
 PARTS_MAX: Final = 4

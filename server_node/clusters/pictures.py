@@ -14,13 +14,6 @@ from typing import Any, Final
 import click
 import numpy as np
 
-from server_node.clusters.description import WIDTH_MIN, Description, describe, distance_between, interval_width
-from server_node.clusters.figures import LABEL_CHARS, QUIET, heading, saved, ticks, without_frame, wrapped
-from server_node.clusters.history.changes import CHANCE, Changes
-from server_node.clusters.history.changes_command import changes_figure, logged_changes
-from server_node.clusters.history.store import decode_record
-from server_node.clusters.lineage import stay_text
-from server_node.web.json_values import feature_label, view_of
 from shoal.algorithms.view import ClusteringView, RegimeView
 from shoal.cli.options import chosen_model, config_option, model_option
 from shoal.config.contract import Feature
@@ -33,6 +26,13 @@ from shoal.protocol.messages import Snapshot
 from shoal.protocol.published_contract import contract_in
 from shoal.protocol.topics import ensure_topics
 from shoal.runtime.logs import open_federation_log
+from shoal.server_node.clusters.description import WIDTH_MIN, Description, describe, distance_between, interval_width
+from shoal.server_node.clusters.figures import LABEL_CHARS, QUIET, heading, saved, ticks, without_frame, wrapped
+from shoal.server_node.clusters.history.changes import CHANCE, Changes
+from shoal.server_node.clusters.history.changes_command import changes_figure, logged_changes
+from shoal.server_node.clusters.history.store import decode_record
+from shoal.server_node.clusters.lineage import stay_text
+from shoal.server_node.web.json_values import feature_label, view_of
 from shoal.transports.base import Log, latest
 
 BARS_MAX = 96

@@ -10,8 +10,6 @@ from typing import Any
 import click
 import numpy as np
 
-from server_node.clusters.lineage import Lineage
-from server_node.clusters.lineage_step import lineage_of
 from shoal.algorithms.regression import Rule, RuleBase, rules_of, written
 from shoal.cli.options import config_option
 from shoal.config.resolved import ResolvedContract
@@ -23,6 +21,8 @@ from shoal.protocol.published_contract import CONTRACT_KEY, with_earlier
 from shoal.protocol.topics import ensure_topics
 from shoal.protocol.validation import Validator
 from shoal.runtime.logs import open_federation_log
+from shoal.server_node.clusters.lineage import Lineage
+from shoal.server_node.clusters.lineage_step import lineage_of
 from shoal.transports.base import Log, latest
 
 

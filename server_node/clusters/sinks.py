@@ -429,7 +429,7 @@ MQTT = MqttSinkType()
 def _sink_type(name: str) -> SinkType:
     sink_type = SINKS.load(name)
     if not isinstance(sink_type, SinkType):
-        raise SettingsError(f"sink of events {name!r} is not a server_node.clusters.sinks.SinkType")
+        raise SettingsError(f"sink of events {name!r} is not a shoal.server_node.clusters.sinks.SinkType")
     return sink_type
 
 

@@ -11,10 +11,6 @@ from typing import Any
 import click
 import numpy as np
 
-from server_node.clusters.lineage import Lineage
-from server_node.clusters.lineage_step import lineage_of
-from server_node.clusters.regression import newest_snapshot
-from server_node.web.json_values import kind_json, snapshot_json, view_of
 from shoal.algorithms.view import Cuts, NearestPoint, Predictor
 from shoal.cli.options import chosen_model, config_option, model_option
 from shoal.config.resolved import ResolvedContract
@@ -24,6 +20,10 @@ from shoal.files import atomic_file
 from shoal.protocol.messages import Snapshot
 from shoal.protocol.topics import ensure_topics
 from shoal.runtime.logs import open_federation_log
+from shoal.server_node.clusters.lineage import Lineage
+from shoal.server_node.clusters.lineage_step import lineage_of
+from shoal.server_node.clusters.regression import newest_snapshot
+from shoal.server_node.web.json_values import kind_json, snapshot_json, view_of
 
 
 @click.group()

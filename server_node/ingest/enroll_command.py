@@ -12,12 +12,12 @@ from typing import Final
 
 import click
 
-from server_node.ingest.request_commands import request_quarantine
 from shoal.cli.options import CLIENT_NAME, config_option, json_option
 from shoal.config.settings import Config, load_config
 from shoal.errors import SettingsError
 from shoal.protocol.signatures import KEY_BYTES, read_keys, server_file, write_keys
 from shoal.protocol.topics import ensure_topics
+from shoal.server_node.ingest.request_commands import request_quarantine
 from shoal.transports import open_log
 
 CONTRACT: Final = ("federation", "features", "privacy", "models")

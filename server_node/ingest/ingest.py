@@ -14,12 +14,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Final, Literal, NamedTuple
 
-from server_node.ingest.masked import MaskedRounds
-from server_node.ingest.outcome import IngestOutcome, Report
-from server_node.ingest.quarantine import AHEAD_S_MAX
-from server_node.ingest.requests import Request, ServerParts, request_in
-from server_node.models.base import Processed
-from server_node.models.sequences import Content
 from shoal.config.contract import Contract
 from shoal.config.limits import UPDATE_RECORD_BYTES_MAX
 from shoal.errors import MessageRejected
@@ -29,6 +23,12 @@ from shoal.protocol.regions import RegionUpdate, decode_update, update_arrays
 from shoal.protocol.rejected import Rejected
 from shoal.protocol.signatures import ServerKeys
 from shoal.runtime.checkpoint import OutboxRecord, pairs_of
+from shoal.server_node.ingest.masked import MaskedRounds
+from shoal.server_node.ingest.outcome import IngestOutcome, Report
+from shoal.server_node.ingest.quarantine import AHEAD_S_MAX
+from shoal.server_node.ingest.requests import Request, ServerParts, request_in
+from shoal.server_node.models.base import Processed
+from shoal.server_node.models.sequences import Content
 from shoal.telemetry.events import log_event
 from shoal.transports.base import Positions, Record
 

@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, cast
 
-from server_node.ingest.model_round import ModelRound
-from server_node.ingest.outcome import IngestOutcome
-from server_node.ingest.suspects import is_check
-from server_node.models.base import ServedModel
-from server_node.models.streaming import StreamingBase
-from server_node.regions.hierarchy import UpstreamState
 from shoal.config.resolved import ResolvedContract
 from shoal.errors import InvalidState, MessageRejected
 from shoal.protocol.masked import CloseRound, HelperSum, MaskedCounts, RoundPlan, check_envelope
 from shoal.protocol.messages import ModelMessage, Update
 from shoal.protocol.signatures import ServerKeys
 from shoal.runtime.checkpoint import DAMAGED, OutboxRecord
+from shoal.server_node.ingest.model_round import ModelRound
+from shoal.server_node.ingest.outcome import IngestOutcome
+from shoal.server_node.ingest.suspects import is_check
+from shoal.server_node.models.base import ServedModel
+from shoal.server_node.models.streaming import StreamingBase
+from shoal.server_node.regions.hierarchy import UpstreamState
 from shoal.transports.base import Record
 
 STATE_VERSION: Final = 2

@@ -16,11 +16,6 @@ from typing import Any, Final, cast
 
 import numpy as np
 
-from server_node.ingest.requests import Applied
-from server_node.ingest.suspects import HelperCheck, Suspects, is_check
-from server_node.models.streaming import StreamingBase
-from server_node.regions.following import FollowingModel
-from server_node.regions.hierarchy import UpstreamState
 from shoal.algorithms.counting import Counted
 from shoal.algorithms.streaming import Arrays
 from shoal.config.resolved import ResolvedContract, ResolvedModel
@@ -44,6 +39,11 @@ from shoal.protocol.masked import (
     words_of,
 )
 from shoal.protocol.messages import Snapshot, Update
+from shoal.server_node.ingest.requests import Applied
+from shoal.server_node.ingest.suspects import HelperCheck, Suspects, is_check
+from shoal.server_node.models.streaming import StreamingBase
+from shoal.server_node.regions.following import FollowingModel
+from shoal.server_node.regions.hierarchy import UpstreamState
 from shoal.transports.base import Record
 
 COHORT: Final = "cohort"

@@ -7,11 +7,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
-from server_node.clusters.history.store import HistoryRecord, HistoryStore
-from server_node.ingest.quarantine import QuarantineRegister
-from server_node.ingest.reassembly import IncompleteUpdate
-from server_node.ingest.requests import Applied, quarantine_records
-from server_node.models.base import AnswerResult, IncompatibleClient, ModelEvent, PublishedSnapshot, ServedModel
 from shoal.config.changes import Standing
 from shoal.config.contract import Contract
 from shoal.config.resolved import ResolvedContract
@@ -21,6 +16,11 @@ from shoal.protocol.messages import Snapshot
 from shoal.protocol.published_contract import CONTRACT_KEY, PublishedContract
 from shoal.protocol.quarantine import QuarantinedClient
 from shoal.runtime.checkpoint import OutboxRecord
+from shoal.server_node.clusters.history.store import HistoryRecord, HistoryStore
+from shoal.server_node.ingest.quarantine import QuarantineRegister
+from shoal.server_node.ingest.reassembly import IncompleteUpdate
+from shoal.server_node.ingest.requests import Applied, quarantine_records
+from shoal.server_node.models.base import AnswerResult, IncompatibleClient, ModelEvent, PublishedSnapshot, ServedModel
 
 
 class IngestOutcome(NamedTuple):

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from server_node.models.clients import ClientGroups, values_by_client
 from shoal.config.sections import ServerSettings
 from shoal.errors import InvalidState, MessageRejected
 from shoal.protocol.messages import ModelMessage
+from shoal.server_node.models.clients import ClientGroups, values_by_client
 from shoal.transports.base import Record
 
 BURST_S: Final = 60.0

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import click
 
-from server_node.ingest.requests import quarantine_records, request_signer
 from shoal.cli.options import CLIENT_NAME, MOMENT, config_option, json_option
 from shoal.config.base import check_client_name
 from shoal.config.resolved import ResolvedContract
@@ -23,6 +22,7 @@ from shoal.protocol.topics import ensure_topics
 from shoal.protocol.validation import SUMS_ALONE, Validator
 from shoal.runtime.checkpoint import OutboxRecord
 from shoal.runtime.logs import open_federation_log
+from shoal.server_node.ingest.requests import quarantine_records, request_signer
 from shoal.transports import open_log
 from shoal.transports.base import Headers, Log, beginning, latest
 

@@ -9,10 +9,6 @@ from typing import Any, ClassVar, Final, Literal, NamedTuple, Protocol
 
 import numpy as np
 
-from server_node.clusters.lineage import ClusterChange, Lineage
-from server_node.models.clients import Clients
-from server_node.models.sequences import NO_CONTENT, Content
-from server_node.status import ModelStatus
 from shoal.algorithms.streaming import Arrays
 from shoal.algorithms.view import ClusteringView
 from shoal.config.resolved import ResolvedContract
@@ -21,6 +17,10 @@ from shoal.protocol.events import ClusterEventMessage
 from shoal.protocol.history import HistoryMessage
 from shoal.protocol.messages import Snapshot, Update
 from shoal.runtime.checkpoint import SavedPart
+from shoal.server_node.clusters.lineage import ClusterChange, Lineage
+from shoal.server_node.models.clients import Clients
+from shoal.server_node.models.sequences import NO_CONTENT, Content
+from shoal.server_node.status import ModelStatus
 from shoal.transports.base import Positions
 
 

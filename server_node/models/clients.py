@@ -12,17 +12,17 @@ from itertools import pairwise
 from typing import Any, Final, NamedTuple
 from zlib import crc32
 
-from server_node.models.sequences import (
-    NO_CONTENT,
-    ClientSequences,
-    Content,
-    restored_sequences,
-)
 from shoal.config.base import DAY_S
 from shoal.errors import InvalidState, MessageRejected
 from shoal.protocol.checks import COUNT_MAX
 from shoal.protocol.codec import StoredPart
 from shoal.protocol.conflicts import CONFLICTS_MAX, INCARNATION_BYTES, Conflict, Copy
+from shoal.server_node.models.sequences import (
+    NO_CONTENT,
+    ClientSequences,
+    Content,
+    restored_sequences,
+)
 
 GROUPS: Final = 512
 """a checkpoint lists all of them and writes those anew in which a client has changed, with its other clients"""

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, NamedTuple, Protocol
 
-from server_node.clusters.history.recorder import NOTHING_PUBLISHED, PublishedHistory
-from server_node.models.base import ServedModel
-from server_node.models.rounds import RoundsModel
-from server_node.models.streaming import MaskedModel, StreamingBase, StreamingModel
 from shoal.config.resolved import ResolvedContract, ResolvedModel
 from shoal.config.sections import ServerSettings
 from shoal.protocol.validation import Validator
+from shoal.server_node.clusters.history.recorder import NOTHING_PUBLISHED, PublishedHistory
+from shoal.server_node.models.base import ServedModel
+from shoal.server_node.models.rounds import RoundsModel
+from shoal.server_node.models.streaming import MaskedModel, StreamingBase, StreamingModel
 
 
 class StreamingForm(Protocol):

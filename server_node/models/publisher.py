@@ -9,29 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from server_node.clusters.description import describe
-from server_node.clusters.event_messages import event_messages
-from server_node.clusters.history.attribution import POINTS_MAX, WaitingUpdate, WaitingUpdates, points_compared
-from server_node.clusters.history.places import PlacesRecorder
-from server_node.clusters.history.recorder import NOTHING_PUBLISHED, PublishedHistory, Recorder
-from server_node.clusters.history.times import Times
-from server_node.clusters.history.unusual import UnusualWatch
-from server_node.clusters.lineage import (
-    CarriedIdentities,
-    ClusterChange,
-    ClusterEvent,
-    EventKind,
-    Lineage,
-    carried_by_place,
-    restore_lineage,
-    without_nodes,
-)
-from server_node.clusters.lineage_step import advance, lineage_of, published_identities
-from server_node.clusters.parts import Parts
-from server_node.models.base import Processed, PublishedSnapshot
-from server_node.models.clients import Clients
-from server_node.models.sequences import Content
-from server_node.status import HistoryPoint, ModelStatus, RecentEvent, RoundStatus
 from shoal.algorithms.streaming import Arrays, Rows
 from shoal.algorithms.view import ClusteringView
 from shoal.config.changes import common_places
@@ -43,6 +20,29 @@ from shoal.protocol.events import ClusterEventMessage
 from shoal.protocol.history import COARSE_S, HistoryMessage
 from shoal.protocol.messages import RoundRequest, Snapshot, Update
 from shoal.runtime.checkpoint import SavedFields, SavedPart, SavedParts, SavedValue, pairs_of
+from shoal.server_node.clusters.description import describe
+from shoal.server_node.clusters.event_messages import event_messages
+from shoal.server_node.clusters.history.attribution import POINTS_MAX, WaitingUpdate, WaitingUpdates, points_compared
+from shoal.server_node.clusters.history.places import PlacesRecorder
+from shoal.server_node.clusters.history.recorder import NOTHING_PUBLISHED, PublishedHistory, Recorder
+from shoal.server_node.clusters.history.times import Times
+from shoal.server_node.clusters.history.unusual import UnusualWatch
+from shoal.server_node.clusters.lineage import (
+    CarriedIdentities,
+    ClusterChange,
+    ClusterEvent,
+    EventKind,
+    Lineage,
+    carried_by_place,
+    restore_lineage,
+    without_nodes,
+)
+from shoal.server_node.clusters.lineage_step import advance, lineage_of, published_identities
+from shoal.server_node.clusters.parts import Parts
+from shoal.server_node.models.base import Processed, PublishedSnapshot
+from shoal.server_node.models.clients import Clients
+from shoal.server_node.models.sequences import Content
+from shoal.server_node.status import HistoryPoint, ModelStatus, RecentEvent, RoundStatus
 from shoal.transports.base import Positions
 
 HISTORY_MAX = 600

@@ -11,7 +11,13 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
-from server_node.models.base import (
+from shoal.algorithms.rounds.base import InitHint, Params
+from shoal.algorithms.rounds.policies import PolicyState, epoch_changed, select_answers
+from shoal.config.contract import Contract, Model
+from shoal.config.resolved import RoundTerms
+from shoal.errors import ShoalError
+from shoal.protocol.messages import RoundRequest
+from shoal.server_node.models.base import (
     COMPUTING_ERRORS,
     DriftDetected,
     IncompatibleClient,
@@ -23,13 +29,7 @@ from server_node.models.base import (
     RoundOpened,
     incompatible_clients,
 )
-from server_node.models.round_state import Phase, RoundState
-from shoal.algorithms.rounds.base import InitHint, Params
-from shoal.algorithms.rounds.policies import PolicyState, epoch_changed, select_answers
-from shoal.config.contract import Contract, Model
-from shoal.config.resolved import RoundTerms
-from shoal.errors import ShoalError
-from shoal.protocol.messages import RoundRequest
+from shoal.server_node.models.round_state import Phase, RoundState
 
 
 @dataclass(frozen=True)

@@ -18,14 +18,6 @@ from typing import Any
 
 import numpy as np
 
-from server_node.clusters.history.recorder import NOTHING_PUBLISHED, PublishedHistory
-from server_node.clusters.lineage import ClusterChange
-from server_node.models.base import ModelEvent, ModelRounds, Processed, PublishedSnapshot, ServedModel
-from server_node.models.publisher import ModelPublisher, PublishedModel
-from server_node.models.round_state import Participation, Phase, ReceivedAnswer, RoundState, restore_round_state
-from server_node.models.round_transitions import Moment, RoundRules, due_transition, with_clock
-from server_node.models.sequences import NO_CONTENT, Content
-from server_node.status import ModelStatus, RoundStatus
 from shoal.algorithms.options import CRITERIA
 from shoal.algorithms.rounds.base import InitHint, Params
 from shoal.algorithms.rounds.choice import Landmarks, choose_clusters
@@ -37,6 +29,14 @@ from shoal.kernels.arrays import Floats
 from shoal.protocol.messages import Snapshot, Update, round_request_of
 from shoal.protocol.validation import Validator
 from shoal.runtime.checkpoint import Required, SavedPart, SavedParts, SavedValue
+from shoal.server_node.clusters.history.recorder import NOTHING_PUBLISHED, PublishedHistory
+from shoal.server_node.clusters.lineage import ClusterChange
+from shoal.server_node.models.base import ModelEvent, ModelRounds, Processed, PublishedSnapshot, ServedModel
+from shoal.server_node.models.publisher import ModelPublisher, PublishedModel
+from shoal.server_node.models.round_state import Participation, Phase, ReceivedAnswer, RoundState, restore_round_state
+from shoal.server_node.models.round_transitions import Moment, RoundRules, due_transition, with_clock
+from shoal.server_node.models.sequences import NO_CONTENT, Content
+from shoal.server_node.status import ModelStatus, RoundStatus
 from shoal.transports.base import Positions
 
 

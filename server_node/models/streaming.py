@@ -10,9 +10,15 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol, cast
 
-from server_node.clusters.history.recorder import NOTHING_PUBLISHED, PublishedHistory
-from server_node.clusters.lineage import ClusterChange
-from server_node.models.base import (
+from shoal.algorithms.streaming import Arrays, AskingHalf, Contribution, ServerHalf
+from shoal.config.resolved import ResolvedContract, ResolvedModel
+from shoal.config.sections import ServerSettings
+from shoal.errors import InvalidState
+from shoal.protocol.messages import Snapshot, Update
+from shoal.runtime.checkpoint import Required, SavedFields, SavedPart, SavedParts
+from shoal.server_node.clusters.history.recorder import NOTHING_PUBLISHED, PublishedHistory
+from shoal.server_node.clusters.lineage import ClusterChange
+from shoal.server_node.models.base import (
     COMPUTING_ERRORS,
     IncompatibleClient,
     ModelEvent,
@@ -21,15 +27,9 @@ from server_node.models.base import (
     PublishedSnapshot,
     incompatible_clients,
 )
-from server_node.models.publisher import ModelPublisher, PublishedModel
-from server_node.models.sequences import NO_CONTENT, Content
-from server_node.status import ModelStatus
-from shoal.algorithms.streaming import Arrays, AskingHalf, Contribution, ServerHalf
-from shoal.config.resolved import ResolvedContract, ResolvedModel
-from shoal.config.sections import ServerSettings
-from shoal.errors import InvalidState
-from shoal.protocol.messages import Snapshot, Update
-from shoal.runtime.checkpoint import Required, SavedFields, SavedPart, SavedParts
+from shoal.server_node.models.publisher import ModelPublisher, PublishedModel
+from shoal.server_node.models.sequences import NO_CONTENT, Content
+from shoal.server_node.status import ModelStatus
 from shoal.transports.base import Positions
 
 POOL_BYTES_MAX = 64 * 1024 * 1024

@@ -17,7 +17,6 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Any, Final
 
-from server_node.regions.hierarchy import UpstreamState
 from shoal.config.settings import Config, LogSettings
 from shoal.config.upstream import Upstream
 from shoal.errors import InvalidState, LogFolderMissing, LogUnavailable, MessageRejected, ShoalError
@@ -32,6 +31,7 @@ from shoal.protocol.validation import Validator
 from shoal.runtime.checkpoint import Checkpoint
 from shoal.runtime.logs import open_federation_log
 from shoal.runtime.service import RETRY_FIRST_S, RETRY_MAX_S, resumed
+from shoal.server_node.regions.hierarchy import UpstreamState
 from shoal.telemetry.events import log_event
 from shoal.transports.base import Headers, Log, Positions, Record, beginning, latest
 

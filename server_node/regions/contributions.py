@@ -13,7 +13,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from server_node.models.base import ServedModel
 from shoal.algorithms.streaming import Aggregator, Arrays
 from shoal.config.contract import Contract
 from shoal.config.resolved import ResolvedModel
@@ -24,6 +23,7 @@ from shoal.protocol.messages import Update
 from shoal.protocol.regions import SEPARATOR, Contribute, Region, RegionUpdate, decode_update, update_arrays
 from shoal.protocol.validation import Validator
 from shoal.runtime.checkpoint import OutboxRecord
+from shoal.server_node.models.base import ServedModel
 from shoal.telemetry.events import log_event
 from shoal.transports.base import Log, latest
 

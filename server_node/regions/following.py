@@ -12,13 +12,6 @@ from dataclasses import replace
 from itertools import accumulate
 from typing import Any, Final, Literal, NamedTuple
 
-from server_node.clusters.history.recorder import NOTHING_PUBLISHED, PublishedHistory
-from server_node.models.base import ModelEvent, RoundClosed, RoundFailed, RoundOpened
-from server_node.models.round_state import Phase, ReceivedAnswer
-from server_node.models.round_transitions import Moment, expected_clients, has_quorum, make_request
-from server_node.models.rounds import RoundsModel
-from server_node.models.streaming import StreamingBase
-from server_node.regions.contributions import RegionContribution
 from shoal.algorithms.rounds.arrays import Params, sum_answers
 from shoal.algorithms.state_reader import StateReader
 from shoal.algorithms.streaming import Arrays, State
@@ -27,6 +20,13 @@ from shoal.config.sections import ServerSettings
 from shoal.errors import InvalidData, InvalidState
 from shoal.protocol.messages import RoundRequest, Snapshot
 from shoal.runtime.checkpoint import SavedPart, SavedValue
+from shoal.server_node.clusters.history.recorder import NOTHING_PUBLISHED, PublishedHistory
+from shoal.server_node.models.base import ModelEvent, RoundClosed, RoundFailed, RoundOpened
+from shoal.server_node.models.round_state import Phase, ReceivedAnswer
+from shoal.server_node.models.round_transitions import Moment, expected_clients, has_quorum, make_request
+from shoal.server_node.models.rounds import RoundsModel
+from shoal.server_node.models.streaming import StreamingBase
+from shoal.server_node.regions.contributions import RegionContribution
 from shoal.telemetry.events import log_event
 
 

@@ -6,10 +6,6 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
-from server_node.models.base import ServedModel
-from server_node.models.factory import ModelForms, StreamingForm
-from server_node.regions.contributions import Contributions, Regions, RegionUpdates
-from server_node.regions.following import FollowingModel, FollowingRounds
 from shoal.config.contract import Contract
 from shoal.config.sections import UpstreamSettings
 from shoal.config.upstream import Upstream
@@ -18,6 +14,10 @@ from shoal.protocol.messages import RoundRequest, Snapshot, Update, round_reques
 from shoal.protocol.regions import Region
 from shoal.protocol.validation import Validator
 from shoal.runtime.checkpoint import OutboxRecord
+from shoal.server_node.models.base import ServedModel
+from shoal.server_node.models.factory import ModelForms, StreamingForm
+from shoal.server_node.regions.contributions import Contributions, Regions, RegionUpdates
+from shoal.server_node.regions.following import FollowingModel, FollowingRounds
 from shoal.transports.base import Log
 
 

@@ -13,7 +13,6 @@ import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from server_node.regions.replica_region import Assignments, Region, Timers
 from shoal.config.extension_settings import parse_address, transport_part
 from shoal.config.limits import RECORD_BYTES_MAX
 from shoal.config.sections import ReplicaSettings
@@ -22,6 +21,7 @@ from shoal.errors import InvalidState, LogError
 from shoal.files import read_password
 from shoal.runtime.checkpoint import OutboxRecord
 from shoal.runtime.service import RETRY_FIRST_S, RETRY_MAX_S, notify_systemd, stopped_by_signals
+from shoal.server_node.regions.replica_region import Assignments, Region, Timers
 from shoal.telemetry.events import log_event
 from shoal.transports.base import Record
 from shoal.transports.kafka.connection import FRAME_BYTES

@@ -11,15 +11,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from server_node.ingest.ingest import Ingest, Ingested, RecordFailed, Rejections
-from server_node.ingest.outcome import StepOutcome, list_records, quarantine_requests, snapshot_records
-from server_node.ingest.quarantine import QuarantineRegister
-from server_node.ingest.quotas import Quotas
-from server_node.ingest.reassembly import Reassembly
-from server_node.ingest.requests import ServerParts, TakenRequests, request_signer
-from server_node.models.base import ModelEvent, PublishedSnapshot, ServedModel
-from server_node.models.streaming import StreamingModel
-from server_node.regions.hierarchy import Hierarchy
 from shoal.config.resolved import ResolvedContract, ResolvedModel
 from shoal.config.settings import Config
 from shoal.errors import InvalidState, MessageRejected
@@ -28,6 +19,15 @@ from shoal.protocol.messages import Wake
 from shoal.protocol.signatures import ServerKeys
 from shoal.protocol.validation import Validator
 from shoal.runtime.checkpoint import STATE_BYTES_MAX, OutboxRecord, Required, SavedPart, SavedParts
+from shoal.server_node.ingest.ingest import Ingest, Ingested, RecordFailed, Rejections
+from shoal.server_node.ingest.outcome import StepOutcome, list_records, quarantine_requests, snapshot_records
+from shoal.server_node.ingest.quarantine import QuarantineRegister
+from shoal.server_node.ingest.quotas import Quotas
+from shoal.server_node.ingest.reassembly import Reassembly
+from shoal.server_node.ingest.requests import ServerParts, TakenRequests, request_signer
+from shoal.server_node.models.base import ModelEvent, PublishedSnapshot, ServedModel
+from shoal.server_node.models.streaming import StreamingModel
+from shoal.server_node.regions.hierarchy import Hierarchy
 from shoal.transports.base import Record
 
 STATE_VERSION = 5

@@ -18,13 +18,13 @@ from contextlib import closing, contextmanager
 from dataclasses import replace
 from typing import Any, Final, Protocol
 
-from server_node.monitoring import ServerMonitoring
-from server_node.regions.replica_model import RegionModel, absorb
 from shoal.config.limits import KIB, UPDATE_RECORD_BYTES_MAX
 from shoal.config.settings import Config
 from shoal.errors import MessageRejected, ShoalError
 from shoal.runtime.checkpoint import OutboxRecord
 from shoal.runtime.logs import snapshot_signer
+from shoal.server_node.monitoring import ServerMonitoring
+from shoal.server_node.regions.replica_model import RegionModel, absorb
 from shoal.telemetry.events import log_event
 from shoal.telemetry.metrics import ServerMetrics
 from shoal.transports.base import Log, Record

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from prometheus_client import CollectorRegistry
 
-from server_node.clusters.history.store import HistoryReader
-from server_node.status import StatusBoard
-from server_node.web.access import Access, make_access
-from server_node.web.app import PublishRequest, create_app
-from server_node.web.server import DEFAULT_LIMITS, Limits, TlsFiles, WebServer
-from server_node.web.topic_pages import OpenLog
 from shoal.algorithms.registry import predict_rows
 from shoal.config.resolved import ResolvedContract
 from shoal.config.sections import ServerSettings
 from shoal.kernels.arrays import Floats, Ints
 from shoal.protocol.messages import Snapshot
+from shoal.server_node.clusters.history.store import HistoryReader
+from shoal.server_node.status import StatusBoard
+from shoal.server_node.web.access import Access, make_access
+from shoal.server_node.web.app import PublishRequest, create_app
+from shoal.server_node.web.server import DEFAULT_LIMITS, Limits, TlsFiles, WebServer
+from shoal.server_node.web.topic_pages import OpenLog
 
 __all__ = ["WebServer", "configured_server", "create_app", "make_access", "page_server", "predict"]
 

@@ -36,13 +36,13 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from server_node.ingest.request_commands import alerts_request, name_request
-from server_node.web.responses import problem, read_body
 from shoal.config.resolved import ResolvedContract
 from shoal.config.sections import is_loopback
 from shoal.errors import SettingsError
 from shoal.files import read_password
 from shoal.protocol.messages import ClusterAlerts, ClusterName
+from shoal.server_node.ingest.request_commands import alerts_request, name_request
+from shoal.server_node.web.responses import problem, read_body
 from shoal.telemetry.events import log_event
 
 TOKEN = re.compile(r"[A-Za-z0-9._~+/-]{16,512}=*")

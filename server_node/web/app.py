@@ -23,9 +23,14 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
-from server_node.clusters.history.store import HistoryReader
-from server_node.status import ServerStatus, StatusBoard
-from server_node.web.access import (
+from shoal.config.privacy_report import privacy_report
+from shoal.config.resolved import ResolvedContract
+from shoal.errors import MissingExtra, ShoalError
+from shoal.kernels.arrays import Floats, Ints
+from shoal.protocol.messages import OperatorRequest, Snapshot
+from shoal.server_node.clusters.history.store import HistoryReader
+from shoal.server_node.status import ServerStatus, StatusBoard
+from shoal.server_node.web.access import (
     REQUEST_BYTES_MAX,
     Access,
     AccessControl,
@@ -34,9 +39,9 @@ from server_node.web.access import (
     parse_alerts,
     parse_name,
 )
-from server_node.web.clusters import cluster_operations, known_cluster, no_clustering, requested_model
-from server_node.web.json_values import as_json, snapshot_json
-from server_node.web.operations import (
+from shoal.server_node.web.clusters import cluster_operations, known_cluster, no_clustering, requested_model
+from shoal.server_node.web.json_values import as_json, snapshot_json
+from shoal.server_node.web.operations import (
     CLIENTS,
     JSON,
     NEW_ALERTS,
@@ -54,8 +59,8 @@ from server_node.web.operations import (
     Schema,
     routes_of,
 )
-from server_node.web.page import SUBSCRIBERS_MAX, Page
-from server_node.web.predictions import (
+from shoal.server_node.web.page import SUBSCRIBERS_MAX, Page
+from shoal.server_node.web.predictions import (
     MEDIA_TYPES,
     ROWS_BYTES_MAX,
     first_predicting,
@@ -64,7 +69,7 @@ from server_node.web.predictions import (
     read_readings,
     rules_response,
 )
-from server_node.web.responses import (
+from shoal.server_node.web.responses import (
     EndsWithServer,
     SecurityHeaders,
     aborted,
@@ -76,13 +81,8 @@ from server_node.web.responses import (
     shoal_error,
     tagged,
 )
-from server_node.web.server import DEFAULT_LIMITS, Limits, RateLimit, bounded_by_descriptors
-from server_node.web.topic_pages import OpenLog, TopicPages, whole_number
-from shoal.config.privacy_report import privacy_report
-from shoal.config.resolved import ResolvedContract
-from shoal.errors import MissingExtra, ShoalError
-from shoal.kernels.arrays import Floats, Ints
-from shoal.protocol.messages import OperatorRequest, Snapshot
+from shoal.server_node.web.server import DEFAULT_LIMITS, Limits, RateLimit, bounded_by_descriptors
+from shoal.server_node.web.topic_pages import OpenLog, TopicPages, whole_number
 
 R = TypeVar("R", bound=OperatorRequest)
 

@@ -16,16 +16,22 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from server_node.clusters.description import Description, Interval, describe, heaviest_numbers, places_of
-from server_node.clusters.history.changes import CHANCE, PastEvent, find_changes, spans_of
-from server_node.clusters.history.cycles import cycles_json, find_cycles
-from server_node.clusters.history.store import HistoryReader
-from server_node.clusters.history.summary import RecentHistory, recent_history
-from server_node.clusters.lineage import Cluster, Lineage, stays_of
-from server_node.status import ModelStatus, ServerStatus, StatusBoard
-from server_node.web.history_json import asked_span, read_feeds, read_history
-from server_node.web.json_values import NO_SNAPSHOT, digits, feature_json, kind_json, parts_json, view_of
-from server_node.web.operations import (
+from shoal.algorithms.view import ClusteringView, RegimeView
+from shoal.config.contract import Contract
+from shoal.config.resolved import ResolvedContract
+from shoal.errors import SettingsError
+from shoal.kernels.arrays import Bools, Floats, Ints
+from shoal.protocol.history import NO_CLUSTER
+from shoal.server_node.clusters.description import Description, Interval, describe, heaviest_numbers, places_of
+from shoal.server_node.clusters.history.changes import CHANCE, PastEvent, find_changes, spans_of
+from shoal.server_node.clusters.history.cycles import cycles_json, find_cycles
+from shoal.server_node.clusters.history.store import HistoryReader
+from shoal.server_node.clusters.history.summary import RecentHistory, recent_history
+from shoal.server_node.clusters.lineage import Cluster, Lineage, stays_of
+from shoal.server_node.status import ModelStatus, ServerStatus, StatusBoard
+from shoal.server_node.web.history_json import asked_span, read_feeds, read_history
+from shoal.server_node.web.json_values import NO_SNAPSHOT, digits, feature_json, kind_json, parts_json, view_of
+from shoal.server_node.web.operations import (
     CHANGES,
     CLUSTERS,
     CYCLES,
@@ -38,14 +44,8 @@ from server_node.web.operations import (
     Operation,
     Parameter,
 )
-from server_node.web.responses import conditional, in_thread, problem, tagged
-from server_node.web.tables import history_fields
-from shoal.algorithms.view import ClusteringView, RegimeView
-from shoal.config.contract import Contract
-from shoal.config.resolved import ResolvedContract
-from shoal.errors import SettingsError
-from shoal.kernels.arrays import Bools, Floats, Ints
-from shoal.protocol.history import NO_CLUSTER
+from shoal.server_node.web.responses import conditional, in_thread, problem, tagged
+from shoal.server_node.web.tables import history_fields
 
 FROM = Parameter("from", TEXT, "seconds since 1970, or a time of ISO 8601")
 TO = Parameter("to", TEXT, "as from")

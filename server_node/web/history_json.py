@@ -14,10 +14,6 @@ import numpy as np
 from starlette.datastructures import QueryParams
 from starlette.exceptions import HTTPException
 
-from server_node.clusters.history.store import HistoryReader
-from server_node.clusters.history.summary import client_name
-from server_node.web.json_values import as_json
-from server_node.web.tables import feeds_json
 from shoal.kernels.arrays import AnyInts, Ints
 from shoal.protocol.checks import MOMENT_MAX
 from shoal.protocol.history import (
@@ -31,6 +27,10 @@ from shoal.protocol.history import (
     pack_table,
     readings_table,
 )
+from shoal.server_node.clusters.history.store import HistoryReader
+from shoal.server_node.clusters.history.summary import client_name
+from shoal.server_node.web.json_values import as_json
+from shoal.server_node.web.tables import feeds_json
 
 COLUMNS_MAX = 2000
 """columns in one answer"""

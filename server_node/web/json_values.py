@@ -14,13 +14,13 @@ from typing import Any
 
 import numpy as np
 
-from server_node.clusters.lineage import Lineage
-from server_node.status import ModelStatus
 from shoal.algorithms.view import ClusteringView
 from shoal.config.contract import Feature
 from shoal.config.resolved import ResolvedContract
 from shoal.kernels.arrays import AnyArray, Floats
 from shoal.protocol.messages import Snapshot
+from shoal.server_node.clusters.lineage import Lineage
+from shoal.server_node.status import ModelStatus
 
 
 def in_units(points: Floats, contract: ResolvedContract, shown: list[int]) -> list[list[float]]:

@@ -18,9 +18,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from server_node.web.responses import tagged
 from shoal import __version__
 from shoal.protocol.events import EVENT_KINDS
+from shoal.server_node.web.responses import tagged
 
 JSON, PROBLEM_JSON = "application/json", "application/problem+json"
 

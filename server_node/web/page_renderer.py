@@ -11,13 +11,20 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from server_node.clusters.history.cycles import CHANCE, Cycle, find_cycles
-from server_node.clusters.history.store import HistoryReader
-from server_node.clusters.history.summary import recent_history, usual
-from server_node.clusters.lineage import Lineage
-from server_node.status import HistoryPoint, ModelStatus, RoundStatus, ServerStatus, newest_clients
-from server_node.web.clusters import beside_json, regimes_json, regimes_of
-from server_node.web.json_values import (
+from shoal import __version__
+from shoal.algorithms.view import ClusteringView
+from shoal.config.resolved import ResolvedContract, ResolvedModel
+from shoal.kernels.arrays import Floats
+from shoal.protocol.history import COARSE_S, PLACES_S
+from shoal.protocol.messages import Snapshot
+from shoal.protocol.model_state import model_state
+from shoal.server_node.clusters.history.cycles import CHANCE, Cycle, find_cycles
+from shoal.server_node.clusters.history.store import HistoryReader
+from shoal.server_node.clusters.history.summary import recent_history, usual
+from shoal.server_node.clusters.lineage import Lineage
+from shoal.server_node.status import HistoryPoint, ModelStatus, RoundStatus, ServerStatus, newest_clients
+from shoal.server_node.web.clusters import beside_json, regimes_json, regimes_of
+from shoal.server_node.web.json_values import (
     NO_SNAPSHOT,
     UNCHANGED,
     as_json,
@@ -27,9 +34,9 @@ from server_node.web.json_values import (
     parts_json,
     view_of,
 )
-from server_node.web.map import axis_sample, map_json, scatter, steady_axes
-from server_node.web.predictions import rules_table
-from server_node.web.tables import (
+from shoal.server_node.web.map import axis_sample, map_json, scatter, steady_axes
+from shoal.server_node.web.predictions import rules_table
+from shoal.server_node.web.tables import (
     CLIENTS_MAX,
     clients_note,
     clients_table,
@@ -38,13 +45,6 @@ from server_node.web.tables import (
     privacy_text,
     spent_by_one,
 )
-from shoal import __version__
-from shoal.algorithms.view import ClusteringView
-from shoal.config.resolved import ResolvedContract, ResolvedModel
-from shoal.kernels.arrays import Floats
-from shoal.protocol.history import COARSE_S, PLACES_S
-from shoal.protocol.messages import Snapshot
-from shoal.protocol.model_state import model_state
 
 RECENT_MAX = 8
 """statuses of each model that are kept, so that a page that has one of them is sent the changes only"""

@@ -20,10 +20,6 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from server_node.clusters.regression import named_rules, predicted_values, rule_base, rules_json
-from server_node.status import ModelStatus
-from server_node.web.json_values import NO_SNAPSHOT
-from server_node.web.responses import problem, tagged
 from shoal.algorithms.regression import written
 from shoal.config.resolved import ResolvedContract
 from shoal.errors import InvalidData, MissingExtra
@@ -31,6 +27,10 @@ from shoal.kernels.arrays import Floats
 from shoal.protocol.messages import Snapshot
 from shoal.protocol.reading_faults import is_missing
 from shoal.protocol.readings import Codes, codes_of
+from shoal.server_node.clusters.regression import named_rules, predicted_values, rule_base, rules_json
+from shoal.server_node.status import ModelStatus
+from shoal.server_node.web.json_values import NO_SNAPSHOT
+from shoal.server_node.web.responses import problem, tagged
 
 # A request is held in memory whole, and computed while others wait.
 ROWS_BYTES_MAX = 4 * 1024 * 1024

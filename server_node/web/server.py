@@ -28,9 +28,9 @@ from starlette.applications import Starlette
 from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from server_node.web.responses import problem
 from shoal.config.sections import is_loopback
 from shoal.errors import SettingsError
+from shoal.server_node.web.responses import problem
 from shoal.telemetry.events import log_event
 
 SLACK = 16

@@ -9,16 +9,16 @@ from typing import Any
 
 import numpy as np
 
-from server_node.clusters.description import Description, Interval, describe, heaviest_numbers
-from server_node.clusters.history.summary import RecentHistory, Usual
-from server_node.clusters.lineage import Cluster, Lineage
-from server_node.status import ClientStatus, ModelStatus
-from server_node.web.json_values import digits
 from shoal.algorithms.view import ClusteringView
 from shoal.config.privacy_report import DaySpending, models_report, spent_in_a_day
 from shoal.config.resolved import ResolvedContract
 from shoal.privacy.formal import EPSILON_WEAK
 from shoal.privacy.masked import Masked
+from shoal.server_node.clusters.description import Description, Interval, describe, heaviest_numbers
+from shoal.server_node.clusters.history.summary import RecentHistory, Usual
+from shoal.server_node.clusters.lineage import Cluster, Lineage
+from shoal.server_node.status import ClientStatus, ModelStatus
+from shoal.server_node.web.json_values import digits
 
 EPSILONS_MAX = 64
 """features whose epsilon is listed one by one"""

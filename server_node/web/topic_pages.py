@@ -15,12 +15,12 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from server_node.status import StatusBoard
-from server_node.web.clusters import requested_model
-from server_node.web.operations import COUNT, EVENT, LABEL, TEXT, Operation, Parameter, page_of
-from server_node.web.responses import in_thread, tagged
 from shoal.errors import LogError, MessageRejected
 from shoal.protocol.events import SCHEMA, ClusterEventMessage
+from shoal.server_node.status import StatusBoard
+from shoal.server_node.web.clusters import requested_model
+from shoal.server_node.web.operations import COUNT, EVENT, LABEL, TEXT, Operation, Parameter, page_of
+from shoal.server_node.web.responses import in_thread, tagged
 from shoal.transports.base import Log, Record
 
 OpenLog = Callable[[], Log]

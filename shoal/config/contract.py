@@ -405,7 +405,7 @@ class Contract(Table):
         """The key of all records in the topic of updates that are for this model.
 
         It decides their partition. It has the federation too, so that models of the same name in the federations of
-        several regions are not all in the same partition, and replicas can share them (`server_node.regions.replica`).
+        several regions are not all in the same partition, and replicas can share them (`shoal.server_node.regions.replica`).
         """
         return f"{self.federation}/{model}".encode()
 

@@ -2,7 +2,7 @@
 
 A transport is found by the scheme of an address, through the entry-point group `shoal.transports`; a source by its
 name, through `shoal.sources`; a sink of cluster events by its name, through `shoal.sinks`. What they are as a whole is
-in `shoal.transports.base`, `producers.source_type` and `server_node.clusters.sinks`.
+in `shoal.transports.base`, `shoal.producers.source_type` and `shoal.server_node.clusters.sinks`.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ class SourceSettings(Settings):
 
 
 class SourceWithSettings(Protocol):
-    """Facts that the settings need of a source; see `producers.source_type.SourceType`."""
+    """Facts that the settings need of a source; see `shoal.producers.source_type.SourceType`."""
 
     name: str
     settings: type[SourceSettings] | None
@@ -126,7 +126,7 @@ def _is_source(found: Any) -> TypeGuard[SourceWithSettings]:
     return (settings is None or has_settings) and callable(getattr(found, "run", None))
 
 
-SOURCES = Plugins("shoal.sources", "source of readings", _is_source, "a producers.source_type.SourceType")
+SOURCES = Plugins("shoal.sources", "source of readings", _is_source, "a shoal.producers.source_type.SourceType")
 
 
 def source_sections() -> dict[str, type[SourceSettings]]:
@@ -140,7 +140,7 @@ class SinkSettings(Settings):
 
 
 class SinkWithSettings(Protocol):
-    """Facts that the settings need of a sink; see `server_node.clusters.sinks.SinkType`."""
+    """Facts that the settings need of a sink; see `shoal.server_node.clusters.sinks.SinkType`."""
 
     name: str
     settings: type[SinkSettings]
@@ -152,7 +152,7 @@ def _is_sink(found: Any) -> TypeGuard[SinkWithSettings]:
     return has_settings and callable(getattr(found, "open", None))
 
 
-SINKS = Plugins("shoal.sinks", "sink of events", _is_sink, "a server_node.clusters.sinks.SinkType")
+SINKS = Plugins("shoal.sinks", "sink of events", _is_sink, "a shoal.server_node.clusters.sinks.SinkType")
 
 
 def sink_sections() -> dict[str, type[SinkSettings]]:

@@ -1,7 +1,7 @@
 """The lease: the message by which one server says that it answers for a federation; and which snapshots count by it.
 
 Leases are records of the topic of snapshots, which every server reads. How a server takes, renews and loses one is in
-`server_node.lease`.
+`shoal.server_node.lease`.
 
 Who can write to this topic can forge a snapshot. A version far above the known one counts only once another snapshot
 continues it, and those that it would have hidden count again once two of them have followed. Other lower versions count

@@ -294,7 +294,7 @@ import sys
 sys.modules.update(dict.fromkeys({EXTRAS!r}))
 import click
 from shoal.cli.main import shoal
-from producers.files.tables import open_table
+from shoal.producers.files.tables import open_table
 def each(command, name):
     if "Not available" in str(command.help):
         print(name)

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from click.testing import CliRunner
 
-from server_node.web.access import read_token
 from shoal.cli.main import shoal
+from shoal.server_node.web.access import read_token
 
 
 def run(*arguments: str) -> str:

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from onebox.audit import audit_command
-from onebox.audit.audit_command import audit
 from shoal.config.settings import load_config
 from shoal.errors import SettingsError
+from shoal.onebox.audit import audit_command
+from shoal.onebox.audit.audit_command import audit
 from tests.privacy.audited import audited_config, leave_empty_cells_without_noise
 
 COUNTED = """

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from client_nodes.node import ClientNode, ClientResources
-from client_nodes.snapshots import read_published
+from shoal.client_nodes.node import ClientNode, ClientResources
+from shoal.client_nodes.snapshots import read_published
 from shoal.config.contract import Contract
 from shoal.config.resolved import resolve
 from shoal.config.sections import ClientSettings

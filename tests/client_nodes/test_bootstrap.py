@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from client_nodes import bootstrap
-from client_nodes.bootstrap import open_client
+from shoal.client_nodes import bootstrap
+from shoal.client_nodes.bootstrap import open_client
 from shoal.config.settings import Config, load_config
 from shoal.errors import InvalidState, LogUnavailable, SettingsError
 from shoal.protocol.readings import Reading

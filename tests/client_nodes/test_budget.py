@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from client_nodes.bootstrap import open_client
-from client_nodes.node import ClientNode
+from shoal.client_nodes.bootstrap import open_client
+from shoal.client_nodes.node import ClientNode
 from shoal.config.settings import Config, load_config
 from shoal.errors import InvalidState, SettingsError
 from shoal.privacy.ledger import Spending, read_spending

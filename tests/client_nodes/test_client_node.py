@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from prometheus_client import generate_latest
 
-from client_nodes.intake import Reason
-from client_nodes.node import ClientNode
+from shoal.client_nodes.intake import Reason
+from shoal.client_nodes.node import ClientNode
 from shoal.config.resolved import resolve
 from shoal.errors import InvalidState, OffsetOutOfRange, SettingsError
 from shoal.protocol.codec import pack
@@ -90,7 +90,7 @@ def test_an_idle_client_stores_what_it_has_learnt(site: Site) -> None:
 def test_a_client_that_is_behind_stores_updates_together_and_a_kill_meanwhile_loses_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("client_nodes.node.READINGS_READ_MAX", 50)
+    monkeypatch.setattr("shoal.client_nodes.node.READINGS_READ_MAX", 50)
     site = Site(tmp_path / "behind")
     site.add_readings(readings(170))
     [each_alone] = copies(site, {"batch_readings_max": 50})

@@ -10,10 +10,9 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from client_nodes import client_command
-from client_nodes.bootstrap import open_client
-from server_node.bootstrap import open_server
 from shoal.cli.main import shoal
+from shoal.client_nodes import client_command
+from shoal.client_nodes.bootstrap import open_client
 from shoal.config.contract import Model, Privacy, Rounds
 from shoal.config.resolved import resolve
 from shoal.config.settings import Config, load_config
@@ -21,6 +20,7 @@ from shoal.errors import ContractDiffers, ContractMissing, LogError
 from shoal.protocol.ed25519 import PrivateKey, write_public_keys
 from shoal.protocol.published_contract import CONTRACT_KEY, PublishedContract, check_contract, publish_contract
 from shoal.runtime.service import resumed
+from shoal.server_node.bootstrap import open_server
 from shoal.transports import open_log
 from shoal.transports.base import Record
 from tests.client_nodes.site import readings

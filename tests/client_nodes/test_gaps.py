@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from client_nodes.intake import decode_batch
 from shoal.algorithms.registry import predict_rows, streaming_algorithm
 from shoal.algorithms.streaming import Contribution
+from shoal.client_nodes.intake import decode_batch
 from shoal.config.contract import Contract, parse_contract
 from shoal.kernels.arrays import Floats
 from shoal.protocol.readings import Reading

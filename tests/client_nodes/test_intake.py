@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from client_nodes.intake import decode_batch
+from shoal.client_nodes.intake import decode_batch
 from shoal.protocol.codec import pack
 from shoal.protocol.readings import Reading
 from shoal.transports.base import Headers, Record

@@ -18,10 +18,9 @@ import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
-from client_nodes.bootstrap import checkpoint_owner, open_client
-from client_nodes.labelling import labels_command
-from client_nodes.labelling.labels_command import LabelledReadings, columns_of, labels, relabel_readings
-from server_node.bootstrap import open_server
+from shoal.client_nodes.bootstrap import checkpoint_owner, open_client
+from shoal.client_nodes.labelling import labels_command
+from shoal.client_nodes.labelling.labels_command import LabelledReadings, columns_of, labels, relabel_readings
 from shoal.config.contract import Feature
 from shoal.config.settings import Config, load_config
 from shoal.errors import CheckpointInUse, InvalidState, MissingExtra, SettingsError, ShoalError
@@ -31,6 +30,7 @@ from shoal.protocol.topics import LABELS
 from shoal.runtime.checkpoint import Checkpoint, Outbox
 from shoal.runtime.logs import open_client_log
 from shoal.runtime.service import resumed
+from shoal.server_node.bootstrap import open_server
 from shoal.transports import open_log
 from shoal.transports.base import latest
 from tests.house.small_federation import create_federation, run_to_end, weather, write_readings
@@ -236,7 +236,7 @@ def test_relabelling_gives_every_reading_the_newest_names_and_versions(labelled:
 
 def rename(file: Path, identity: int) -> None:
     """Name a cluster, and let the server publish a snapshot that has the name."""
-    from server_node.ingest.request_commands import request_name  # noqa: PLC0415 - the other tests need no server
+    from shoal.server_node.ingest.request_commands import request_name  # noqa: PLC0415 - the other tests need no server
 
     config = load_config(file)
     with closing(open_log(config.log)) as log:

@@ -12,8 +12,8 @@ import pytest
 from click.testing import CliRunner
 from prometheus_client import generate_latest
 
-from client_nodes import client_command
-from client_nodes.client_command import client
+from shoal.client_nodes import client_command
+from shoal.client_nodes.client_command import client
 from shoal.config.sections import ClientSettings
 from shoal.config.settings import load_config
 from shoal.protocol.reading_faults import Rejected

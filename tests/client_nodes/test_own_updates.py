@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from client_nodes import publisher
-from client_nodes.publisher import OwnUpdates
+from shoal.client_nodes import publisher
+from shoal.client_nodes.publisher import OwnUpdates
 from shoal.config.resolved import resolve
 from shoal.errors import InvalidState, LogError, SettingsError
 from shoal.protocol.conflicts import AUTHOR_HEADER, PublishedDigests

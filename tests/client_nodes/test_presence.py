@@ -10,11 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from client_nodes import count_windows
-from client_nodes.bootstrap import open_client
-from client_nodes.count_windows import GRACE_S, ClosedWindow, ModelCounter
-from client_nodes.intake import Intake
-from server_node.bootstrap import open_server
+from shoal.client_nodes import count_windows
+from shoal.client_nodes.bootstrap import open_client
+from shoal.client_nodes.count_windows import GRACE_S, ClosedWindow, ModelCounter
+from shoal.client_nodes.intake import Intake
 from shoal.config.contract import parse_contract
 from shoal.config.resolved import resolve
 from shoal.config.settings import Config, load_config
@@ -23,6 +22,7 @@ from shoal.privacy.ledger import read_spending
 from shoal.protocol.readings import USER_ID, Reading
 from shoal.protocol.topics import READINGS, READINGS_SETTINGS
 from shoal.runtime.service import resumed
+from shoal.server_node.bootstrap import open_server
 from shoal.transports.sqlite.log import SqliteLog
 from tests.house.counting_federation import create, rooms
 from tests.house.small_federation import all_records, contents, updates_by_client

@@ -14,10 +14,8 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from client_nodes.labelling.labels_command import CsvWriter, LabelledBlock
-from client_nodes.labelling.novelty import KNOWN_MAX, KNOWN_MIN, VALUE_BINS, Streak, UsualValues
-from server_node.clusters.forwarding import Rule
-from server_node.clusters.forwarding import events as events_command
+from shoal.client_nodes.labelling.labels_command import CsvWriter, LabelledBlock
+from shoal.client_nodes.labelling.novelty import KNOWN_MAX, KNOWN_MIN, VALUE_BINS, Streak, UsualValues
 from shoal.config.settings import load_config
 from shoal.errors import InvalidState, MessageRejected
 from shoal.protocol.codec import pack, unpack
@@ -25,6 +23,8 @@ from shoal.protocol.events import SiteEvent
 from shoal.protocol.labels import Label, Reason
 from shoal.protocol.topics import SITE_EVENTS
 from shoal.runtime.logs import open_client_log
+from shoal.server_node.clusters.forwarding import Rule
+from shoal.server_node.clusters.forwarding import events as events_command
 from shoal.transports.base import latest
 from tests.client_nodes.known_clusters import FIRST_IDENTITY, known_snapshot, near_nodes, publish
 from tests.client_nodes.site import Site

@@ -8,7 +8,7 @@ from dataclasses import asdict
 import numpy as np
 import pytest
 
-from client_nodes.labelling.stays import PIECE, Regimes, Stays
+from shoal.client_nodes.labelling.stays import PIECE, Regimes, Stays
 from shoal.config.sections import ClientSettings
 from shoal.errors import InvalidState
 from shoal.protocol.codec import pack, unpack

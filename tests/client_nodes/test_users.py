@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from client_nodes.bootstrap import open_client
-from client_nodes.count_windows import UserReadings
+from shoal.client_nodes.bootstrap import open_client
+from shoal.client_nodes.count_windows import UserReadings
 from shoal.config.settings import Config, load_config
 from shoal.errors import InvalidState
 from shoal.kernels.arrays import Ints

@@ -10,9 +10,6 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from producers.features import cut_of, period_of
-from producers.init_command import init_command
-from server_node.clusters.description import describe
 from shoal.algorithms.view import ClusteringView
 from shoal.config.contract import Contract, parse_contract, range_text, value_text
 from shoal.config.resolved import resolve
@@ -20,7 +17,10 @@ from shoal.config.settings import load_config
 from shoal.errors import SettingsError
 from shoal.privacy.imperfect import CoarseReadings, row_mechanism
 from shoal.privacy.keyed import KEY_BYTES, SOURCE_BYTES
+from shoal.producers.features import cut_of, period_of
+from shoal.producers.init_command import init_command
 from shoal.protocol.reading_faults import ClippingCounts
+from shoal.server_node.clusters.description import describe
 
 WIND = {"name": "Wind direction", "unit": "°", "kind": "circular", "period": 360, "low": 45}
 

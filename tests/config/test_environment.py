@@ -8,15 +8,15 @@ from pathlib import Path
 import click
 import pytest
 
-from producers.files.source import FilesSettings
-from producers.kafka.settings import KafkaSourceSettings
-from producers.mqtt.settings import MqttSettings
 from shoal.cli.main import shoal
 from shoal.config.contract import Contract
 from shoal.config.extension_settings import source_sections
 from shoal.config.sections import ClientSettings, EventSettings, ReplicaSettings, ServerSettings, UpstreamSettings
 from shoal.config.settings import CONTRACT_TABLES, OPTIONS, SECTIONS, Config, LogSettings, ReadingsSettings, load_config
 from shoal.errors import SettingsError
+from shoal.producers.files.source import FilesSettings
+from shoal.producers.kafka.settings import KafkaSourceSettings
+from shoal.producers.mqtt.settings import MqttSettings
 
 FORMS = {
     "log": LogSettings,

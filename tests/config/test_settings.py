@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from producers.mqtt.settings import MqttSettings, mqtt_settings
 from shoal.config.sections import ClientSettings, ServerSettings
 from shoal.config.settings import SECTIONS, Config, LogSettings, ReadingsSettings, load_config
 from shoal.errors import SettingsError
+from shoal.producers.mqtt.settings import MqttSettings, mqtt_settings
 from shoal.transports.kafka.settings import KafkaSettings
 
 CONTRACT = """

@@ -14,9 +14,9 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from server_node.clusters.forwarding import load_rules
 from shoal.cli.main import shoal
 from shoal.config.settings import load_config
+from shoal.server_node.clusters.forwarding import load_rules
 from shoal.transports.kafka.settings import KafkaSettings
 
 TOP = Path(__file__).parent.parent.parent

@@ -17,8 +17,8 @@ from prometheus_client import start_http_server
 from deploy.grafana.clusters import CENTRES
 from deploy.grafana.dashboards import DASHBOARDS, FOLDER
 from deploy.grafana.panels import Dashboard, to_json
-from onebox.federation import OneBox
 from shoal.config.settings import load_config
+from shoal.onebox.federation import OneBox
 from shoal.protocol.events import ClusterEventMessage
 from shoal.protocol.messages import Snapshot, Update
 from shoal.protocol.topics import REJECTED

@@ -16,10 +16,10 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from producers.mqtt.settings import mqtt_settings
-from producers.synthetic import federation_file
 from shoal.cli.main import shoal
 from shoal.config.settings import load_config
+from shoal.producers.mqtt.settings import mqtt_settings
+from shoal.producers.synthetic import federation_file
 from tests.mosquitto_broker import PATIENCE_S
 
 UNITS = Path(__file__).parents[2] / "deploy" / "systemd"

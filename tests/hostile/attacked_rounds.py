@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from server_node.node import ServerNode
 from shoal.algorithms.registry import rounds_algorithm
 from shoal.config.resolved import resolve
 from shoal.protocol.messages import Snapshot, Update
+from shoal.server_node.node import ServerNode
 from tests.server_node.rounds_harness import SITES, contract_with
 from tests.server_node.server_fixture import ServerFixture
 

@@ -6,10 +6,10 @@ import sys
 import time
 from typing import Any
 
-from server_node.models.base import Processed
-from server_node.models.streaming import StreamingModel
 from shoal.cli.main import main
 from shoal.protocol.messages import Update
+from shoal.server_node.models.base import Processed
+from shoal.server_node.models.streaming import StreamingModel
 
 SECONDS = float(sys.argv.pop(1))
 process = StreamingModel.process

@@ -54,7 +54,7 @@ pool_clients = 1
 SERVER = r"""
 import re, sys
 from pathlib import Path
-from server_node.bootstrap import open_server
+from shoal.server_node.bootstrap import open_server
 from shoal.config.settings import load_config
 from shoal.runtime.service import resumed
 with resumed(open_server(load_config(Path(sys.argv[1])))) as node:

@@ -10,11 +10,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from server_node.models.base import incompatible_clients
 from shoal.algorithms.registry import rounds_algorithm
 from shoal.algorithms.rounds.base import Params, Stats
 from shoal.config import resolved
 from shoal.errors import InvalidData
+from shoal.server_node.models.base import incompatible_clients
 from tests.hostile.attacked_rounds import AttackedRounds, step_all, within_the_box
 
 KMEANS = rounds_algorithm("kmeans")

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from server_node.web.page import SUBSCRIBERS_MAX
+from shoal.server_node.web.page import SUBSCRIBERS_MAX
 from tests.hostile.served_page import ServedPage, serving
 from tests.house.processes import wait_until
 

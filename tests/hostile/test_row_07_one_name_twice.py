@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from client_nodes.bootstrap import open_client
-from server_node.bootstrap import open_server
+from shoal.client_nodes.bootstrap import open_client
 from shoal.config.settings import Config, load_config
 from shoal.errors import InvalidState
 from shoal.protocol.readings import Reading
 from shoal.protocol.topics import READINGS
 from shoal.runtime.logs import open_client_log
 from shoal.runtime.service import resumed
+from shoal.server_node.bootstrap import open_server
 from shoal.transports import open_log
 from shoal.transports.base import latest
 from tests.hostile.test_row_01_compressed_zeros import FILE

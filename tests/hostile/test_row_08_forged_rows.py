@@ -12,8 +12,8 @@ from pathlib import Path
 from click.testing import CliRunner
 from msgpack import packb
 
-from client_nodes.snapshots import Snapshots
 from shoal.cli.keys import server as server_key
+from shoal.client_nodes.snapshots import Snapshots
 from shoal.config.resolved import resolve
 from shoal.config.settings import load_config
 from shoal.protocol.ed25519 import PrivateKey, PublicKeys

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 from pathlib import Path
 
-from client_nodes.intake import decode_batch
+from shoal.client_nodes.intake import decode_batch
 from shoal.protocol.readings import Reading
 from shoal.protocol.topics import REJECTED
 from shoal.transports.base import Record, latest

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from client_nodes.monitoring import WINDOW_READINGS, ClippingWatch
+from shoal.client_nodes.monitoring import WINDOW_READINGS, ClippingWatch
 from shoal.config.contract import Model
 from shoal.telemetry.metrics import ClientMetrics, ServerMetrics
 from tests.client_nodes.site import Site, readings

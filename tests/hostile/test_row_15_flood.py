@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from server_node.ingest.quotas import BURST_S, Quotas
 from shoal.config.settings import ServerSettings
 from shoal.errors import MessageRejected
 from shoal.protocol.codec import pack, unpack
+from shoal.server_node.ingest.quotas import BURST_S, Quotas
 from shoal.transports.base import Record
 from tests.server_node.server_fixture import ServerFixture, updates_of
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from server_node.ingest.requests import quarantine_records, request_signer
+from shoal.server_node.ingest.requests import quarantine_records, request_signer
 from tests.hostile.keyed_site import KeyedSite
 from tests.server_node.server_fixture import updates_of
 from tests.server_node.test_quarantine import absorbed_of, reasons, signed_site

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from client_nodes.snapshots import Snapshots
-from onebox.federation import OneBox
+from shoal.client_nodes.snapshots import Snapshots
 from shoal.config.contract import Contract
 from shoal.config.resolved import resolve
 from shoal.config.settings import load_config
+from shoal.onebox.federation import OneBox
 from shoal.protocol.lease import LEASE_KEY, VERSIONS_AHEAD_MAX, Lease
 from shoal.protocol.messages import Snapshot
 from shoal.protocol.topics import ensure_topics

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from server_node.lease import MISSED_RENEWALS_MAX, LeaseHolder
 from shoal.config.contract import parse_contract
 from shoal.config.sections import ServerSettings
 from shoal.config.settings import Config, LogSettings
 from shoal.errors import LeaseUncertain
 from shoal.protocol.lease import LEASE_KEY, Lease
 from shoal.protocol.topics import ensure_topics
+from shoal.server_node.lease import MISSED_RENEWALS_MAX, LeaseHolder
 from shoal.transports import open_log
 from tests.server_node.rounds_harness import FEATURES
 from tests.small_plant import Clock

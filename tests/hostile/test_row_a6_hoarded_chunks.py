@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from server_node.ingest import reassembly
-from server_node.ingest.reassembly import Reassembly
 from shoal.protocol.codec import pack, unpack
 from shoal.protocol.messages import Update
+from shoal.server_node.ingest import reassembly
+from shoal.server_node.ingest.reassembly import Reassembly
 from tests.hostile.keyed_site import KeyedSite
 from tests.small_plant import an_update, plant
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from server_node.monitoring import CLIENTS_LABELLED_MAX
 from shoal.protocol.regions import REGIONS_MAX, RegionUpdate
+from shoal.server_node.monitoring import CLIENTS_LABELLED_MAX
 from shoal.telemetry.metrics import ServerMetrics
 from tests.hostile.keyed_site import KeyedSite
 from tests.small_plant import an_update

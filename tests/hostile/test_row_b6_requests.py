@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from server_node.ingest.quotas import BURST_S
-from server_node.ingest.requests import REQUESTS, TakenRequests, request_signer
 from shoal.config.sections import ServerSettings
 from shoal.errors import InvalidState
 from shoal.protocol.messages import ClusterName, Update
 from shoal.protocol.quarantine import QuarantineRequest
 from shoal.protocol.signatures import HEADER, signature
 from shoal.runtime.checkpoint import OutboxRecord
+from shoal.server_node.ingest.quotas import BURST_S
+from shoal.server_node.ingest.requests import REQUESTS, TakenRequests, request_signer
 from shoal.transports.base import Headers
 from tests.hostile.keyed_site import KeyedSite
 from tests.server_node.server_fixture import updates_of

@@ -11,10 +11,10 @@ import pytest
 from click.testing import CliRunner
 from pyarrow import parquet
 
-from onebox.replay import plan
-from onebox.replay.plan import make_plan
-from onebox.replay.replay_command import replay_command
 from shoal.errors import SettingsError
+from shoal.onebox.replay import plan
+from shoal.onebox.replay.plan import make_plan
+from shoal.onebox.replay.replay_command import replay_command
 from tests.house.small_federation import write_federation
 from tests.replay.plant_files import COLUMNS, KEY, config
 

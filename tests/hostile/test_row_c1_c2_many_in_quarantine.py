@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from server_node.ingest import requests
-from server_node.ingest.quarantine import QuarantineRegister
-from server_node.ingest.requests import SUBJECTS_MAX
 from shoal.protocol.messages import MESSAGE_ITEMS_MAX
 from shoal.protocol.quarantine import LIST_MAX, QuarantineList, QuarantineRequest
+from shoal.server_node.ingest import requests
+from shoal.server_node.ingest.quarantine import QuarantineRegister
+from shoal.server_node.ingest.requests import SUBJECTS_MAX
 from tests.server_node.server_fixture import ServerFixture
 from tests.server_node.test_quarantine import ask, reasons
 from tests.small_plant import plant

@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from client_nodes.labelling.labels_command import CsvWriter, LabelledBlock
-from server_node.clusters.history.history_command import COLUMNS, write_rows
+from shoal.client_nodes.labelling.labels_command import CsvWriter, LabelledBlock
 from shoal.config.contract import Feature
 from shoal.protocol.labels import Label
+from shoal.server_node.clusters.history.history_command import COLUMNS, write_rows
 
 FORMULAS = ['=HYPERLINK("http://evil.example")', "+1", "-1", "@SUM(A1)", "\t=1"]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from server_node.ingest.quarantine import AHEAD_S_MAX
+from shoal.server_node.ingest.quarantine import AHEAD_S_MAX
 from tests.hostile.keyed_site import KeyedSite
 from tests.server_node.chunked_updates import CONTRACT, in_chunks, large
 from tests.small_plant import an_update

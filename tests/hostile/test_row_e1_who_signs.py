@@ -12,9 +12,6 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from server_node.bootstrap import open_server
-from server_node.ingest.request_commands import name, quarantine, request_publisher
-from server_node.ingest.requests import request_signer
 from shoal.cli.keys import keys
 from shoal.config.settings import Config, load_config
 from shoal.errors import MissingExtra, SettingsError
@@ -25,6 +22,9 @@ from shoal.runtime import logs
 from shoal.runtime.checkpoint import OutboxRecord
 from shoal.runtime.logs import SignedTopic, open_federation_log
 from shoal.runtime.service import resumed
+from shoal.server_node.bootstrap import open_server
+from shoal.server_node.ingest.request_commands import name, quarantine, request_publisher
+from shoal.server_node.ingest.requests import request_signer
 from shoal.transports import open_log
 from shoal.transports.base import Headers, Record, TopicSettings, beginning
 from tests.house.processes import wait_until

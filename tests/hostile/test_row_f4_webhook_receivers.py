@@ -11,9 +11,9 @@ from typing import Any, cast
 
 import pytest
 
-from server_node.clusters import sinks
-from server_node.clusters.sinks import Sink, Sinks, Webhook
 from shoal.errors import LogUnavailable
+from shoal.server_node.clusters import sinks
+from shoal.server_node.clusters.sinks import Sink, Sinks, Webhook
 from tests.server_node.test_forwarding import configured, event, forward, publish
 
 ALERT = {

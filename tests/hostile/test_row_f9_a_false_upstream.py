@@ -10,8 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from server_node.regions.bridge import Bridge, open_bridge
-from server_node.regions.following import FollowingModel
 from shoal.algorithms.density_tree import DENSITY_TREE
 from shoal.config.resolved import resolve
 from shoal.config.sections import ServerSettings
@@ -19,6 +17,8 @@ from shoal.config.settings import load_config
 from shoal.config.upstream import load_upstream
 from shoal.protocol.messages import Snapshot
 from shoal.runtime.service import resumed
+from shoal.server_node.regions.bridge import Bridge, open_bridge
+from shoal.server_node.regions.following import FollowingModel
 from shoal.transports import open_log
 from shoal.transports.base import Log
 from tests.house.region_federations import UPSTREAM, write_file

@@ -17,18 +17,18 @@ import pytest
 from click.testing import CliRunner
 from prometheus_client import generate_latest
 
-from client_nodes.bootstrap import open_client
-from server_node.bootstrap import open_server
-from server_node.clusters.sinks import Sinks
-from server_node.status import StatusBoard
-from server_node.web import create_app, predict
-from server_node.web.access import make_access
 from shoal.cli.check import declared_sections
 from shoal.cli.main import shoal
+from shoal.client_nodes.bootstrap import open_client
 from shoal.config.settings import load_config
 from shoal.errors import LogUnavailable
 from shoal.protocol.events import ClusterEventMessage
 from shoal.runtime.service import resumed
+from shoal.server_node.bootstrap import open_server
+from shoal.server_node.clusters.sinks import Sinks
+from shoal.server_node.status import StatusBoard
+from shoal.server_node.web import create_app, predict
+from shoal.server_node.web.access import make_access
 from tests.house.small_federation import clock, create_federation
 from tests.server_node.web_client import WebClient
 

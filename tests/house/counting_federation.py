@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from client_nodes.bootstrap import open_client
-from server_node.bootstrap import open_server
+from shoal.client_nodes.bootstrap import open_client
 from shoal.config.settings import load_config
 from shoal.runtime.service import resumed
+from shoal.server_node.bootstrap import open_server
 from tests.house.small_federation import clock, write_readings
 
 FILE = """

@@ -12,18 +12,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from client_nodes.bootstrap import open_client
-from client_nodes.node import ClientNode
-from helper_node.node import HelperNode, open_helper
-from server_node.bootstrap import open_server
-from server_node.node import ServerNode
+from shoal.client_nodes.bootstrap import open_client
+from shoal.client_nodes.node import ClientNode
 from shoal.config.settings import Config, load_config
+from shoal.helper_node.node import HelperNode, open_helper
 from shoal.privacy.masks import helper_public
 from shoal.protocol.codec import pack
 from shoal.protocol.readings import Reading
 from shoal.protocol.signatures import write_keys
 from shoal.protocol.topics import READINGS, READINGS_SETTINGS
 from shoal.runtime.service import resumed
+from shoal.server_node.bootstrap import open_server
+from shoal.server_node.node import ServerNode
 from shoal.transports import open_log
 from shoal.transports.base import Record, beginning
 from shoal.transports.sqlite.log import SqliteLog

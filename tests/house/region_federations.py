@@ -7,17 +7,17 @@ from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from client_nodes.bootstrap import open_client
-from client_nodes.node import ClientNode
-from server_node.bootstrap import open_server
-from server_node.node import ServerNode
-from server_node.regions.bridge import Bridge, open_bridge
-from server_node.regions.hierarchy import UpstreamState
+from shoal.client_nodes.bootstrap import open_client
+from shoal.client_nodes.node import ClientNode
 from shoal.config.settings import Config, load_config
 from shoal.config.upstream import load_upstream
 from shoal.protocol.messages import Snapshot
 from shoal.protocol.regions import Contribute
 from shoal.runtime.service import resumed
+from shoal.server_node.bootstrap import open_server
+from shoal.server_node.node import ServerNode
+from shoal.server_node.regions.bridge import Bridge, open_bridge
+from shoal.server_node.regions.hierarchy import UpstreamState
 from shoal.transports import open_log
 from tests.house.counting_federation import rooms
 from tests.house.small_federation import clock, write_readings

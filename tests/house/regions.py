@@ -9,8 +9,7 @@ from pathlib import Path
 
 from kafka import KafkaConsumer, TopicPartition
 
-from client_nodes.bootstrap import open_client
-from server_node.regions.replica_model import RegionModel, absorb
+from shoal.client_nodes.bootstrap import open_client
 from shoal.config.resolved import resolve
 from shoal.config.settings import LogSettings, load_config
 from shoal.protocol.messages import Snapshot, Update
@@ -18,6 +17,7 @@ from shoal.protocol.published_contract import CONTRACT_KEY
 from shoal.protocol.topics import ensure_topics
 from shoal.runtime.checkpoint import OutboxRecord
 from shoal.runtime.service import resumed
+from shoal.server_node.regions.replica_model import RegionModel, absorb
 from shoal.transports import open_log
 from shoal.transports.base import Log, Record, partition_of
 from tests.house.processes import Process, wait_until

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from client_nodes.bootstrap import open_client
-from onebox.federation import OneBox
+from shoal.client_nodes.bootstrap import open_client
 from shoal.config.settings import Config, load_config
+from shoal.onebox.federation import OneBox
 from shoal.protocol.codec import pack
 from shoal.protocol.messages import Snapshot
 from shoal.runtime.service import resumed

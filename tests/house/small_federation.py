@@ -11,9 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from client_nodes.bootstrap import open_client
-from server_node.bootstrap import open_server
-from server_node.node import ServerNode
+from shoal.client_nodes.bootstrap import open_client
 from shoal.config.settings import Config, load_config
 from shoal.protocol.codec import pack
 from shoal.protocol.messages import Update
@@ -21,6 +19,8 @@ from shoal.protocol.readings import Reading
 from shoal.protocol.topics import READINGS, READINGS_SETTINGS
 from shoal.runtime.checkpoint import Checkpoint
 from shoal.runtime.service import resumed
+from shoal.server_node.bootstrap import open_server
+from shoal.server_node.node import ServerNode
 from shoal.transports import open_log
 from shoal.transports.base import Record, beginning
 from shoal.transports.sqlite.log import SqliteLog

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from client_nodes.bootstrap import open_client
-from server_node.bootstrap import open_server
+from shoal.client_nodes.bootstrap import open_client
 from shoal.config.settings import load_config
 from shoal.errors import LogError
 from shoal.protocol.topics import ensure_topics
 from shoal.runtime.service import resumed
+from shoal.server_node.bootstrap import open_server
 from shoal.transports import open_log
 from tests.house.federation_processes import undisturbed_updates, updates_by_client
 from tests.house.small_federation import (

@@ -9,12 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from client_nodes.bootstrap import open_client
-from server_node.bootstrap import open_server
-from server_node.node import ServerNode
+from shoal.client_nodes.bootstrap import open_client
 from shoal.config.settings import Config, load_config
 from shoal.protocol.events import ClusterEventMessage
 from shoal.runtime.service import resumed
+from shoal.server_node.bootstrap import open_server
+from shoal.server_node.node import ServerNode
 from tests.house.small_federation import all_records, clock, write_federation, write_readings
 
 CLIENTS = ("attic", "cellar")

@@ -15,11 +15,8 @@ import pytest
 from click.testing import CliRunner
 from numpy.typing import NDArray
 
-from client_nodes.bootstrap import open_client
-from server_node.bootstrap import open_server
-from server_node.clusters.history.store import HISTORY_FILE, HistoryReader
-from server_node.node import ServerNode
 from shoal.cli.main import shoal
+from shoal.client_nodes.bootstrap import open_client
 from shoal.config.settings import Config, load_config
 from shoal.errors import ContractDiffers, LogUnavailable, SettingsError
 from shoal.privacy.ledger import LEDGER, read_spending
@@ -28,6 +25,9 @@ from shoal.protocol.history import DAY_S, pairs
 from shoal.protocol.messages import ClusterName, Update
 from shoal.runtime.checkpoint import Outbox
 from shoal.runtime.service import resumed
+from shoal.server_node.bootstrap import open_server
+from shoal.server_node.clusters.history.store import HISTORY_FILE, HistoryReader
+from shoal.server_node.node import ServerNode
 from shoal.transports import open_log
 from shoal.transports.base import latest
 from tests.house.small_federation import all_records, clock, weather, write_federation, write_readings

@@ -10,16 +10,16 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from client_nodes.bootstrap import open_client
-from client_nodes.node import ClientNode
-from client_nodes.snapshots import LOOK_EVERY_S
-from server_node.bootstrap import open_server
 from shoal.cli.topics import requeue
+from shoal.client_nodes.bootstrap import open_client
+from shoal.client_nodes.node import ClientNode
+from shoal.client_nodes.snapshots import LOOK_EVERY_S
 from shoal.config.settings import Config, load_config
 from shoal.errors import InvalidState
 from shoal.protocol.conflicts import AUTHOR_HEADER, CONFLICTS_KEY, INCARNATION_HEADER, ConflictList
 from shoal.protocol.messages import Update
 from shoal.runtime.service import resumed
+from shoal.server_node.bootstrap import open_server
 from shoal.transports import open_log
 from shoal.transports.base import Headers, Record, latest
 from tests.house.counting_federation import create, rooms

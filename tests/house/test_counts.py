@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from client_nodes.bootstrap import open_client
-from server_node.bootstrap import open_server
+from shoal.client_nodes.bootstrap import open_client
 from shoal.config.settings import load_config
 from shoal.errors import InvalidState
 from shoal.privacy.ledger import Ledger, read_spending
@@ -18,6 +17,7 @@ from shoal.protocol.readings import Reading
 from shoal.protocol.topics import READINGS
 from shoal.runtime.checkpoint import Checkpoint
 from shoal.runtime.service import resumed
+from shoal.server_node.bootstrap import open_server
 from shoal.transports import open_log
 from shoal.transports.sqlite.log import SqliteLog
 from tests.house.counting_federation import CLIENTS, create, rooms, run

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from client_nodes.bootstrap import open_client
-from server_node.bootstrap import open_server
+from shoal.client_nodes.bootstrap import open_client
 from shoal.config.settings import load_config
 from shoal.privacy.ledger import LEDGER, Ledger, read_spending
 from shoal.protocol.codec import pack
 from shoal.runtime.checkpoint import Checkpoint
 from shoal.runtime.service import resumed
+from shoal.server_node.bootstrap import open_server
 from shoal.transports.sqlite.log import SqliteLog
 from tests.house.counting_federation import CLIENTS, create, run
 from tests.house.power_cut import cut_at_every_call

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from client_nodes.bootstrap import open_client
-from server_node.bootstrap import open_server
+from shoal.client_nodes.bootstrap import open_client
 from shoal.config.settings import Config, LogSettings, load_config
 from shoal.errors import OffsetOutOfRange
 from shoal.protocol.readings import Reading
 from shoal.protocol.topics import READINGS
 from shoal.runtime.logs import open_readings
 from shoal.runtime.service import resumed
+from shoal.server_node.bootstrap import open_server
 from shoal.telemetry.events import start_logging
 from shoal.transports import open_log
 from shoal.transports.base import TopicSettings

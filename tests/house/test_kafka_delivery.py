@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
-from server_node.bootstrap import open_server
 from shoal.config.settings import Config, LogSettings, load_config
 from shoal.protocol.messages import Update
 from shoal.protocol.topics import ensure_topics
 from shoal.runtime.service import resumed
+from shoal.server_node.bootstrap import open_server
 from shoal.transports import open_log
 from shoal.transports.base import Log, Record
 from tests.house.federation_processes import replayed_model

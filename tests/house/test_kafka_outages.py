@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 from kafka import KafkaAdminClient, TopicPartition
 
-from server_node.bootstrap import open_server
 from shoal.config.settings import Config, load_config
 from shoal.errors import OffsetOutOfRange
 from shoal.protocol.messages import Update
 from shoal.runtime.service import resumed
+from shoal.server_node.bootstrap import open_server
 from shoal.transports import open_log
 from tests.house.federation_processes import check_exactly_once, finish, prepare_federation, start_all, wait_for_updates
 from tests.house.processes import Process, killed_on_exit

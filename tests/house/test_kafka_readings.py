@@ -12,10 +12,10 @@ import pytest
 from click.testing import CliRunner
 from kafka import KafkaAdminClient, TopicPartition
 
-from client_nodes.bootstrap import open_client
-from producers.producer_command import producer
+from shoal.client_nodes.bootstrap import open_client
 from shoal.config.settings import Config, load_config
 from shoal.errors import InvalidState, LogError, OffsetOutOfRange, SettingsError
+from shoal.producers.producer_command import producer
 from shoal.protocol.codec import unpack
 from shoal.protocol.topics import LABELS, READINGS, REJECTED
 from shoal.runtime.logs import open_client_log, open_readings

@@ -11,7 +11,6 @@ import pytest
 from kafka import KafkaAdminClient
 from kafka.admin import ConfigResource, ConfigResourceType
 
-from server_node.bootstrap import open_server
 from shoal.algorithms.registry import load_algorithm
 from shoal.config.limits import RECORD_BYTES_MAX
 from shoal.config.settings import Config, LogSettings, load_config
@@ -19,6 +18,7 @@ from shoal.protocol.chunking import join_chunks
 from shoal.protocol.messages import Update
 from shoal.protocol.topics import ensure_topics
 from shoal.runtime.service import resumed
+from shoal.server_node.bootstrap import open_server
 from shoal.transports import open_log
 from shoal.transports.base import Record
 from shoal.transports.kafka.log import KafkaLog

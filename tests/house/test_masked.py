@@ -13,20 +13,16 @@ import pytest
 from click.testing import CliRunner
 from scipy.stats import chi2, chisquare
 
-from client_nodes.masked_windows import MaskedModel
-from helper_node.node import HelperNode
-from onebox.replay.replay_command import replay_command
-from server_node.bootstrap import OwnHelper
-from server_node.ingest.request_commands import request_quarantine, unlearn
-from server_node.regions.replica_command import replica
-from server_node.web.tables import clients_note
 from shoal.algorithms.density_tree import DensityTreeCounter, DensityTreeServer
 from shoal.algorithms.streaming import Contribution
 from shoal.cli.check import check
 from shoal.cli.keys import server as server_key
+from shoal.client_nodes.masked_windows import MaskedModel
 from shoal.config.resolved import resolve
 from shoal.config.settings import load_config
 from shoal.errors import InvalidState, SettingsError
+from shoal.helper_node.node import HelperNode
+from shoal.onebox.replay.replay_command import replay_command
 from shoal.privacy.gaussian import GaussianNoise
 from shoal.privacy.ledger import LEDGER, SpentMasked, account, read_spending
 from shoal.privacy.masks import mask, pair_key, sign
@@ -45,6 +41,10 @@ from shoal.protocol.masked import (
     words_of,
 )
 from shoal.protocol.topics import ensure_topics
+from shoal.server_node.bootstrap import OwnHelper
+from shoal.server_node.ingest.request_commands import request_quarantine, unlearn
+from shoal.server_node.regions.replica_command import replica
+from shoal.server_node.web.tables import clients_note
 from shoal.transports import open_log
 from shoal.transports.base import Record, latest
 from tests.house.masked_federation import MaskedFederation, model_state
@@ -494,7 +494,7 @@ def test_a_window_that_waits_when_the_log_is_created_anew_is_charged_again(tmp_p
 def test_a_batch_has_no_more_clients_than_fit_and_the_others_answer_the_next_round(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("server_node.ingest.model_round.CLIENTS_MAX", 4)
+    monkeypatch.setattr("shoal.server_node.ingest.model_round.CLIENTS_MAX", 4)
     federation = MaskedFederation(tmp_path)
     federation.feed(1)
     federation.run()

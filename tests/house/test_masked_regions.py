@@ -14,18 +14,13 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from helper_node.node import helper_name
-from server_node.bootstrap import open_server
-from server_node.node import ServerNode
-from server_node.regions.bridge import open_bridge
-from server_node.regions.hierarchy import UpstreamState
-from server_node.web.tables import clients_note
 from shoal.algorithms.density_tree import DensityTreeCounter, DensityTreeServer
 from shoal.algorithms.streaming import Contribution
 from shoal.cli.check import check
 from shoal.config.settings import load_config
 from shoal.config.upstream import load_upstream
 from shoal.errors import InvalidState, MessageRejected, SettingsError
+from shoal.helper_node.node import helper_name
 from shoal.privacy.masks import helper_public, mask, pair_key
 from shoal.protocol.codec import pack
 from shoal.protocol.masked import CloseRound, HelperSum, MaskedCounts, RoundPlan, signed_counts, words_of
@@ -33,6 +28,11 @@ from shoal.protocol.messages import Snapshot
 from shoal.protocol.regions import Region, RegionUpdate
 from shoal.protocol.validation import Validator
 from shoal.runtime.service import resumed
+from shoal.server_node.bootstrap import open_server
+from shoal.server_node.node import ServerNode
+from shoal.server_node.regions.bridge import open_bridge
+from shoal.server_node.regions.hierarchy import UpstreamState
+from shoal.server_node.web.tables import clients_note
 from tests.house.masked_federation import FILE, MaskedFederation, model_state
 from tests.house.processes import wait_until
 from tests.house.small_federation import all_records

@@ -16,19 +16,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from client_nodes.bootstrap import open_client
-from producers.mqtt import connection as mqtt
-from producers.mqtt.connection import Connection
-from producers.mqtt.ingest import IngestCounts, SilenceMonitor, open_mqtt_ingest
-from producers.mqtt.readings import topics_of
-from producers.mqtt.settings import mqtt_settings
-from producers.publisher import ReadingsPublisher
-from server_node.bootstrap import open_server
+from shoal.client_nodes.bootstrap import open_client
 from shoal.config.settings import Config, load_config
+from shoal.producers.mqtt import connection as mqtt
+from shoal.producers.mqtt.connection import Connection
+from shoal.producers.mqtt.ingest import IngestCounts, SilenceMonitor, open_mqtt_ingest
+from shoal.producers.mqtt.readings import topics_of
+from shoal.producers.mqtt.settings import mqtt_settings
+from shoal.producers.publisher import ReadingsPublisher
 from shoal.protocol.readings import Reading
 from shoal.protocol.topics import READINGS
 from shoal.runtime.checkpoint import Checkpoint
 from shoal.runtime.service import resumed
+from shoal.server_node.bootstrap import open_server
 from tests.house.power_cut import cut_power_at, run_forked
 from tests.house.processes import TIMEOUT_S, Process, killed_on_exit
 from tests.house.small_federation import all_records, weather, write_federation

@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
-from client_nodes.count_windows import CountWindows
-from client_nodes.intake import Batch, RejectedReading, no_batch
-from client_nodes.learner import Learner, RoundAnswers
-from client_nodes.privacy import privatise
-from client_nodes.publisher import Publisher
-from client_nodes.snapshots import Snapshots
 from shoal.algorithms.registry import algorithm_names, counting_names, rounds_algorithm, rounds_names
+from shoal.client_nodes.count_windows import CountWindows
+from shoal.client_nodes.intake import Batch, RejectedReading, no_batch
+from shoal.client_nodes.learner import Learner, RoundAnswers
+from shoal.client_nodes.privacy import privatise
+from shoal.client_nodes.publisher import Publisher
+from shoal.client_nodes.snapshots import Snapshots
 from shoal.config.contract import Contract, parse_contract
 from shoal.config.resolved import resolve
 from shoal.config.sections import ClientSettings

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from onebox.federation import OneBox
-from server_node.bootstrap import open_server
-from server_node.models.rounds import RoundsModel
 from shoal.config.settings import Config, load_config
 from shoal.errors import LogError
+from shoal.onebox.federation import OneBox
 from shoal.protocol.codec import pack
 from shoal.runtime.service import resumed
+from shoal.server_node.bootstrap import open_server
+from shoal.server_node.models.rounds import RoundsModel
 from shoal.transports.base import partition_of
 from tests.house.rounds_federation import create_rounds_federation
 from tests.house.small_federation import CLIENTS, all_records, clock

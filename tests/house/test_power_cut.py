@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from client_nodes.bootstrap import open_client
+from shoal.client_nodes.bootstrap import open_client
 from shoal.config.settings import load_config
 from shoal.protocol.codec import unpack
 from shoal.protocol.topics import LABELS, REJECTED

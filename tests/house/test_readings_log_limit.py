@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from client_nodes.bootstrap import open_client
+from shoal.client_nodes.bootstrap import open_client
 from shoal.config.settings import load_config
 from shoal.runtime.service import resumed
 from tests.house.federation_processes import (

@@ -10,17 +10,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from client_nodes.labelling.labels_command import LabelledReadings, relabel_readings
-from onebox.federation import OneBox
-from server_node.bootstrap import open_server
-from server_node.ingest.request_commands import request_name, request_quarantine
+from shoal.client_nodes.labelling.labels_command import LabelledReadings, relabel_readings
 from shoal.config.resolved import resolve
 from shoal.config.settings import Config, load_config
 from shoal.errors import SettingsError
+from shoal.onebox.federation import OneBox
 from shoal.protocol.events import ClusterEventMessage
 from shoal.protocol.labels import Label
 from shoal.runtime.logs import open_client_log
 from shoal.runtime.service import resumed
+from shoal.server_node.bootstrap import open_server
+from shoal.server_node.ingest.request_commands import request_name, request_quarantine
 from shoal.transports import open_log
 from tests.house.small_federation import CLIENTS, FILE, all_records, clock, model_bytes, write_readings
 from tests.house.test_same_log_same_model import replay

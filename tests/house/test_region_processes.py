@@ -6,11 +6,11 @@ from collections import defaultdict
 from contextlib import closing
 from pathlib import Path
 
-from server_node.bootstrap import open_server
 from shoal.config.settings import load_config
 from shoal.protocol.codec import pack
 from shoal.protocol.topics import ensure_topics
 from shoal.runtime.service import resumed
+from shoal.server_node.bootstrap import open_server
 from shoal.transports import open_log
 from tests.house.processes import Process, killed_on_exit, wait_until
 from tests.house.region_federations import REGIONS, WORLD, file_of, write_world

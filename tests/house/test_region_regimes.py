@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from server_node.bootstrap import open_server
 from shoal.config.settings import load_config
 from shoal.runtime.service import resumed
+from shoal.server_node.bootstrap import open_server
 from tests.house.region_federations import (
     REGIONS,
     UPSTREAM,

@@ -13,8 +13,6 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from server_node.bootstrap import open_server
-from server_node.regions.following import FollowingRounds
 from shoal.algorithms.registry import rounds_algorithm
 from shoal.algorithms.rounds.arrays import sum_answers
 from shoal.algorithms.streaming import Arrays
@@ -23,6 +21,8 @@ from shoal.protocol.codec import pack
 from shoal.protocol.messages import Update
 from shoal.protocol.regions import Region, RegionUpdate, decode_update
 from shoal.runtime.service import resumed
+from shoal.server_node.bootstrap import open_server
+from shoal.server_node.regions.following import FollowingRounds
 from tests.house.region_federations import (
     IN_ROUNDS,
     REGIONS,

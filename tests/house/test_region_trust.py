@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from server_node.bootstrap import open_server
-from server_node.node import ServerNode
 from shoal.cli.keys import keys
 from shoal.config.settings import load_config
 from shoal.errors import ContractDiffers
 from shoal.runtime.service import resumed
+from shoal.server_node.bootstrap import open_server
+from shoal.server_node.node import ServerNode
 from tests.house.counting_federation import rooms
 from tests.house.region_federations import (
     REGIONS,

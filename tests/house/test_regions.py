@@ -12,9 +12,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from server_node.bootstrap import open_server
-from server_node.node import ServerNode
-from server_node.regions.bridge import open_bridge
 from shoal.algorithms.counting import without_far_noise
 from shoal.algorithms.density_tree import DENSITY_TREE
 from shoal.algorithms.density_tree.arrays import DensityTreeOptions, blocks_of
@@ -27,6 +24,9 @@ from shoal.protocol.messages import Update
 from shoal.protocol.quarantine import QuarantineRequest
 from shoal.protocol.regions import Region, RegionUpdate, decode_update
 from shoal.runtime.service import resumed
+from shoal.server_node.bootstrap import open_server
+from shoal.server_node.node import ServerNode
+from shoal.server_node.regions.bridge import open_bridge
 from shoal.transports import open_log
 from tests.house.region_federations import (
     MODELS,

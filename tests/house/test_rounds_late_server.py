@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from client_nodes.bootstrap import open_client
-from onebox.federation import OneBox
-from server_node.bootstrap import open_server
-from server_node.node import ServerNode
-from server_node.status import RoundStatus
+from shoal.client_nodes.bootstrap import open_client
 from shoal.config.settings import load_config
+from shoal.onebox.federation import OneBox
 from shoal.runtime.service import resumed
+from shoal.server_node.bootstrap import open_server
+from shoal.server_node.node import ServerNode
+from shoal.server_node.status import RoundStatus
 from tests.house.rounds_federation import KMEANS, create_rounds_federation
 from tests.house.small_federation import CLIENTS, clock
 

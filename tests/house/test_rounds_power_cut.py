@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from server_node.bootstrap import open_server
 from shoal.config.settings import load_config
 from shoal.protocol.codec import pack
 from shoal.runtime.checkpoint import Checkpoint
 from shoal.runtime.service import resumed
+from shoal.server_node.bootstrap import open_server
 from shoal.transports.sqlite.log import SqliteLog
 from tests.house.power_cut import cut_at_every_call
 from tests.house.rounds_federation import KMEANS, create_rounds_federation, run_in_rounds, snapshots_by_version

@@ -7,25 +7,25 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from client_nodes.bootstrap import open_client
-from onebox.federation import OneBox
-from server_node.bootstrap import open_server
-from server_node.models.rounds import RoundsModel, init_hint_for, known_clusters
-from server_node.models.streaming import StreamingModel
 from shoal.algorithms.registry import rounds_algorithm, rounds_names
 from shoal.algorithms.rounds import simulation as federations
 from shoal.algorithms.rounds.base import Params
 from shoal.algorithms.rounds.policies import Policy
+from shoal.client_nodes.bootstrap import open_client
 from shoal.config.resolved import resolve
 from shoal.config.settings import load_config
 from shoal.errors import InvalidState
 from shoal.estimators.federated import FederatedDBSCAN, FederatedFCM, FederatedGMM, FederatedKMeans, FederatedSpectral
 from shoal.estimators.rounds import KFED, MUFC
 from shoal.estimators.tsk import FederatedTSK
+from shoal.onebox.federation import OneBox
 from shoal.protocol.messages import Update
 from shoal.protocol.topics import LABELS
 from shoal.runtime.checkpoint import Checkpoint
 from shoal.runtime.service import resumed
+from shoal.server_node.bootstrap import open_server
+from shoal.server_node.models.rounds import RoundsModel, init_hint_for, known_clusters
+from shoal.server_node.models.streaming import StreamingModel
 from shoal.transports import open_log
 from shoal.transports.base import latest
 from tests.house.rounds_federation import KMEANS, create_rounds_federation

@@ -15,15 +15,15 @@ from typing import Any
 
 import pytest
 
-from client_nodes.bootstrap import open_client
-from onebox.federation import OneBox
-from server_node.bootstrap import open_server
-from server_node.models.rounds import RoundsModel
-from server_node.node import ServerNode
+from shoal.client_nodes.bootstrap import open_client
 from shoal.config.settings import Config, load_config
+from shoal.onebox.federation import OneBox
 from shoal.protocol.codec import pack
 from shoal.protocol.messages import Snapshot, Update
 from shoal.runtime.service import resumed
+from shoal.server_node.bootstrap import open_server
+from shoal.server_node.models.rounds import RoundsModel
+from shoal.server_node.node import ServerNode
 from shoal.transports import open_log
 from shoal.transports.base import Log, latest
 from tests.house.processes import Process, kill_all, killed_on_exit

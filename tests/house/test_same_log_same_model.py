@@ -8,16 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from client_nodes.bootstrap import open_client
-from server_node.bootstrap import open_server
-from server_node.clusters.history.store import HistoryStore
-from server_node.node import ServerNode
+from shoal.client_nodes.bootstrap import open_client
 from shoal.config.resolved import resolve
 from shoal.config.settings import Config, load_config
 from shoal.protocol.messages import Update
 from shoal.protocol.topics import ensure_topics
 from shoal.runtime.checkpoint import Checkpoint
 from shoal.runtime.service import resumed
+from shoal.server_node.bootstrap import open_server
+from shoal.server_node.clusters.history.store import HistoryStore
+from shoal.server_node.node import ServerNode
 from shoal.transports import open_log
 from tests.house.small_federation import CLIENTS, clock, create_federation, model_bytes
 

@@ -10,12 +10,10 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from client_nodes.bootstrap import open_client
-from server_node.bootstrap import open_server
-from server_node.ingest.request_commands import request_wake
 from shoal.algorithms.registry import load_algorithm
 from shoal.cli.keys import keys as keys_group
 from shoal.cli.topics import rejected as rejected_group
+from shoal.client_nodes.bootstrap import open_client
 from shoal.config.settings import Config, load_config
 from shoal.errors import MessageRejected, SettingsError
 from shoal.protocol.chunking import encode_update
@@ -23,6 +21,8 @@ from shoal.protocol.messages import Update, Wake
 from shoal.protocol.signatures import HEADER, read_keys, signature
 from shoal.protocol.topics import ensure_topics
 from shoal.runtime.service import resumed
+from shoal.server_node.bootstrap import open_server
+from shoal.server_node.ingest.request_commands import request_wake
 from shoal.transports import open_log
 from shoal.transports.base import Headers, latest
 from tests.house.small_federation import all_records, clock, create_federation, final_model, model_bytes, run_to_end

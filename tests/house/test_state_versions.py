@@ -14,8 +14,8 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from onebox.federation import OneBox
 from shoal.config.settings import load_config
+from shoal.onebox.federation import OneBox
 from shoal.runtime.checkpoint import Checkpoint
 from tests.house.rounds_federation import KMEANS, create_rounds_federation
 from tests.house.small_federation import CLIENTS, clock

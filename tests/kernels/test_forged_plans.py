@@ -11,8 +11,6 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from server_node.models.streaming import StreamingModel
-from server_node.regions.following import FollowedSnapshot
 from shoal.algorithms.density_tree import DENSITY_TREE
 from shoal.algorithms.density_tree.arrays import SHARE_ONE
 from shoal.algorithms.density_tree.plan import PLAN_ARRAYS
@@ -26,6 +24,8 @@ from shoal.errors import InvalidData, InvalidState, MessageRejected
 from shoal.protocol.codec import pack
 from shoal.protocol.messages import Snapshot
 from shoal.protocol.validation import Validator
+from shoal.server_node.models.streaming import StreamingModel
+from shoal.server_node.regions.following import FollowedSnapshot
 from tests.client_nodes.site import Site
 from tests.counted_contract import COUNTED, agreed
 from tests.small_plant import snapshot_with

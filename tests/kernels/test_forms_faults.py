@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-import client_nodes.client_command
-import server_node.server_command
+import shoal.client_nodes.client_command
+import shoal.server_node.server_command
 from shoal.errors import ShoalError
 from shoal.kernels import forms
 from shoal.kernels.compiled import CompiledKernels, numpy_loops
@@ -102,8 +102,8 @@ def test_an_error_that_nobody_expects_is_reported_and_numpy_computes_on(monkeypa
 @pytest.mark.parametrize(
     ("node", "command", "options"),
     [
-        (client_nodes.client_command, client_nodes.client_command.client, ["--name", "attic", "--no-wait"]),
-        (server_node.server_command, server_node.server_command.server, ["--no-page"]),
+        (shoal.client_nodes.client_command, shoal.client_nodes.client_command.client, ["--name", "attic", "--no-wait"]),
+        (shoal.server_node.server_command, shoal.server_node.server_command.server, ["--no-page"]),
     ],
 )
 def test_a_node_that_computes_with_numpy_because_of_a_fault_logs_it(

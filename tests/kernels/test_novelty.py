@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from client_nodes.labelling.novelty import BINS, KNOWN_MAX, KNOWN_MIN, distance_bins, halve, rank
+from shoal.client_nodes.labelling.novelty import BINS, KNOWN_MAX, KNOWN_MIN, distance_bins, halve, rank
 
 EMPTY = np.zeros(BINS, dtype=np.int64)
 

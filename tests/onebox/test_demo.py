@@ -17,17 +17,17 @@ import pytest
 from click.testing import CliRunner
 from sklearn.metrics import adjusted_rand_score
 
-from onebox.demo.demo import ROWS, TICK_S, TickingClock, open_demo, prepare_folder
-from onebox.demo.demo_command import LineProgress
-from onebox.demo.findings import adjusted_rand
-from onebox.demo.plot import colours, separating_features, stretches
-from server_node.bootstrap import initial_status
-from server_node.status import ServerStatus
 from shoal.cli.main import shoal
 from shoal.config.settings import Config, load_config
 from shoal.errors import SettingsError
+from shoal.onebox.demo.demo import ROWS, TICK_S, TickingClock, open_demo, prepare_folder
+from shoal.onebox.demo.demo_command import LineProgress
+from shoal.onebox.demo.findings import adjusted_rand
+from shoal.onebox.demo.plot import colours, separating_features, stretches
 from shoal.privacy.base import COUNT_MECHANISM
 from shoal.protocol.messages import Update
+from shoal.server_node.bootstrap import initial_status
+from shoal.server_node.status import ServerStatus
 from shoal.transports import open_log
 
 PNG = b"\x89PNG\r\n\x1a\n"

@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
-from onebox.run_command import _lines, clusters_of, open_run, run_command
-from producers.files.source import PLAIN_REPLAY
-from producers.init_command import init_command
-from server_node.clusters.forwarding import events
-from server_node.clusters.lineage import Cluster, Lineage
 from shoal.algorithms.view import ClusteringView
 from shoal.config.contract import parse_contract
 from shoal.config.settings import load_config
 from shoal.errors import InvalidData, SettingsError, ShoalError
+from shoal.onebox.run_command import _lines, clusters_of, open_run, run_command
+from shoal.producers.files.source import PLAIN_REPLAY
+from shoal.producers.init_command import init_command
+from shoal.server_node.clusters.forwarding import events
+from shoal.server_node.clusters.lineage import Cluster, Lineage
 
 ROWS = 4000
 FEW = 60

@@ -19,7 +19,7 @@ def audited_config(folder: Path, epsilon: float = 2.0, *, off: bool = False, use
 
     `users`: the one whose privacy unit is a user.
     """
-    text = files("onebox.audit").joinpath("users.toml" if users else "federation.toml").read_text("utf-8")
+    text = files("shoal.onebox.audit").joinpath("users.toml" if users else "federation.toml").read_text("utf-8")
     text = text.replace("counts_epsilon = 2", f"counts_epsilon = {epsilon}")
     if off:
         text = text.replace('"formal"', '"off"')

@@ -12,9 +12,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from onebox.audit.canaries import canary_readings
 from shoal.algorithms.registry import counting_names, rounds_algorithm, rounds_names, streaming_names
 from shoal.config.settings import Config, load_config
+from shoal.onebox.audit.canaries import canary_readings
 from shoal.protocol.messages import Update
 from shoal.protocol.topics import LABELS, ensure_topics
 from shoal.runtime.logs import open_readings

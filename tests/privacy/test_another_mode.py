@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from server_node.web.tables import privacy_text
 from shoal import plugins
 from shoal.cli.check import check, settings_table
 from shoal.config.contract import parse_contract
@@ -19,6 +18,7 @@ from shoal.errors import SettingsError
 from shoal.plugins import Plugins
 from shoal.privacy import Description, Mechanism, PrivacyMode, RowRange, Term, base
 from shoal.privacy.off import NoNoise
+from shoal.server_node.web.tables import privacy_text
 
 FILE = """
 [federation]

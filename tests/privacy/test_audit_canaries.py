@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from client_nodes.count_windows import UserReadings
-from onebox.audit.canaries import audit_canaries, canary_readings, occurrences, traces
+from shoal.client_nodes.count_windows import UserReadings
+from shoal.onebox.audit.canaries import audit_canaries, canary_readings, occurrences, traces
 from shoal.privacy import Bounds
 from shoal.protocol.messages import Update
 from shoal.protocol.readings import USER_ID

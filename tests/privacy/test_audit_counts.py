@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from onebox.audit.attacks import audit_count_mechanism
-from onebox.audit.statistics import Finding, LossFinding
+from shoal.onebox.audit.attacks import audit_count_mechanism
+from shoal.onebox.audit.statistics import Finding, LossFinding
 from tests.privacy import audited
 from tests.privacy.audited import audited_config, model_of
 

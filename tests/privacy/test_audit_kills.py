@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from client_nodes import node
-from onebox.audit.kills import audit_kills
-from onebox.audit.statistics import EventFinding
+from shoal.client_nodes import node
 from shoal.config.contract import Model
+from shoal.onebox.audit.kills import audit_kills
+from shoal.onebox.audit.statistics import EventFinding
 from shoal.privacy.ledger import Ledger, Release
 from shoal.runtime.checkpoint import Outbox, OutboxRecord
 from tests.privacy.audited import audited_config, draw_fresh_noise_for_every_release, model_of

@@ -12,14 +12,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from client_nodes import masked_windows
-from helper_node import node as helper_node
-from helper_node.node import HelperNode
-from onebox.audit.kills import audit_masked_kills
-from onebox.audit.masked import NoiseFinding, audit_masked, gaussian_loss, noise_finding
-from onebox.audit.statistics import EventFinding, Finding, LossFinding, loss_from_statistic
+from shoal.client_nodes import masked_windows
 from shoal.config.settings import Config, load_config
+from shoal.helper_node import node as helper_node
+from shoal.helper_node.node import HelperNode
 from shoal.kernels.arrays import Bools, Ints
+from shoal.onebox.audit.kills import audit_masked_kills
+from shoal.onebox.audit.masked import NoiseFinding, audit_masked, gaussian_loss, noise_finding
+from shoal.onebox.audit.statistics import EventFinding, Finding, LossFinding, loss_from_statistic
 from shoal.privacy.gaussian import GaussianNoise, epsilon_of, gaussian_noise
 from shoal.privacy.ledger import Ledger
 from shoal.privacy.masked import Masked

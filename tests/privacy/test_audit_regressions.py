@@ -9,17 +9,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from client_nodes.count_windows import CountWindows
-from client_nodes.privacy import Releases
-from client_nodes.publisher import EncodedUpdate, OwnUpdates
-from onebox.audit import regressions
-from onebox.audit.regressions import audit_regressions
-from onebox.audit.statistics import EventFinding
-from onebox.audit.windows import audit_messages
-from server_node.models.clients import Clients
+from shoal.client_nodes.count_windows import CountWindows
+from shoal.client_nodes.privacy import Releases
+from shoal.client_nodes.publisher import EncodedUpdate, OwnUpdates
 from shoal.config import privacy_report
 from shoal.estimators import counting_federation
+from shoal.onebox.audit import regressions
+from shoal.onebox.audit.regressions import audit_regressions
+from shoal.onebox.audit.statistics import EventFinding
+from shoal.onebox.audit.windows import audit_messages
 from shoal.privacy.ledger import Ledger
+from shoal.server_node.models.clients import Clients
 from tests.privacy.audited import audited_config, model_of
 
 

@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from onebox.audit import rounds
-from onebox.audit.rounds import Round, audit_reconstruction, audit_rounds, reconstruct
-from onebox.audit.statistics import LossFinding
 from shoal.algorithms.rounds.base import InitHint
 from shoal.algorithms.rounds.kmeans import answer, combine, start
 from shoal.kernels.arrays import Floats
+from shoal.onebox.audit import rounds
+from shoal.onebox.audit.rounds import Round, audit_reconstruction, audit_rounds, reconstruct
+from shoal.onebox.audit.statistics import LossFinding
 from shoal.privacy import RowRange
 from tests.privacy.audited import audited_config, model_of
 

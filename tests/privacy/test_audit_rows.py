@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from onebox.audit.attacks import (
+from shoal.onebox.audit.attacks import (
     Reachable,
     Release,
     attack_precision,
@@ -19,7 +19,7 @@ from onebox.audit.attacks import (
     audit_row_precision,
     reachable_on_grid,
 )
-from onebox.audit.statistics import LossFinding
+from shoal.onebox.audit.statistics import LossFinding
 from shoal.privacy import Released
 from shoal.privacy.formal import FormalNoise
 from shoal.privacy.keyed import KeyedRandomness, Places

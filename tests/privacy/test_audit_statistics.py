@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy.stats import binomtest
 
-from onebox.audit.statistics import clopper_pearson, loss_from_guesses, loss_from_scores
+from shoal.onebox.audit.statistics import clopper_pearson, loss_from_guesses, loss_from_scores
 
 
 @pytest.mark.parametrize(("hits", "trials"), [(0, 1), (1, 1), (0, 50), (50, 50), (1, 50), (25, 50), (731, 1000)])

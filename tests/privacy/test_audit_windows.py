@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from client_nodes.count_windows import CountWindows, UserReadings
-from client_nodes.intake import Batch
-from client_nodes.publisher import EncodedUpdate
-from onebox.audit.statistics import LossFinding
-from onebox.audit.windows import audit_rejected, audit_windows
+from shoal.client_nodes.count_windows import CountWindows, UserReadings
+from shoal.client_nodes.intake import Batch
+from shoal.client_nodes.publisher import EncodedUpdate
 from shoal.kernels.arrays import Bools
+from shoal.onebox.audit.statistics import LossFinding
+from shoal.onebox.audit.windows import audit_rejected, audit_windows
 from shoal.privacy.count_noise import CountMechanism, CountNoise, count_noise
 from tests.privacy import audited
 from tests.privacy.audited import audited_config, model_of

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from onebox.audit.attacks import audit_missing_feature
 from shoal.config.contract import parse_contract
 from shoal.config.resolved import ResolvedContract, resolve
 from shoal.errors import InvalidState, SettingsError
+from shoal.onebox.audit.attacks import audit_missing_feature
 from shoal.privacy.imperfect import BLOCK_ROWS, KEPT_MAX, EarlierRows, FilledGaps, row_mechanism
 from shoal.privacy.keyed import SOURCE_BYTES
 from shoal.protocol.codec import pack

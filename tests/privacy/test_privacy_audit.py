@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from onebox.audit.attacks import Release, audit_features
-from onebox.audit.statistics import LossFinding
 from shoal.errors import InvalidData
+from shoal.onebox.audit.attacks import Release, audit_features
+from shoal.onebox.audit.statistics import LossFinding
 from shoal.privacy import PrivacyMode
 from tests.privacy.modes import KEY, build, formal_mode, paper_mode, places
 

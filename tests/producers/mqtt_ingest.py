@@ -8,10 +8,10 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from producers.mqtt.ingest import IngestCounts, SilenceMonitor, open_mqtt_ingest
-from producers.mqtt.readings import topics_of
-from producers.mqtt.settings import mqtt_settings
 from shoal.config.settings import Config, load_config
+from shoal.producers.mqtt.ingest import IngestCounts, SilenceMonitor, open_mqtt_ingest
+from shoal.producers.mqtt.readings import topics_of
+from shoal.producers.mqtt.settings import mqtt_settings
 from shoal.protocol.readings import USER_ID
 from shoal.protocol.topics import READINGS
 from shoal.transports import open_log

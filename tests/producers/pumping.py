@@ -7,9 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from producers.publisher import open_bookmark
-from producers.pump import Pump
-from producers.source import Source
+from shoal.producers.publisher import open_bookmark
+from shoal.producers.pump import Pump
+from shoal.producers.source import Source
 from shoal.transports.base import Log
 from tests.producers.running_producer import Clock, logs_in, stored_in
 

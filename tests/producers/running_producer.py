@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from producers.files.replay import Columns, Replay
-from producers.files.split import RoundRobin, Split
-from producers.source import SourceReading
+from shoal.producers.files.replay import Columns, Replay
+from shoal.producers.files.split import RoundRobin, Split
+from shoal.producers.source import SourceReading
 from shoal.protocol.readings import Reading
 from shoal.protocol.topics import READINGS
 from shoal.transports import open_log

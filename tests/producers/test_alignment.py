@@ -9,8 +9,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from producers.messages import SensorValues
-from producers.mqtt.readings import AlignedReading, Aligner, Rules
+from shoal.producers.messages import SensorValues
+from shoal.producers.mqtt.readings import AlignedReading, Aligner, Rules
 from shoal.protocol.codec import pack, unpack
 
 TWO = Rules(width=2, tolerance_s=1.0, wait_s=10.0)

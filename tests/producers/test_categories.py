@@ -11,23 +11,23 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from client_nodes.labelling.labels_command import CsvWriter, LabelledBlock
-from producers.columns import Sample, understand
-from producers.files.form import FileForm
-from producers.files.replay import Columns, Replay
-from producers.files.split import split_of
-from producers.files.times import TimeOptions
-from producers.init_command import init_command
-from producers.messages import TopicField, parse_payload
-from producers.mqtt.settings import MqttSettings
-from producers.values import Categories
-from server_node.clusters.description import describe
 from shoal.algorithms.registry import streaming_algorithm
 from shoal.algorithms.streaming import Contribution
+from shoal.client_nodes.labelling.labels_command import CsvWriter, LabelledBlock
 from shoal.config.contract import Contract, parse_contract, range_text, value_text
 from shoal.config.settings import load_config
 from shoal.errors import SettingsError
+from shoal.producers.columns import Sample, understand
+from shoal.producers.files.form import FileForm
+from shoal.producers.files.replay import Columns, Replay
+from shoal.producers.files.split import split_of
+from shoal.producers.files.times import TimeOptions
+from shoal.producers.init_command import init_command
+from shoal.producers.messages import TopicField, parse_payload
+from shoal.producers.mqtt.settings import MqttSettings
+from shoal.producers.values import Categories
 from shoal.protocol.readings import Codes, codes_of
+from shoal.server_node.clusters.description import describe
 
 VALUES = ["closed", "half", "open"]
 

@@ -15,17 +15,17 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from producers.files.dialect import Dialect, DialectOptions, encoding_of, preamble_of, units_below
-from producers.files.form import AS_FOUND, FileForm
-from producers.files.replay import Columns, Replay
-from producers.files.split import split_of
-from producers.files.tables import CsvTable
-from producers.files.times import TimeOptions
-from producers.source import SourceReadings
-from producers.values import HELD_MAX, missing_of
 from shoal.config.contract import parse_contract
 from shoal.errors import SettingsError
 from shoal.privacy.base import Missing
+from shoal.producers.files.dialect import Dialect, DialectOptions, encoding_of, preamble_of, units_below
+from shoal.producers.files.form import AS_FOUND, FileForm
+from shoal.producers.files.replay import Columns, Replay
+from shoal.producers.files.split import split_of
+from shoal.producers.files.tables import CsvTable
+from shoal.producers.files.times import TimeOptions
+from shoal.producers.source import SourceReadings
+from shoal.producers.values import HELD_MAX, missing_of
 
 ROWS = 3000
 FEATURES = ("Température (°C)", "pm2.5 [µg/m³]", "count")

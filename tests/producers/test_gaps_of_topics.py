@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from producers.kafka.ingest import KafkaBookmark, KafkaCounts, KafkaIngest, SourceTopic
-from producers.source_type import ProducerTask
 from shoal.config.settings import load_config
+from shoal.producers.kafka.ingest import KafkaBookmark, KafkaCounts, KafkaIngest, SourceTopic
+from shoal.producers.source_type import ProducerTask
 from shoal.protocol.readings import Reading
 from shoal.protocol.topics import READINGS, readings_settings
 from shoal.runtime.checkpoint import Checkpoint

@@ -12,15 +12,15 @@ import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
-from producers.columns import Sample, understand
-from producers.features import bounds_of, unit_of
-from producers.files.source import FILES, PLAIN_REPLAY, FilesSettings, with_settings
-from producers.files.times import TimeOptions
-from producers.init_command import init_command
-from producers.producer_command import producer
 from shoal.config.settings import load_config
 from shoal.errors import InvalidData, SettingsError, ShoalError
 from shoal.privacy.imperfect import step_of
+from shoal.producers.columns import Sample, understand
+from shoal.producers.features import bounds_of, unit_of
+from shoal.producers.files.source import FILES, PLAIN_REPLAY, FilesSettings, with_settings
+from shoal.producers.files.times import TimeOptions
+from shoal.producers.init_command import init_command
+from shoal.producers.producer_command import producer
 
 Write = Callable[[str], Path]
 SECRET = "21,73"

@@ -13,13 +13,13 @@ import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
-from producers import sampled_messages
-from producers.init_command import init_command
-from producers.mqtt.readings import topics_of
-from producers.mqtt.settings import mqtt_settings
-from producers.producer_command import producer
 from shoal.config.settings import load_config
 from shoal.errors import InvalidData, SettingsError, ShoalError
+from shoal.producers import sampled_messages
+from shoal.producers.init_command import init_command
+from shoal.producers.mqtt.readings import topics_of
+from shoal.producers.mqtt.settings import mqtt_settings
+from shoal.producers.producer_command import producer
 from shoal.transports.base import TopicSettings
 from shoal.transports.kafka.log import KafkaLog
 from tests.mosquitto_broker import Sensor

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from producers.producer_command import producer
 from shoal.config.base import client_name_of
 from shoal.errors import SettingsError
+from shoal.producers.producer_command import producer
 from shoal.transports.base import TopicSettings
 from shoal.transports.kafka.log import KafkaLog
 from tests.producers.running_producer import stored_in

@@ -16,11 +16,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from producers.mqtt import connection as mqtt
-from producers.mqtt.connection import Connection
-from producers.mqtt.ingest import MqttIngest, open_mqtt_ingest
 from shoal.config.base import client_name_of
 from shoal.errors import InvalidState, LogUnavailable, SettingsError
+from shoal.producers.mqtt import connection as mqtt
+from shoal.producers.mqtt.connection import Connection
+from shoal.producers.mqtt.ingest import MqttIngest, open_mqtt_ingest
 from tests.mosquitto_broker import Mosquitto, Sensor
 from tests.producers.mqtt_ingest import CLIENT, IngestSite
 from tests.producers.running_producer import Clock, stored_in

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from producers.files.split import split_of
-from producers.producer_command import producer
-from producers.pump import Pacing, Pump
-from producers.source import SourceReading
 from shoal.errors import SettingsError
+from shoal.producers.files.split import split_of
+from shoal.producers.producer_command import producer
+from shoal.producers.pump import Pacing, Pump
+from shoal.producers.source import SourceReading
 from tests.producers.running_producer import Clock, all_of, comparable, csv_of, logs_in, plain_rows, replay, stored_in
 
 RULES = ["column:label", "round-robin", "blocks", "label-skew:label", "dirichlet:label:0.3"]

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from producers.pump import Pacing, rate_of, speed_of
 from shoal.errors import SettingsError
+from shoal.producers.pump import Pacing, rate_of, speed_of
 
 times = st.lists(st.none() | st.floats(-1e9, 1e9), max_size=50)
 

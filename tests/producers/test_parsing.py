@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from producers.files.parsing import (
+from shoal.producers.files.parsing import (
     CELL_CHARS_MAX,
     LineForm,
     decimals_of,

@@ -12,12 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from producers.messages import ParsedPayload, SensorValues, TopicField, parse_payload
-from producers.mqtt.readings import TopicTable, topics_of
-from producers.mqtt.settings import MqttSettings
-from producers.source_type import FAULTS
 from shoal.config.contract import Contract, parse_contract
 from shoal.errors import SettingsError
+from shoal.producers.messages import ParsedPayload, SensorValues, TopicField, parse_payload
+from shoal.producers.mqtt.readings import TopicTable, topics_of
+from shoal.producers.mqtt.settings import MqttSettings
+from shoal.producers.source_type import FAULTS
 
 NOW = 1_700_000_000.0
 PLAIN = [TopicField(0, "")]

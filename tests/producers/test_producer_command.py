@@ -18,11 +18,11 @@ import pytest
 from click import Context
 from click.testing import CliRunner
 
-from client_nodes.labelling.labels_command import labels
-from producers.producer_command import producer
 from shoal.cli.main import shoal
 from shoal.cli.options import CLIENT_NAME
+from shoal.client_nodes.labelling.labels_command import labels
 from shoal.errors import SettingsError, ShoalError
+from shoal.producers.producer_command import producer
 from shoal.protocol.readings import USER_ID
 from shoal.protocol.topics import READINGS
 from shoal.transports import open_log

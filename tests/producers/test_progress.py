@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from producers.progress import BarDisplay, LineDisplay, Meter, display_on, duration_text
+from shoal.producers.progress import BarDisplay, LineDisplay, Meter, display_on, duration_text
 from shoal.telemetry.events import start_logging
 from tests.producers.running_producer import Clock
 

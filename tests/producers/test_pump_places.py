@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from producers.files.replay import Replay
-from producers.files.split import split_of
-from producers.publisher import Bookmark, open_bookmark
 from shoal.errors import InvalidState
+from shoal.producers.files.replay import Replay
+from shoal.producers.files.split import split_of
+from shoal.producers.publisher import Bookmark, open_bookmark
 from shoal.protocol.readings import Reading
 from shoal.protocol.topics import READINGS, READINGS_SETTINGS
 from shoal.transports.base import Log, TopicSettings

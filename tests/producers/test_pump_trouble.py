@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from producers.files.split import split_of
-from producers.publisher import open_bookmark
-from producers.source import Source
 from shoal.errors import InvalidData, InvalidState, LogError, LogUnavailable
+from shoal.producers.files.split import split_of
+from shoal.producers.publisher import open_bookmark
+from shoal.producers.source import Source
 from shoal.protocol.topics import READINGS
 from shoal.transports.base import Log
 from tests.producers.pumping import Cut, Cutting, PowerCut, as_it_should_be, drained, pump_of, rows_by_client

@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from producers.producer_command import producer
-from producers.repeats import BEGINNING_BYTES, FED_FILE
 from shoal.errors import SettingsError
+from shoal.producers.producer_command import producer
+from shoal.producers.repeats import BEGINNING_BYTES, FED_FILE
 from tests.producers.running_producer import csv_of, plain_rows, stored_in
 from tests.producers.test_producer_command import FEDERATION
 

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from producers.files.replay import Columns, Replay
-from producers.files.split import split_of
 from shoal.errors import InvalidData, SettingsError
+from shoal.producers.files.replay import Columns, Replay
+from shoal.producers.files.split import split_of
 from tests.producers.running_producer import all_of, comparable, csv_of, plain_rows, replay
 
 RULES = ["column:label", "round-robin", "blocks", "label-skew:label", "dirichlet:label:0.3"]

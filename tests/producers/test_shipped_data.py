@@ -7,12 +7,12 @@ from collections import Counter
 from itertools import pairwise
 from pathlib import Path
 
-import onebox.demo
-from producers.files.replay import Columns, Replay
-from producers.files.split import split_of
+import shoal.onebox.demo
+from shoal.producers.files.replay import Columns, Replay
+from shoal.producers.files.split import split_of
 from tests.producers.running_producer import all_of
 
-FOLDER = Path(onebox.demo.__file__).parent
+FOLDER = Path(shoal.onebox.demo.__file__).parent
 FEATURES = ("Temperature", "Humidity", "Light", "CO2", "HumidityRatio")
 
 

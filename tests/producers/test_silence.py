@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from producers.mqtt.ingest import SilenceMonitor
+from shoal.producers.mqtt.ingest import SilenceMonitor
 
 
 def test_a_silence_is_reported_once() -> None:

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
-from producers.files.split import CLIENTS_MAX, split_of
 from shoal.config.base import client_name_of, given_client_name
 from shoal.config.contract import Name
 from shoal.errors import SettingsError
+from shoal.producers.files.split import CLIENTS_MAX, split_of
 
 RULES = ["column:c", "round-robin", "blocks", "label-skew:c", "dirichlet:c:0.3"]
 texts = st.lists(st.sampled_from(["", "a", "b", "c", "d"]), max_size=300)

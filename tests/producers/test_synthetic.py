@@ -11,7 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from producers.synthetic import (
+from shoal.config.contract import parse_contract
+from shoal.config.resolved import resolve
+from shoal.errors import SettingsError
+from shoal.producers.synthetic import (
     BEGINNING_S,
     CYCLE_S,
     FAULTS,
@@ -28,9 +31,6 @@ from producers.synthetic import (
     federation_file,
     stream_of,
 )
-from shoal.config.contract import parse_contract
-from shoal.config.resolved import resolve
-from shoal.errors import SettingsError
 from tests.examples import examples
 from tests.producers.running_producer import comparable
 

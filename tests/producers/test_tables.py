@@ -17,10 +17,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from producers.files import tables
-from producers.files.parsing import NumberRows, seconds_of, values_of
-from producers.files.tables import CsvTable, JsonTable, Table, open_table, require_columns
 from shoal.errors import InvalidData, MissingExtra, SettingsError
+from shoal.producers.files import tables
+from shoal.producers.files.parsing import NumberRows, seconds_of, values_of
+from shoal.producers.files.tables import CsvTable, JsonTable, Table, open_table, require_columns
 
 
 def rows_of(path: Path, *wanted: str) -> tuple[list[Any], Counter[str]]:
@@ -381,7 +381,7 @@ def test_what_only_calls_itself_parquet_is_refused(tmp_path: Path) -> None:
 
 
 def test_parquet_without_its_extra_names_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(sys.modules, "producers.files.parquet", raising=False)
+    monkeypatch.delitem(sys.modules, "shoal.producers.files.parquet", raising=False)
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(MissingExtra, match=r"pip install '\.\[parquet\]'"):
         open_table(written(tmp_path / "a.parquet", "x"), Counter())

@@ -14,7 +14,7 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 
-from client_nodes.intake import Batch, decode_batch
+from shoal.client_nodes.intake import Batch, decode_batch
 from shoal.errors import MessageRejected
 from shoal.protocol.checks import MOMENT_MAX
 from shoal.protocol.codec import pack

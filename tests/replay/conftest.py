@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from onebox.replay.engine import Engine, LocalEngine
-from onebox.replay.run import open_engine
+from shoal.onebox.replay.engine import Engine, LocalEngine
+from shoal.onebox.replay.run import open_engine
 from tests.conftest import without
 from tests.replay.plant_files import plan_of, replayed, write_files
 

@@ -9,12 +9,12 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import parquet
 
-from onebox.replay.engine import Engine
-from onebox.replay.parquet import Columns
-from onebox.replay.plan import ReplayPlan, make_plan
-from onebox.replay.run import ReplayResult, replay
 from shoal.config.contract import parse_contract
 from shoal.config.settings import ClientSettings, Config
+from shoal.onebox.replay.engine import Engine
+from shoal.onebox.replay.parquet import Columns
+from shoal.onebox.replay.plan import ReplayPlan, make_plan
+from shoal.onebox.replay.run import ReplayResult, replay
 
 KEY = bytes(range(32))
 CLIENTS = [f"room-{number}" for number in range(9)]

@@ -16,11 +16,11 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from onebox.replay.engine import FOLDER, Engine, LocalEngine, pieces_to_take_apart, take_apart
-from onebox.replay.plan import ReplayPlan, make_plan
-from onebox.replay.results import digest_of, learnt, records, updates_file
-from onebox.replay.run import Progress, open_engine, replay
 from shoal.errors import InvalidData, InvalidState, MissingExtra, SettingsError
+from shoal.onebox.replay.engine import FOLDER, Engine, LocalEngine, pieces_to_take_apart, take_apart
+from shoal.onebox.replay.plan import ReplayPlan, make_plan
+from shoal.onebox.replay.results import digest_of, learnt, records, updates_file
+from shoal.onebox.replay.run import Progress, open_engine, replay
 from tests.conftest import without
 from tests.replay.plant_files import CLIENTS, COLUMNS, KEY, config, outcome, plan_of, replayed, write_files
 
@@ -153,7 +153,7 @@ def test_an_engine_that_is_not_installed_is_named_with_its_extra(
     monkeypatch: pytest.MonkeyPatch, name: str, module: str
 ) -> None:
     monkeypatch.setitem(sys.modules, module, None)
-    monkeypatch.delitem(sys.modules, f"onebox.replay.{name}_engine", raising=False)
+    monkeypatch.delitem(sys.modules, f"shoal.onebox.replay.{name}_engine", raising=False)
     with pytest.raises(MissingExtra, match=rf"--engine {name} needs an extra: pip install '\.\[{name}\]'"):
         open_engine(name, 1)
 

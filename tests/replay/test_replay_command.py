@@ -16,13 +16,13 @@ import pytest
 from click.testing import CliRunner, Result
 from pyarrow import parquet
 
-from onebox.replay.engine import LocalEngine
-from onebox.replay.results import updates_file
-from server_node.bootstrap import open_server
 from shoal.cli.main import shoal
 from shoal.config.settings import load_config
 from shoal.errors import ShoalError
+from shoal.onebox.replay.engine import LocalEngine
+from shoal.onebox.replay.results import updates_file
 from shoal.runtime.service import resumed
+from shoal.server_node.bootstrap import open_server
 from shoal.transports import open_log
 from shoal.transports.base import beginning
 from tests.replay.plant_files import CLIENTS, KEY, plan_of, replayed, write_files

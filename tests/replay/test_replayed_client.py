@@ -11,10 +11,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from onebox.replay.client import Stages, make_updates
-from onebox.replay.parquet import schema_of
-from onebox.replay.plan import ReplayPlan, make_plan
 from shoal.errors import InvalidData
+from shoal.onebox.replay.client import Stages, make_updates
+from shoal.onebox.replay.parquet import schema_of
+from shoal.onebox.replay.plan import ReplayPlan, make_plan
 from shoal.protocol.readings import Reading
 from shoal.protocol.topics import READINGS, readings_settings
 from shoal.transports.sqlite.log import SqliteLog

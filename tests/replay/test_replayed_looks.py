@@ -9,13 +9,13 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from onebox.replay.engine import LocalEngine
-from onebox.replay.parquet import Columns
-from onebox.replay.plan import ReplayPlan, make_plan
-from onebox.replay.results import answers_file, records
-from onebox.replay.run import replay, run_looks
 from shoal.algorithms.registry import streaming_algorithm
 from shoal.algorithms.streaming import Contribution
+from shoal.onebox.replay.engine import LocalEngine
+from shoal.onebox.replay.parquet import Columns
+from shoal.onebox.replay.plan import ReplayPlan, make_plan
+from shoal.onebox.replay.results import answers_file, records
+from shoal.onebox.replay.run import replay, run_looks
 from shoal.protocol.messages import Update
 from tests.replay.plant_files import KEY, config
 

@@ -8,14 +8,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from onebox.replay import run
-from onebox.replay.engine import LocalEngine
-from onebox.replay.plan import ReplayPlan
-from onebox.replay.results import windows_of
-from onebox.replay.run import replay
-from server_node.models.rounds import init_hint_for
 from shoal.algorithms.registry import rounds_algorithm
 from shoal.config.resolved import resolve
+from shoal.onebox.replay import run
+from shoal.onebox.replay.engine import LocalEngine
+from shoal.onebox.replay.plan import ReplayPlan
+from shoal.onebox.replay.results import windows_of
+from shoal.onebox.replay.run import replay
+from shoal.server_node.models.rounds import init_hint_for
 from tests.replay.plant_files import CLIENTS, plan_of
 
 

@@ -12,10 +12,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from server_node.ingest.outcome import IngestOutcome, StepOutcome
-from server_node.models.base import ModelEvent, PublishedSnapshot, ServedModel
-from server_node.models.rounds import RoundsModel
-from server_node.monitoring import ServerMonitoring
 from shoal.algorithms.registry import rounds_algorithm
 from shoal.config.contract import Contract, parse_contract
 from shoal.config.resolved import resolve
@@ -23,6 +19,10 @@ from shoal.config.sections import ServerSettings
 from shoal.protocol.codec import pack, unpack
 from shoal.protocol.messages import Snapshot, Update, round_request_of
 from shoal.protocol.validation import Validator
+from shoal.server_node.ingest.outcome import IngestOutcome, StepOutcome
+from shoal.server_node.models.base import ModelEvent, PublishedSnapshot, ServedModel
+from shoal.server_node.models.rounds import RoundsModel
+from shoal.server_node.monitoring import ServerMonitoring
 from shoal.telemetry.metrics import ServerMetrics
 
 FEATURES = [{"name": "warm", "low": 0, "high": 1}, {"name": "damp", "low": 0, "high": 1}]

@@ -7,8 +7,6 @@ from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any
 
-from server_node.clusters.history.store import HISTORY_FILE, HistoryStore
-from server_node.node import ServerNode
 from shoal.config.contract import Contract
 from shoal.config.resolved import resolve
 from shoal.config.sections import ServerSettings
@@ -18,6 +16,8 @@ from shoal.protocol.lease import is_for_servers
 from shoal.protocol.messages import Snapshot, Update
 from shoal.protocol.topics import ensure_topics
 from shoal.runtime.checkpoint import Checkpoint
+from shoal.server_node.clusters.history.store import HISTORY_FILE, HistoryStore
+from shoal.server_node.node import ServerNode
 from shoal.telemetry.metrics import ServerMetrics
 from shoal.transports import open_log
 from shoal.transports.base import Headers, Log, Record, beginning, latest

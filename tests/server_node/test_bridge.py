@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from server_node.regions import bridge
-from server_node.regions.bridge import BridgeThread
 from shoal.config.settings import Config, load_config
 from shoal.config.upstream import load_upstream
 from shoal.errors import LogFolderMissing, ShoalError
+from shoal.server_node.regions import bridge
+from shoal.server_node.regions.bridge import BridgeThread
 from tests.house.processes import wait_until
 from tests.house.region_federations import UPSTREAM, WORLD, file_of, write_file
 

@@ -12,10 +12,6 @@ import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
-from server_node.clusters.history.changes import PastEvent, find_changes, spans_of
-from server_node.clusters.history.changes_command import lines_of
-from server_node.clusters.history.comparison import Series, difference, two_sided, unrolled
-from server_node.clusters.history.store import HISTORY_FILE, HistoryReader, HistoryRecord, HistoryStore
 from shoal.cli.main import shoal
 from shoal.config.settings import load_config
 from shoal.errors import SettingsError
@@ -31,6 +27,10 @@ from shoal.protocol.history import (
     pack_table,
 )
 from shoal.protocol.topics import ensure_topics
+from shoal.server_node.clusters.history.changes import PastEvent, find_changes, spans_of
+from shoal.server_node.clusters.history.changes_command import lines_of
+from shoal.server_node.clusters.history.comparison import Series, difference, two_sided, unrolled
+from shoal.server_node.clusters.history.store import HISTORY_FILE, HistoryReader, HistoryRecord, HistoryStore
 from shoal.transports import open_log
 from tests.house.small_federation import write_federation
 

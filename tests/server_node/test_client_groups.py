@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from server_node.models.clients import GROUPS, ClientGroups, values_by_client
 from shoal.protocol.codec import StoredPart, pack, unpack
+from shoal.server_node.models.clients import GROUPS, ClientGroups, values_by_client
 
 MANY = 4 * GROUPS
 

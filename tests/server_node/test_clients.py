@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from server_node.models.clients import INTERVAL_UNKNOWN_S, RECENT_MAX, Clients
-from server_node.models.sequences import AHEAD_MAX, Content, SequenceWindow
 from shoal.errors import InvalidState, MessageRejected
 from shoal.protocol.checks import COUNT_MAX
 from shoal.protocol.codec import pack, unpack
 from shoal.protocol.conflicts import AUTHOR_BYTES, DIGEST_BYTES, INCARNATION_BYTES, VALUE_BYTES, Mark
+from shoal.server_node.models.clients import INTERVAL_UNKNOWN_S, RECENT_MAX, Clients
+from shoal.server_node.models.sequences import AHEAD_MAX, Content, SequenceWindow
 
 
 def saved(window: SequenceWindow) -> SequenceWindow:

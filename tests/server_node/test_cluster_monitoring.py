@@ -9,16 +9,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from server_node import monitoring
-from server_node.clusters.description import describe
-from server_node.clusters.lineage import Cluster, Lineage
-from server_node.monitoring import BirthOrEnd, ClusterMonitoring, ServerMonitoring
-from server_node.node import ServerNode
-from server_node.web.json_values import view_of
 from shoal.config.privacy_report import privacy_report
 from shoal.config.resolved import resolve
 from shoal.protocol.events import ClusterEventMessage
 from shoal.protocol.history import COARSE_S, FINE_S, NO_CLUSTER, HistoryBin
+from shoal.server_node import monitoring
+from shoal.server_node.clusters.description import describe
+from shoal.server_node.clusters.lineage import Cluster, Lineage
+from shoal.server_node.monitoring import BirthOrEnd, ClusterMonitoring, ServerMonitoring
+from shoal.server_node.node import ServerNode
+from shoal.server_node.web.json_values import view_of
 from shoal.telemetry.metrics import ServerMetrics
 from tests.server_node.server_fixture import ServerFixture, updates_of
 from tests.server_node.web_statuses import a_contract, a_lineage, a_snapshot, some_nodes

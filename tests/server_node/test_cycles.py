@@ -13,13 +13,13 @@ import pytest
 from click.testing import CliRunner
 from prometheus_client import CollectorRegistry
 
-from server_node.clusters.history.cycles import Cycle, cycles_of, find_cycles, gamma_tail, lines_of
-from server_node.status import StatusBoard
-from server_node.web import page_server
 from shoal.cli.main import shoal
 from shoal.config.settings import load_config
 from shoal.protocol.history import COARSE_S, DAY_S, PLACES_S, HistoryBin, HistoryPlaces, pack_table
 from shoal.protocol.topics import ensure_topics
+from shoal.server_node.clusters.history.cycles import Cycle, cycles_of, find_cycles, gamma_tail, lines_of
+from shoal.server_node.status import StatusBoard
+from shoal.server_node.web import page_server
 from shoal.transports import open_log
 from tests.house.small_federation import write_federation
 from tests.server_node.test_changes import autocorrelated, reader_of

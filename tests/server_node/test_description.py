@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from server_node.clusters.description import Description, describe, names_without_units, weighted_quantiles
 from shoal.algorithms.view import ClusteringView, RegimeView
 from shoal.config.contract import Contract, parse_contract
+from shoal.server_node.clusters.description import Description, describe, names_without_units, weighted_quantiles
 
 CONTRACT = parse_contract(
     {

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from server_node.ingest.enroll_command import enroll
-from server_node.ingest.request_commands import quarantined_clients
 from shoal.config.settings import load_config
 from shoal.errors import SettingsError
 from shoal.protocol.signatures import read_keys
+from shoal.server_node.ingest.enroll_command import enroll
+from shoal.server_node.ingest.request_commands import quarantined_clients
 from shoal.transports import open_log
 
 FILE = """

@@ -7,14 +7,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from server_node.models.base import PublishedSnapshot
-from server_node.regions.following import FollowingModel
 from shoal.algorithms.density_tree import DensityTreeServer
 from shoal.algorithms.streaming import Contribution
 from shoal.config.resolved import resolve
 from shoal.config.sections import ServerSettings
 from shoal.errors import InvalidState
 from shoal.protocol.messages import Snapshot
+from shoal.server_node.models.base import PublishedSnapshot
+from shoal.server_node.regions.following import FollowingModel
 from tests.algorithms.test_density_tree import WINDOW, blobs
 from tests.counted_contract import COUNTED, agreed
 

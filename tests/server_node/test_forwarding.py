@@ -19,14 +19,14 @@ from paho.mqtt import subscribe
 from paho.mqtt.client import Client
 from paho.mqtt.enums import CallbackAPIVersion
 
-from server_node.clusters.forwarding import EVERYTHING, Forwarder, Rule, Topic, load_rules
-from server_node.clusters.forwarding import events as events_command
-from server_node.clusters.sinks import Sinks, cloud_event_headers
 from shoal.config.settings import Config, load_config
 from shoal.errors import InvalidState, LogUnavailable, MessageRejected, SettingsError
 from shoal.protocol.events import EVENT_KINDS, ClusterEventMessage
 from shoal.protocol.topics import ensure_topics
 from shoal.runtime.checkpoint import Checkpoint
+from shoal.server_node.clusters.forwarding import EVERYTHING, Forwarder, Rule, Topic, load_rules
+from shoal.server_node.clusters.forwarding import events as events_command
+from shoal.server_node.clusters.sinks import Sinks, cloud_event_headers
 from shoal.transports import open_log
 
 FILE = """

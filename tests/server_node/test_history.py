@@ -20,25 +20,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from server_node.bootstrap import open_server
-from server_node.clusters.history.attribution import (
-    COORDINATES_MAX,
-    LARGEST_WEIGHT,
-    PARTS_MAX,
-    POINTS_MAX,
-    POINTS_MIN,
-    UPDATES_MAX,
-    Attribution,
-    WaitingUpdate,
-    WaitingUpdates,
-    points_compared,
-    sampled,
-    whole_weights,
-)
-from server_node.clusters.history.recorder import NOTHING_PUBLISHED, OPEN_MAX, Cells, Counts, OpenBin, Recorder, Summed
-from server_node.clusters.history.store import HISTORY_FILE, HistoryReader, HistoryRecord, HistoryStore
-from server_node.clusters.history.summary import BINS_MIN, RecentHistory, recent_history, usual
-from server_node.ingest.requests import quarantine_records
 from shoal.config.resolved import resolve
 from shoal.config.settings import load_config
 from shoal.errors import InvalidState, LogUnavailable, MessageRejected
@@ -62,6 +43,33 @@ from shoal.protocol.history import (
 )
 from shoal.protocol.messages import Update
 from shoal.runtime.service import resumed
+from shoal.server_node.bootstrap import open_server
+from shoal.server_node.clusters.history.attribution import (
+    COORDINATES_MAX,
+    LARGEST_WEIGHT,
+    PARTS_MAX,
+    POINTS_MAX,
+    POINTS_MIN,
+    UPDATES_MAX,
+    Attribution,
+    WaitingUpdate,
+    WaitingUpdates,
+    points_compared,
+    sampled,
+    whole_weights,
+)
+from shoal.server_node.clusters.history.recorder import (
+    NOTHING_PUBLISHED,
+    OPEN_MAX,
+    Cells,
+    Counts,
+    OpenBin,
+    Recorder,
+    Summed,
+)
+from shoal.server_node.clusters.history.store import HISTORY_FILE, HistoryReader, HistoryRecord, HistoryStore
+from shoal.server_node.clusters.history.summary import BINS_MIN, RecentHistory, recent_history, usual
+from shoal.server_node.ingest.requests import quarantine_records
 from shoal.transports.base import latest
 from tests.house.rounds_federation import KMEANS, create_rounds_federation, run_in_rounds
 from tests.house.small_federation import CLIENTS, clock
@@ -270,7 +278,7 @@ def test_a_damaged_file_and_one_of_another_log_are_made_again_from_the_log(tmp_p
 UNPRIVILEGED = """
 import os, sys
 from pathlib import Path
-from server_node.clusters.history.store import HistoryStore
+from shoal.server_node.clusters.history.store import HistoryStore
 from shoal.config.contract import parse_contract
 from shoal.config.resolved import resolve
 from shoal.errors import ShoalError

@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from client_nodes.snapshots import Snapshots
-from server_node.lease import MISSED_RENEWALS_MAX, LeaseHolder
+from shoal.client_nodes.snapshots import Snapshots
 from shoal.config.resolved import resolve
 from shoal.config.sections import ServerSettings
 from shoal.config.settings import Config
@@ -21,6 +20,7 @@ from shoal.protocol.published_contract import CONTRACT_KEY
 from shoal.protocol.topics import ensure_topics
 from shoal.protocol.validation import Validator
 from shoal.runtime.checkpoint import Checkpoint
+from shoal.server_node.lease import MISSED_RENEWALS_MAX, LeaseHolder
 from shoal.transports.base import Log, latest
 from shoal.transports.sqlite.log import SqliteLog
 from tests.server_node.server_fixture import ServerFixture

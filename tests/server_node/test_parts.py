@@ -11,23 +11,23 @@ import pytest
 from click.testing import CliRunner
 from prometheus_client import CollectorRegistry
 
-from client_nodes.labelling.labels_command import LabelledReadings, labels
-from onebox.federation import OneBox
-from server_node.bootstrap import open_server
-from server_node.clusters.lineage import Cluster, Lineage
-from server_node.clusters.parts import Parts, next_parts
-from server_node.status import StatusBoard
-from server_node.web import page_server
-from server_node.web.clusters import clusters_json
 from shoal.algorithms.view import ClusteringView
+from shoal.client_nodes.labelling.labels_command import LabelledReadings, labels
 from shoal.config.settings import Config, load_config
 from shoal.errors import InvalidState
 from shoal.kernels import forms
 from shoal.kernels.arrays import Floats
 from shoal.kernels.forms import COMPILED
+from shoal.onebox.federation import OneBox
 from shoal.protocol.parts import NO_PART, Part, are_parts, part_numbers
 from shoal.runtime.logs import open_client_log
 from shoal.runtime.service import resumed
+from shoal.server_node.bootstrap import open_server
+from shoal.server_node.clusters.lineage import Cluster, Lineage
+from shoal.server_node.clusters.parts import Parts, next_parts
+from shoal.server_node.status import StatusBoard
+from shoal.server_node.web import page_server
+from shoal.server_node.web.clusters import clusters_json
 from tests.house.small_federation import CLIENTS, FILE, clock, write_readings
 from tests.kernels.both_forms import FORMS
 from tests.server_node.web_browser import Browser

@@ -12,9 +12,18 @@ import pytest
 from click.testing import CliRunner, Result
 from PIL import Image
 
-from server_node.clusters.description import describe
-from server_node.clusters.lineage_step import published_identities
-from server_node.clusters.pictures import (
+from shoal.algorithms.view import ClusteringView
+from shoal.cli.main import shoal
+from shoal.config.contract import parse_contract
+from shoal.config.resolved import resolve
+from shoal.config.settings import Config, load_config
+from shoal.errors import SettingsError
+from shoal.protocol.history import COARSE_S, DAY_S, FINE_S, NO_CLUSTER, HistoryBin
+from shoal.protocol.messages import Snapshot
+from shoal.protocol.topics import ensure_topics
+from shoal.server_node.clusters.description import describe
+from shoal.server_node.clusters.lineage_step import published_identities
+from shoal.server_node.clusters.pictures import (
     BARS_MAX,
     TITLE_CHARS,
     TITLE_LINES,
@@ -26,15 +35,6 @@ from server_node.clusters.pictures import (
     telling_features,
     wrapped,
 )
-from shoal.algorithms.view import ClusteringView
-from shoal.cli.main import shoal
-from shoal.config.contract import parse_contract
-from shoal.config.resolved import resolve
-from shoal.config.settings import Config, load_config
-from shoal.errors import SettingsError
-from shoal.protocol.history import COARSE_S, DAY_S, FINE_S, NO_CLUSTER, HistoryBin
-from shoal.protocol.messages import Snapshot
-from shoal.protocol.topics import ensure_topics
 from shoal.transports import open_log
 from tests.house.small_federation import write_federation
 from tests.server_node.web_statuses import a_lineage, a_snapshot, some_nodes

@@ -10,10 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from server_node.clusters.history.attribution import READINGS_PLACED_MAX, WaitingUpdate, WaitingUpdates, attributed
-from server_node.clusters.history.places import OPEN_MAX, OpenPlaces, PlacesRecorder
-from server_node.clusters.history.recorder import NOTHING_PUBLISHED, Summed
-from server_node.clusters.history.store import HISTORY_FILE, HistoryReader, HistoryRecord, HistoryStore
 from shoal.config.contract import Contract
 from shoal.config.resolved import resolve
 from shoal.errors import InvalidState, MessageRejected
@@ -31,6 +27,15 @@ from shoal.protocol.history import (
     pack_table,
     triples,
 )
+from shoal.server_node.clusters.history.attribution import (
+    READINGS_PLACED_MAX,
+    WaitingUpdate,
+    WaitingUpdates,
+    attributed,
+)
+from shoal.server_node.clusters.history.places import OPEN_MAX, OpenPlaces, PlacesRecorder
+from shoal.server_node.clusters.history.recorder import NOTHING_PUBLISHED, Summed
+from shoal.server_node.clusters.history.store import HISTORY_FILE, HistoryReader, HistoryRecord, HistoryStore
 from tests.server_node.test_history import EVER, START, site_in, updates_at
 from tests.small_plant import plant
 

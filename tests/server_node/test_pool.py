@@ -100,7 +100,7 @@ def test_a_timed_out_pool_is_stored_before_anything_is_published(tmp_path: Path)
 
 
 def test_a_pool_with_too_many_bytes_is_merged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("server_node.models.streaming.POOL_BYTES_MAX", 1000)
+    monkeypatch.setattr("shoal.server_node.models.streaming.POOL_BYTES_MAX", 1000)
     site = pool_site(tmp_path, pool_clients=100)
     site.send(*(an_update(site.contract, "attic", n) for n in range(1, 20)))
     with site.server() as server:
@@ -111,7 +111,7 @@ def test_a_pool_with_too_many_bytes_is_merged(tmp_path: Path, monkeypatch: pytes
 
 
 def test_the_bytes_of_a_pool_are_counted_over_a_restart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("server_node.models.streaming.POOL_BYTES_MAX", 1000)
+    monkeypatch.setattr("shoal.server_node.models.streaming.POOL_BYTES_MAX", 1000)
     pooled = []
     for number, batch in enumerate((1, 200)):
         site = pool_site(tmp_path / str(number), pool_clients=100, batch_updates_max=batch)

@@ -16,12 +16,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from server_node.ingest.quarantine import QuarantineRegister
-from server_node.ingest.requests import quarantine_records, request_signer
 from shoal.errors import InvalidState
 from shoal.protocol.messages import Update
 from shoal.protocol.quarantine import LIST_KEY, QuarantineList, QuarantineRequest
 from shoal.protocol.signatures import HEADER, KEY_BYTES, server_file, signature, write_keys
+from shoal.server_node.ingest.quarantine import QuarantineRegister
+from shoal.server_node.ingest.requests import quarantine_records, request_signer
 from shoal.telemetry.metrics import ServerMetrics
 from shoal.transports.base import latest
 from tests.server_node.server_fixture import ServerFixture, states_of, updates_of

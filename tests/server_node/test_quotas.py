@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from server_node.ingest.quotas import BURST_S, Quotas
 from shoal.config.sections import ServerSettings
 from shoal.errors import InvalidState, MessageRejected
 from shoal.protocol.codec import pack, unpack
+from shoal.server_node.ingest.quotas import BURST_S, Quotas
 from shoal.transports.base import Record
 
 SETTINGS = ServerSettings(clients_max=2, client_updates_per_s=1.0)

@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from server_node.ingest.reassembly import Reassembly
 from shoal.algorithms.registry import rounds_algorithm
 from shoal.config.resolved import resolve
 from shoal.errors import InvalidState
 from shoal.protocol.codec import pack
 from shoal.protocol.messages import Snapshot, Update
+from shoal.server_node.ingest.reassembly import Reassembly
 from tests.examples import examples
 from tests.server_node.chunked_updates import in_chunks, large
 from tests.server_node.rounds_harness import contract_with, rows_of

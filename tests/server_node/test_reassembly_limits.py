@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from server_node.ingest.reassembly import STALE_AFTER_CHUNKS, WAITING_UPDATES_MAX, Reassembly
-from server_node.models.sequences import AHEAD_MAX
 from shoal.config.limits import UPDATE_BYTES_MAX
 from shoal.errors import MessageRejected
 from shoal.protocol.codec import pack, unpack
 from shoal.protocol.messages import CHUNKS_MAX, Update
+from shoal.server_node.ingest.reassembly import STALE_AFTER_CHUNKS, WAITING_UPDATES_MAX, Reassembly
+from shoal.server_node.models.sequences import AHEAD_MAX
 from tests.server_node.chunked_updates import in_chunks, large
 from tests.server_node.server_fixture import ServerFixture
 from tests.small_plant import an_update, forged, plant
@@ -148,7 +148,7 @@ def test_an_update_that_progresses_is_never_dropped_for_others() -> None:
 def test_the_bytes_of_all_waiting_chunks_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     reassembly = Reassembly()
     size = len(tiny("c0").encode())
-    monkeypatch.setattr("server_node.ingest.reassembly.WAITING_BYTES_MAX", 10 * size)
+    monkeypatch.setattr("shoal.server_node.ingest.reassembly.WAITING_BYTES_MAX", 10 * size)
     assert take_all(reassembly, [tiny(f"c{n}") for n in range(15)]) == 5
     assert take_all(reassembly, [tiny("c0"), tiny("c9")]) == 0, "what is here already needs no site"
     assert take_all(reassembly, [tiny("c0", sequence=2)]) == 0, "it takes the place of the update before it"
@@ -158,7 +158,7 @@ def test_the_bytes_of_all_waiting_chunks_are_bounded(monkeypatch: pytest.MonkeyP
 def test_the_chunks_of_one_update_are_bounded_together(monkeypatch: pytest.MonkeyPatch) -> None:
     first, second, third, *_ = in_chunks(large("attic"))
     monkeypatch.setattr(
-        "server_node.ingest.reassembly.UPDATE_BYTES_MAX", len(first.encode()) + len(second.encode()) + 9
+        "shoal.server_node.ingest.reassembly.UPDATE_BYTES_MAX", len(first.encode()) + len(second.encode()) + 9
     )
     reassembly = Reassembly()
     reassembly.take(first, first.encode())

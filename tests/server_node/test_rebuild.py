@@ -169,7 +169,7 @@ def test_restoring_twice_gives_the_saved_model(tmp_path: Path) -> None:
 def test_history_is_bounded_and_reaches_from_the_first_snapshot_to_the_newest(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("server_node.models.publisher.HISTORY_MAX", 5)
+    monkeypatch.setattr("shoal.server_node.models.publisher.HISTORY_MAX", 5)
     nothing = {"weight": np.empty((0, 2)), "count": np.empty(0, np.int64)}
     site = pool_site(tmp_path, pool_clients=1, batch_updates_max=1)
     site.send(*(an_update(site.contract, "attic", n, arrays=nothing) for n in range(1, 20)))

@@ -11,14 +11,14 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from server_node.models.clients import Clients
-from server_node.models.publisher import ModelPublisher
 from shoal.config.limits import RECORD_BYTES_MAX
 from shoal.config.resolved import resolve
 from shoal.config.settings import LogSettings
 from shoal.protocol.checks import COUNT_MAX
 from shoal.protocol.messages import Update
 from shoal.protocol.rejected import REASONS
+from shoal.server_node.models.clients import Clients
+from shoal.server_node.models.publisher import ModelPublisher
 from shoal.transports.base import Headers
 from tests.server_node.server_fixture import ServerFixture, models_of, updates_of
 from tests.small_plant import an_update, forged

@@ -8,7 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from server_node.models.base import (
+from shoal.algorithms.rounds.base import InitHint
+from shoal.config.resolved import resolve
+from shoal.errors import MessageRejected
+from shoal.protocol.codec import StoredPart, pack, unpack
+from shoal.protocol.validation import Validator
+from shoal.server_node.models.base import (
     DriftDetected,
     ModelEvent,
     ModelRestarted,
@@ -17,7 +22,7 @@ from server_node.models.base import (
     RoundFailed,
     RoundOpened,
 )
-from server_node.models.round_state import (
+from shoal.server_node.models.round_state import (
     Participation,
     Phase,
     ReceivedAnswer,
@@ -25,7 +30,7 @@ from server_node.models.round_state import (
     restore_participation,
     restore_round_state,
 )
-from server_node.models.round_transitions import (
+from shoal.server_node.models.round_transitions import (
     Moment,
     RoundRules,
     Transition,
@@ -38,11 +43,6 @@ from server_node.models.round_transitions import (
     wake,
     with_clock,
 )
-from shoal.algorithms.rounds.base import InitHint
-from shoal.config.resolved import resolve
-from shoal.errors import MessageRejected
-from shoal.protocol.codec import StoredPart, pack, unpack
-from shoal.protocol.validation import Validator
 from tests.server_node.rounds_harness import RoundsHarness, contract_with, rows_of
 
 HINT = InitHint(np.zeros(2), np.ones(2), 7)

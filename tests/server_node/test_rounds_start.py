@@ -10,9 +10,6 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from server_node.models.factory import make_models
-from server_node.models.rounds import RoundsModel, init_hint_for, known_clusters
-from server_node.models.streaming import StreamingModel
 from shoal.algorithms.registry import streaming_algorithm, streaming_names
 from shoal.algorithms.rounds.choice import Landmarks, choose_clusters
 from shoal.config.contract import Contract, parse_contract
@@ -20,6 +17,9 @@ from shoal.config.resolved import resolve
 from shoal.config.sections import ServerSettings
 from shoal.protocol.messages import Update
 from shoal.protocol.validation import Validator
+from shoal.server_node.models.factory import make_models
+from shoal.server_node.models.rounds import RoundsModel, init_hint_for, known_clusters
+from shoal.server_node.models.streaming import StreamingModel
 from tests.server_node.rounds_harness import FEATURES, HEAPS, RoundsHarness, rows_of
 
 SETTINGS = ServerSettings(pool_clients=1, snapshot_updates=1)

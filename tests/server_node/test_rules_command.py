@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
-from client_nodes.bootstrap import open_client
-from onebox.federation import OneBox
-from server_node.clusters.regression import prediction_error, rules
-from server_node.models.rounds import known_clusters
 from shoal.cli.check import check
+from shoal.client_nodes.bootstrap import open_client
 from shoal.config.resolved import resolve
 from shoal.config.settings import load_config
 from shoal.errors import SettingsError
+from shoal.onebox.federation import OneBox
 from shoal.runtime.service import resumed
+from shoal.server_node.clusters.regression import prediction_error, rules
+from shoal.server_node.models.rounds import known_clusters
 from tests.house.rounds_federation import create_rounds_federation
 from tests.house.small_federation import CLIENTS, clock
 

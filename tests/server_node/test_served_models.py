@@ -8,9 +8,7 @@ from pathlib import Path
 
 import pytest
 
-import server_node
-from server_node.models.base import ServedModel
-from server_node.models.factory import make_models
+import shoal.server_node
 from shoal.config.contract import Contract, parse_contract
 from shoal.config.resolved import resolve
 from shoal.config.sections import ServerSettings
@@ -18,6 +16,8 @@ from shoal.errors import InvalidState
 from shoal.protocol.codec import pack, unpack
 from shoal.protocol.messages import Wake
 from shoal.protocol.validation import Validator
+from shoal.server_node.models.base import ServedModel
+from shoal.server_node.models.factory import make_models
 from tests.server_node.rounds_harness import FEATURES, RoundsHarness, contract_with, rows_of
 from tests.server_node.server_fixture import ServerFixture
 from tests.small_plant import an_update, plant

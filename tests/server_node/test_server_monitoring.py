@@ -10,13 +10,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from server_node.node import ServerNode
-from server_node.web.page_renderer import PageRenderer
 from shoal.algorithms.cluster_tree import ClusterTreeClient
 from shoal.config.contract import parse_contract
 from shoal.config.settings import LogSettings
 from shoal.protocol.events import EVENT_KINDS, ClusterEventMessage
 from shoal.protocol.messages import ClusterName, Update
+from shoal.server_node.node import ServerNode
+from shoal.server_node.web.page_renderer import PageRenderer
 from shoal.telemetry.metrics import ServerMetrics
 from tests.server_node.server_fixture import ServerFixture, updates_of
 from tests.small_plant import OFF, an_update, plant
@@ -207,7 +207,7 @@ def test_a_name_travels_with_its_cluster_and_survives_a_restart_and_a_rebuild(
 
 
 def test_labels_of_clients_are_bounded(site: ServerFixture, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("server_node.monitoring.CLIENTS_LABELLED_MAX", 3)
+    monkeypatch.setattr("shoal.server_node.monitoring.CLIENTS_LABELLED_MAX", 3)
     empty = {"weight": np.empty((0, 2)), "count": np.empty(0, np.int64)}
     site.send(*(an_update(site.contract, f"c{n}", 1, arrays=empty) for n in range(10)))
     site.send(an_update(site.contract, "c0", 2))

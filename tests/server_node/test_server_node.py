@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from server_node.models import streaming
-from server_node.node import GATHER_S
+from shoal.server_node.models import streaming
+from shoal.server_node.node import GATHER_S
 from shoal.transports.base import Positions, Record
 from shoal.transports.sqlite.log import SqliteLog
 from tests.server_node.server_fixture import ServerFixture, models_of, states_of, updates_of

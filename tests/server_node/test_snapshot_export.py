@@ -17,7 +17,6 @@ from click.testing import CliRunner, Result
 from numpy.typing import NDArray
 from pyarrow import parquet
 
-from server_node.clusters.snapshot_export import WRITERS, predictor_of, snapshot
 from shoal.algorithms.cluster_tree import ClusterTreeClient, ClusterTreeServer
 from shoal.algorithms.counting import CountingAlgorithm
 from shoal.algorithms.registry import algorithm_names, load_algorithm, rounds_algorithm
@@ -31,6 +30,7 @@ from shoal.errors import SettingsError
 from shoal.kernels.arrays import Floats
 from shoal.protocol.messages import Snapshot
 from shoal.protocol.topics import ensure_topics
+from shoal.server_node.clusters.snapshot_export import WRITERS, predictor_of, snapshot
 from shoal.transports import open_log
 from tests.house.small_federation import write_federation
 from tests.laws.test_counting_laws import Federation, clustered

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from server_node.ingest.suspects import Suspects
+from shoal.server_node.ingest.suspects import Suspects
 
 KEY = b"key"
 

@@ -12,15 +12,22 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from server_node.clusters.description import describe
-from server_node.clusters.history.recorder import NOTHING_PUBLISHED
-from server_node.clusters.history.store import HistoryRecord, HistoryStore
-from server_node.clusters.history.times import FALSE_NAMES_MAX, OF_THE_DAY, TIMES, Evidence, Times, likelihood_ratio
-from server_node.web.clusters import clusters_json
 from shoal.algorithms.streaming import Contribution
 from shoal.config.resolved import resolve
 from shoal.protocol.codec import pack, unpack
 from shoal.protocol.history import COARSE_S, DAY_S, HistoryBin
+from shoal.server_node.clusters.description import describe
+from shoal.server_node.clusters.history.recorder import NOTHING_PUBLISHED
+from shoal.server_node.clusters.history.store import HistoryRecord, HistoryStore
+from shoal.server_node.clusters.history.times import (
+    FALSE_NAMES_MAX,
+    OF_THE_DAY,
+    TIMES,
+    Evidence,
+    Times,
+    likelihood_ratio,
+)
+from shoal.server_node.web.clusters import clusters_json
 from tests.server_node.server_fixture import ServerFixture
 from tests.small_plant import an_update, plant
 

@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from server_node.clusters.lineage import ClusterChange, EventKind
-from server_node.models.base import ServedModel
-from server_node.models.publisher import ModelPublisher
 from shoal.algorithms.registry import rounds_algorithm
 from shoal.config.resolved import resolve
 from shoal.config.settings import LogSettings
 from shoal.protocol.codec import pack
 from shoal.protocol.messages import Snapshot
+from shoal.server_node.clusters.lineage import ClusterChange, EventKind
+from shoal.server_node.models.base import ServedModel
+from shoal.server_node.models.publisher import ModelPublisher
 from tests.server_node.rounds_harness import SITES, RoundsHarness, contract_with, rows_of, run_rounds
 from tests.server_node.server_fixture import ServerFixture, models_of, pool_site, updates_of
 from tests.server_node.test_quarantine import FEDERATION, ask, run_shoal

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from server_node.clusters.history.store import HISTORY_FILE, HistoryReader, HistoryRecord, HistoryStore
-from server_node.clusters.history.summary import EARLIER_BINS_MIN, LIKE_DAYS_MIN, Usual, usual
 from shoal.config.resolved import resolve
 from shoal.protocol.history import COARSE_S, FINE_S, NO_CLUSTER, HistoryBin
+from shoal.server_node.clusters.history.store import HISTORY_FILE, HistoryReader, HistoryRecord, HistoryStore
+from shoal.server_node.clusters.history.summary import EARLIER_BINS_MIN, LIKE_DAYS_MIN, Usual, usual
 from tests.server_node.web_statuses import a_contract
 
 CONTRACT = a_contract()

@@ -13,17 +13,17 @@ import pytest
 from click.testing import CliRunner
 from prometheus_client import CollectorRegistry
 
-from server_node.clusters.history.store import HISTORY_FILE, HistoryReader, HistoryRecord, HistoryStore
-from server_node.status import StatusBoard
-from server_node.web import predict
-from server_node.web.app import create_app
-from server_node.web.history_json import COLUMNS_MAX
-from server_node.web.page_renderer import PageRenderer
 from shoal.cli.main import shoal
 from shoal.config.resolved import resolve
 from shoal.config.settings import load_config
 from shoal.protocol.history import COARSE_S, FINE_S, NO_CLUSTER, HistoryBin, HistoryNames
 from shoal.protocol.topics import ensure_topics
+from shoal.server_node.clusters.history.store import HISTORY_FILE, HistoryReader, HistoryRecord, HistoryStore
+from shoal.server_node.status import StatusBoard
+from shoal.server_node.web import predict
+from shoal.server_node.web.app import create_app
+from shoal.server_node.web.history_json import COLUMNS_MAX
+from shoal.server_node.web.page_renderer import PageRenderer
 from shoal.transports import open_log
 from tests.server_node.web_client import WebClient
 from tests.server_node.web_statuses import a_contract, a_snapshot, a_status, some_nodes
@@ -158,7 +158,7 @@ def test_several_bins_are_added_up_in_one_column(tmp_path: Path, step: int) -> N
 
 
 def test_long_columns_come_in_pieces_too_and_none_is_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("server_node.web.history_json.COLUMNS_MAX", 7)
+    monkeypatch.setattr("shoal.server_node.web.history_json.COLUMNS_MAX", 7)
     origin = (CONTRACT.federation, CONTRACT.digest, "fcac")
     step = 4 * FINE_S
     first = START // step * step

@@ -11,16 +11,16 @@ from pathlib import Path
 import pytest
 from prometheus_client import CollectorRegistry
 
-from server_node.bootstrap import open_server
-from server_node.ingest.request_commands import request_publisher
-from server_node.status import StatusBoard
-from server_node.web import create_app, predict
-from server_node.web.access import REQUEST_BYTES_MAX
 from shoal.config.sections import is_loopback
 from shoal.config.settings import load_config
 from shoal.errors import LogUnavailable
 from shoal.protocol.messages import ClusterName
 from shoal.runtime.service import resumed
+from shoal.server_node.bootstrap import open_server
+from shoal.server_node.ingest.request_commands import request_publisher
+from shoal.server_node.status import StatusBoard
+from shoal.server_node.web import create_app, predict
+from shoal.server_node.web.access import REQUEST_BYTES_MAX
 from shoal.transports import open_log
 from shoal.transports.base import beginning
 from tests.server_node.web_client import PROBLEM, WebClient

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 from prometheus_client import CollectorRegistry
 
-from server_node.status import ClientStatus, StatusBoard
-from server_node.web import page_server
 from shoal.protocol.quarantine import QuarantinedClient
+from shoal.server_node.status import ClientStatus, StatusBoard
+from shoal.server_node.web import page_server
 from tests.server_node.web_browser import Browser, Tab
 from tests.server_node.web_statuses import NOW, a_contract, a_snapshot, a_status, some_nodes
 

@@ -9,11 +9,11 @@ from itertools import product
 import pytest
 from prometheus_client import CollectorRegistry
 
-from server_node.clusters.lineage import ClusterChange, EventKind
-from server_node.status import ModelStatus, ServerStatus, StatusBoard
-from server_node.web import make_access, page_server
 from shoal.errors import LogUnavailable
 from shoal.protocol.messages import ClusterAlerts, ClusterName
+from shoal.server_node.clusters.lineage import ClusterChange, EventKind
+from shoal.server_node.status import ModelStatus, ServerStatus, StatusBoard
+from shoal.server_node.web import make_access, page_server
 from tests.server_node.web_browser import Browser, Tab
 from tests.server_node.web_page_checks import LOWEST_TEXT_CONTRAST, OVERFLOWING, WITHOUT_NAME
 from tests.server_node.web_statuses import a_contract, a_snapshot, a_status, some_nodes

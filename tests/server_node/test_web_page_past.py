@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from server_node.clusters.history.store import HISTORY_FILE, HistoryReader, HistoryRecord, HistoryStore
-from server_node.status import ClientStatus
-from server_node.web.page_renderer import PageRenderer
 from shoal.config.resolved import resolve
 from shoal.protocol.history import COARSE_S, FINE_S, NO_CLUSTER, HistoryBin
 from shoal.protocol.regions import Region
+from shoal.server_node.clusters.history.store import HISTORY_FILE, HistoryReader, HistoryRecord, HistoryStore
+from shoal.server_node.status import ClientStatus
+from shoal.server_node.web.page_renderer import PageRenderer
 from tests.server_node.test_web_page_now import (
     ACTIVE,
     CONTRACT,

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from server_node.clusters.lineage import Cluster, Lineage
-from server_node.status import ClientStatus, HistoryPoint, ServerStatus
-from server_node.web.map import NODES_MAX, principal_axes, scatter, steady_axes
-from server_node.web.page_renderer import HISTORY_MAX, RECENT_MAX, VALUES_MAX, PageRenderer, cluster_counts
-from server_node.web.tables import CLIENTS_MAX, CLUSTERS_MAX, clients_table, colour_slots, whole_percents
 from shoal.config.contract import Contract
 from shoal.protocol.quarantine import QuarantinedClient
+from shoal.server_node.clusters.lineage import Cluster, Lineage
+from shoal.server_node.status import ClientStatus, HistoryPoint, ServerStatus
+from shoal.server_node.web.map import NODES_MAX, principal_axes, scatter, steady_axes
+from shoal.server_node.web.page_renderer import HISTORY_MAX, RECENT_MAX, VALUES_MAX, PageRenderer, cluster_counts
+from shoal.server_node.web.tables import CLIENTS_MAX, CLUSTERS_MAX, clients_table, colour_slots, whole_percents
 from tests.server_node.web_statuses import NOW, a_contract, a_lineage, a_snapshot, a_status, some_nodes
 
 

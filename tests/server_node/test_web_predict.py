@@ -16,13 +16,13 @@ from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
 from pyarrow import ipc, parquet
 
-from server_node.clusters.lineage import Lineage
-from server_node.status import StatusBoard
-from server_node.web import create_app, predict
-from server_node.web.predictions import ROWS_BYTES_MAX, ROWS_MAX
 from shoal.algorithms.registry import streaming_algorithm
 from shoal.config.contract import parse_contract
 from shoal.errors import InvalidState
+from shoal.server_node.clusters.lineage import Lineage
+from shoal.server_node.status import StatusBoard
+from shoal.server_node.web import create_app, predict
+from shoal.server_node.web.predictions import ROWS_BYTES_MAX, ROWS_MAX
 from tests.examples import examples
 from tests.server_node.web_client import PROBLEM, WebClient
 from tests.server_node.web_statuses import a_contract, a_snapshot, a_status, some_nodes

@@ -11,11 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 from prometheus_client import CollectorRegistry
 
-from server_node.models.round_state import Phase
-from server_node.status import HistoryPoint, RoundStatus, ServerStatus, StatusBoard
-from server_node.web import create_app, page_server, predict
 from shoal.config.contract import Contract, parse_contract
 from shoal.protocol.messages import Snapshot
+from shoal.server_node.models.round_state import Phase
+from shoal.server_node.status import HistoryPoint, RoundStatus, ServerStatus, StatusBoard
+from shoal.server_node.web import create_app, page_server, predict
 from tests.server_node.web_browser import Browser
 from tests.server_node.web_client import WebClient
 from tests.server_node.web_statuses import NOW, a_contract, a_snapshot, a_status

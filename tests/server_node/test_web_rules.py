@@ -10,15 +10,15 @@ import pytest
 from numpy.typing import NDArray
 from prometheus_client import CollectorRegistry
 
-from server_node.clusters.regression import prediction_error
-from server_node.status import StatusBoard
-from server_node.web import create_app, predict
-from server_node.web.page_renderer import PageRenderer
 from shoal.algorithms.rounds.base import InitHint
 from shoal.algorithms.rounds.simulation import run_rounds
 from shoal.algorithms.tsk import TSK
 from shoal.config.contract import Contract, parse_contract
 from shoal.config.resolved import resolve
+from shoal.server_node.clusters.regression import prediction_error
+from shoal.server_node.status import StatusBoard
+from shoal.server_node.web import create_app, predict
+from shoal.server_node.web.page_renderer import PageRenderer
 from tests.server_node.web_client import WebClient
 from tests.server_node.web_statuses import FEATURES, a_snapshot, a_status, some_nodes
 

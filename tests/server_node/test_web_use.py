@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from prometheus_client import CollectorRegistry
 
-from server_node.status import ClientStatus, StatusBoard
-from server_node.web import page_server
-from server_node.web.json_values import REMOVED, as_json, change, feature_json, feature_label
 from shoal.config.contract import Feature, parse_contract
+from shoal.server_node.status import ClientStatus, StatusBoard
+from shoal.server_node.web import page_server
+from shoal.server_node.web.json_values import REMOVED, as_json, change, feature_json, feature_label
 from tests.server_node.web_browser import Browser, Tab
 from tests.server_node.web_changes import applied
 from tests.server_node.web_page_checks import (

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from server_node.ingest.requests import REQUESTS
-from server_node.models.base import ModelEvent
+from shoal.server_node.ingest.requests import REQUESTS
+from shoal.server_node.models.base import ModelEvent
 
 TOP = Path(__file__).parents[2]
 PACKAGES = ("shoal", "producers", "client_nodes", "helper_node", "server_node", "onebox")

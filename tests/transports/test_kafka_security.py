@@ -20,14 +20,14 @@ from kafka.admin import (
     UserScramCredentialUpsertion,
 )
 
-from client_nodes.bootstrap import open_client
-from server_node.bootstrap import open_server
+from shoal.client_nodes.bootstrap import open_client
 from shoal.config.settings import LogSettings, load_config, log_settings
 from shoal.errors import LogError, LogUnavailable, SettingsError
 from shoal.protocol.messages import Update
 from shoal.protocol.signatures import HEADER, signature, write_keys
 from shoal.protocol.topics import ensure_topics
 from shoal.runtime.service import resumed
+from shoal.server_node.bootstrap import open_server
 from shoal.transports import open_log
 from shoal.transports.kafka.log import KafkaLog
 from shoal.transports.kafka.settings import KafkaSettings

@@ -13,8 +13,6 @@ from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
-from server_node.clusters.history.comparison import Series, difference, unrolled
-from server_node.clusters.history.summary import client_name
 from shoal.config.contract import Contract, category_text
 from shoal.errors import SettingsError
 from shoal.kernels.arrays import Floats, Ints
@@ -33,6 +31,8 @@ from shoal.protocol.history import (
     cells_table,
     readings_table,
 )
+from shoal.server_node.clusters.history.comparison import Series, difference, unrolled
+from shoal.server_node.clusters.history.summary import client_name
 
 CHANCE: Final = 0.01
 """chance below which a difference is shown, by default"""

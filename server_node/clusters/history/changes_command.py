@@ -12,20 +12,6 @@ from typing import Any, Final
 
 import click
 
-from server_node.clusters.figures import FORMATS, QUIET, heading, saved, without_frame, wrapped
-from server_node.clusters.history.changes import (
-    CHANCE,
-    Begun,
-    Changes,
-    Ended,
-    Moved,
-    PastEvent,
-    ShareMoved,
-    find_changes,
-    spans_of,
-)
-from server_node.clusters.history.comparison import BINS_MIN
-from server_node.clusters.history.store import decode_record
 from shoal.cli.options import MOMENT, chosen_model, config_option, model_option, note_written
 from shoal.config.contract import Contract
 from shoal.config.resolved import ResolvedContract
@@ -37,6 +23,20 @@ from shoal.protocol.history import HistoryBin, HistoryNames, HistoryPlaces
 from shoal.protocol.published_contract import contract_in
 from shoal.protocol.topics import ensure_topics
 from shoal.runtime.logs import open_federation_log
+from shoal.server_node.clusters.figures import FORMATS, QUIET, heading, saved, without_frame, wrapped
+from shoal.server_node.clusters.history.changes import (
+    CHANCE,
+    Begun,
+    Changes,
+    Ended,
+    Moved,
+    PastEvent,
+    ShareMoved,
+    find_changes,
+    spans_of,
+)
+from shoal.server_node.clusters.history.comparison import BINS_MIN
+from shoal.server_node.clusters.history.store import decode_record
 from shoal.transports.base import Log, beginning, latest
 
 

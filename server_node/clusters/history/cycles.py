@@ -19,11 +19,11 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from server_node.clusters.history.changes import HistorySource
-from server_node.clusters.history.comparison import ROUNDING, careful_correlation
 from shoal.config.contract import Contract
 from shoal.kernels.arrays import Floats
 from shoal.protocol.history import COARSE_S, DAY_S, PLACE_UNITS, PLACES_S, HistoryPlaces
+from shoal.server_node.clusters.history.changes import HistorySource
+from shoal.server_node.clusters.history.comparison import ROUNDING, careful_correlation
 
 WEEK_S: Final = 7 * DAY_S
 MONDAY_S: Final = 4 * DAY_S

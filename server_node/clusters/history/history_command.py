@@ -16,10 +16,6 @@ from typing import Any, Final
 import click
 import numpy as np
 
-from server_node.clusters.history.changes_command import LoggedHistory
-from server_node.clusters.history.cycles import CHANCE, cycles_json, find_cycles, lines_of
-from server_node.clusters.history.store import decode_record
-from server_node.clusters.history.summary import client_name
 from shoal.cli.options import MOMENT, chosen_model, config_option, json_option, model_option, note_written
 from shoal.config.resolved import ResolvedContract
 from shoal.config.settings import load_config
@@ -29,6 +25,10 @@ from shoal.protocol.history import BINS_KEPT, COARSE_S, NO_CLUSTER, HistoryBin, 
 from shoal.protocol.published_contract import contract_in
 from shoal.protocol.topics import ensure_topics
 from shoal.runtime.logs import open_federation_log
+from shoal.server_node.clusters.history.changes_command import LoggedHistory
+from shoal.server_node.clusters.history.cycles import CHANCE, cycles_json, find_cycles, lines_of
+from shoal.server_node.clusters.history.store import decode_record
+from shoal.server_node.clusters.history.summary import client_name
 from shoal.transports import open_log
 from shoal.transports.base import Log, latest
 

@@ -10,7 +10,6 @@ from typing import Any, Final, NamedTuple, Protocol, Self
 
 import numpy as np
 
-from server_node.clusters.history.attribution import Attribution
 from shoal.config.contract import Contract
 from shoal.errors import InvalidState
 from shoal.kernels.arrays import Ints
@@ -35,6 +34,7 @@ from shoal.protocol.history import (
     pack_table,
     readings_table,
 )
+from shoal.server_node.clusters.history.attribution import Attribution
 
 
 class Counts:

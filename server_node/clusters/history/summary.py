@@ -17,7 +17,6 @@ from typing import TypeVar
 
 import numpy as np
 
-from server_node.clusters.history.store import HistoryReader
 from shoal.errors import LogUnavailable
 from shoal.kernels.arrays import Floats
 from shoal.protocol.events import duration
@@ -33,6 +32,7 @@ from shoal.protocol.history import (
     pairs,
     readings_table,
 )
+from shoal.server_node.clusters.history.store import HistoryReader
 
 Name = TypeVar("Name", int, str)
 Other = TypeVar("Other", int, str)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from contextlib import closing
 from pathlib import Path
 
-from server_node.bootstrap import open_server
-from server_node.ingest.ingest import RecordFailed
 from shoal.config.settings import load_config
 from shoal.runtime.service import resumed
+from shoal.server_node.bootstrap import open_server
+from shoal.server_node.ingest.ingest import RecordFailed
 from shoal.transports import open_log
 from tests.hostile.fuzzing import batches
 from tests.hostile.fuzzing.test_messages import Unforeseen, changed

@@ -16,14 +16,14 @@ from typing import Any
 
 import pytest
 
-from producers.files.tables import open_table
-from producers.messages import TopicField, parse_payload
-from producers.mqtt.settings import MqttSettings
-from server_node.clusters.forwarding import load_rules
 from shoal.config.settings import load_config
 from shoal.errors import ShoalError
+from shoal.producers.files.tables import open_table
+from shoal.producers.messages import TopicField, parse_payload
+from shoal.producers.mqtt.settings import MqttSettings
 from shoal.protocol.signatures import read_keys
 from shoal.runtime.checkpoint import Checkpoint
+from shoal.server_node.clusters.forwarding import load_rules
 from shoal.transports.base import beginning
 from shoal.transports.sqlite.log import SqliteLog
 from tests.hostile.fuzzing import corpus, keeping, numbers

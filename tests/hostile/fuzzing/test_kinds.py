@@ -8,9 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from client_nodes.snapshots import Snapshots
-from server_node.clusters.history.store import HistoryStore, decode_record
-from server_node.ingest.ingest import RecordFailed
+from shoal.client_nodes.snapshots import Snapshots
 from shoal.config.resolved import ResolvedContract, resolve
 from shoal.errors import MessageRejected, ShoalError
 from shoal.protocol.conflicts import CONFLICTS_KEY, ConflictList, PublishedDigests, check_no_conflict
@@ -23,6 +21,8 @@ from shoal.protocol.published_contract import CONTRACT_KEY, PublishedContract, c
 from shoal.protocol.quarantine import QuarantineList
 from shoal.protocol.regions import RegionUpdate
 from shoal.protocol.validation import Validator
+from shoal.server_node.clusters.history.store import HistoryStore, decode_record
+from shoal.server_node.ingest.ingest import RecordFailed
 from shoal.transports import open_log
 from shoal.transports.base import Record
 from tests.hostile.fuzzing import batches, keeping, numbers

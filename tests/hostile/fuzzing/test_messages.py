@@ -13,10 +13,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from client_nodes.snapshots import Snapshots
-from server_node.ingest.ingest import FailedRecords, RecordFailed
-from server_node.node import ServerNode
 from shoal.algorithms.registry import load_algorithm, rounds_algorithm
+from shoal.client_nodes.snapshots import Snapshots
 from shoal.config.resolved import resolve
 from shoal.errors import MessageRejected, ShoalError
 from shoal.kernels.arrays import Floats
@@ -27,6 +25,8 @@ from shoal.protocol.lease import Lease
 from shoal.protocol.messages import Snapshot, Update
 from shoal.protocol.readings import Reading
 from shoal.protocol.validation import Validator
+from shoal.server_node.ingest.ingest import FailedRecords, RecordFailed
+from shoal.server_node.node import ServerNode
 from shoal.transports.base import Record
 from tests.hostile.fuzzing import BATCH, batches, corpus, keeping, numbers
 from tests.hostile.fuzzing.mutations import changed_bytes, changed_value

@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from server_node.regions.replica_model import RegionModel, absorb
 from shoal.config.contract import Contract
 from shoal.config.resolved import resolve
 from shoal.config.sections import ServerSettings
@@ -19,6 +18,7 @@ from shoal.protocol.codec import pack, unpack
 from shoal.protocol.messages import Snapshot, Update
 from shoal.protocol.quarantine import QuarantineRequest
 from shoal.runtime.checkpoint import STATE_BYTES_MAX, OutboxRecord
+from shoal.server_node.regions.replica_model import RegionModel, absorb
 from shoal.transports.base import Record
 from tests.server_node.chunked_updates import in_chunks, large
 from tests.server_node.server_fixture import NO_TIMERS, ServerFixture
@@ -195,7 +195,7 @@ def test_a_record_that_raises_an_unforeseen_error_is_set_aside_and_harms_nothing
         raise ZeroDivisionError("half way")
 
     with monkeypatch.context() as broken:
-        broken.setattr("server_node.models.streaming.StreamingModel.process", fails)
+        broken.setattr("shoal.server_node.models.streaming.StreamingModel.process", fails)
         absorbed = absorb(region, state, second)
     assert absorbed.outcome.ingested[0].reason == "failed"
     after = absorb(region, absorbed.state, third)

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from server_node.regions.replica_command import changelog_topic
-from server_node.regions.replica_region import CHANGELOG_RECORD_BYTES_MAX, PART_BYTES, load_state, save_state
 from shoal.config.sections import ReplicaSettings
 from shoal.config.settings import log_settings
+from shoal.server_node.regions.replica_command import changelog_topic
+from shoal.server_node.regions.replica_region import CHANGELOG_RECORD_BYTES_MAX, PART_BYTES, load_state, save_state
 from shoal.transports import open_log
 from shoal.transports.base import TopicSettings
 
@@ -31,7 +31,7 @@ def signals_as_they_were() -> Iterator[None]:
 def test_a_state_larger_than_a_record_survives_the_loss_of_its_local_copy(
     quix_streams: None, kafka_bootstrap: str, tmp_path: Path, signals_as_they_were: None
 ) -> None:
-    from server_node.regions.replica import (  # noqa: PLC0415 - an extra
+    from shoal.server_node.regions.replica import (  # noqa: PLC0415 - an extra
         Application,
         connection,
         consumer_config,

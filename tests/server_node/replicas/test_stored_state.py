@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from server_node.regions.replica_region import CHANGELOG_RECORD_BYTES_MAX, PART_BYTES, load_state, save_state
+from shoal.server_node.regions.replica_region import CHANGELOG_RECORD_BYTES_MAX, PART_BYTES, load_state, save_state
 
 
 class Kept(dict[Any, Any]):

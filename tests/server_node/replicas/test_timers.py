@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from server_node.regions.replica_region import Timers
 from shoal.errors import LogUnavailable
 from shoal.protocol.topics import ensure_topics
+from shoal.server_node.regions.replica_region import Timers
 from shoal.transports.base import Log, Record, beginning
 from shoal.transports.sqlite.log import SqliteLog
 from tests.server_node.replicas.test_absorb import CONTRACT, a_region
@@ -80,7 +80,7 @@ def test_a_model_that_has_nothing_to_publish_is_asked_ever_more_seldom(file: Pat
 
 
 def test_requests_go_on_after_an_outage(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("server_node.regions.replica_region.RETRY_S", 0.01)
+    monkeypatch.setattr("shoal.server_node.regions.replica_region.RETRY_S", 0.01)
     region, opened = a_region(snapshot_s=0.01), []
 
     def open_log() -> Log:

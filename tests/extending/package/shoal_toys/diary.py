@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from server_node.clusters.sinks import SinkType
 from shoal.config.base import FilePath
 from shoal.config.extension_settings import SinkSettings
+from shoal.server_node.clusters.sinks import SinkType
 
 
 class DiarySettings(SinkSettings):
@@ -16,7 +16,7 @@ class DiarySettings(SinkSettings):
 
 
 class Diary:
-    """See `server_node.clusters.sinks.Sink`."""
+    """See `shoal.server_node.clusters.sinks.Sink`."""
 
     def __init__(self, path):
         self.path = path

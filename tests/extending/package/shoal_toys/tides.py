@@ -7,12 +7,12 @@ import math
 import click
 import numpy as np
 
-from producers.source import SourceReading, identity_of
-from producers.source_type import CLIENTS, PUMP_PARAMETERS, PumpedSource
+from shoal.producers.source import SourceReading, identity_of
+from shoal.producers.source_type import CLIENTS, PUMP_PARAMETERS, PumpedSource
 
 
 class Tides:
-    """Rows numbered from 0, dealt to the clients in turn. See `producers.source.Source`."""
+    """Rows numbered from 0, dealt to the clients in turn. See `shoal.producers.source.Source`."""
 
     total, timed, faults = None, True, {}
 
